@@ -1,0 +1,1 @@
+"""What the service and the training package agree on: encoding, networks, drop rules, checkpoints, backends."""

@@ -1,0 +1,50 @@
+"""The heads of CERBERUS: h layers and a classifier each, on top of a shared body (section 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.config import ArchitectureConfig, TransformerConfig
+from cerberank_models.layout import Layout
+from cerberank_models.transformer import Layer
+
+
+class Classifier(nn.Module):
+    """First token -> Linear -> activation -> Linear.
+
+    BERT's pooler and classifier, RoBERTa's and ELECTRA's classification heads are all this shape.
+    """
+
+    def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
+        """`width` D; one logit or two by `architecture.classifier_logits`."""
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.output = nn.Linear(width, architecture.classifier_logits)
+        self.activation = torch.tanh if architecture.classifier_activation == "tanh" else functional.gelu
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """`[N, D]` to one float32 logit a pair `[N]`: `z1 - z0` of two classes."""
+        logits: Tensor = self.output(self.dropout(self.activation(self.dense(self.dropout(first))))).float()
+        return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+class Head(nn.Module):
+    """h layers, the last of which computes the first token alone, and a classifier."""
+
+    def __init__(self, transformer: TransformerConfig, architecture: ArchitectureConfig, dropout: float) -> None:
+        """Allocate one head; h may be 0, then the classifier reads the body's first token."""
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(transformer, dropout) for _ in range(architecture.head_layers))
+        self.classifier = Classifier(transformer.hidden_size, architecture, dropout)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to logits `[N]`."""
+        *full, last = self.layers or [None]
+        for layer in full:
+            hidden = layer(hidden, layout)
+        first = layout.first(hidden) if last is None else last.forward_first(hidden, layout)
+        logits: Tensor = self.classifier(first)
+        return logits

@@ -1,0 +1,221 @@
+"""The checkpoint folder: atomic write, verified strict read.
+
+    config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
+    onnx/<precision>/stage-<i>.onnx  manifest.json
+
+A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from cerberank_models.config import Frozen, RankerConfig
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.manifest import GoldenCandidate, GoldenQuestion, Manifest
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "GoldenCandidate",
+    "GoldenQuestion",
+    "Manifest",
+    "read_checkpoint",
+    "write_checkpoint",
+]
+
+MANIFEST = "manifest.json"
+REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+class CheckpointError(ValueError):
+    """The folder is no valid checkpoint; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A verified checkpoint folder."""
+
+    path: Path
+    config: RankerConfig
+    manifest: Manifest
+    golden: tuple[GoldenQuestion, ...]
+
+    @property
+    def weights(self) -> Path | None:
+        """`model.safetensors`, absent from a folder that only serves ONNX."""
+        return self.path / "model.safetensors" if "model.safetensors" in self.manifest.files else None
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions with ONNX graphs, in alphabetical order."""
+        return _precisions(self.manifest)
+
+    def stage_graphs(self, precision: str) -> tuple[Path, ...]:
+        """The graph of each stage, in order. Raises CheckpointError when the precision is not there."""
+        if precision not in self.precisions:
+            have = ", ".join(self.precisions) or "none"
+            raise CheckpointError(f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}")
+        return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
+
+    def encoder(self) -> PairEncoder:
+        """A fresh encoder; make one per thread."""
+        return PairEncoder.from_file(
+            self.path / "tokenizer.json",
+            family=self.config.transformer.family,
+            config=self.config.encoding,
+            type_vocab_size=self.config.transformer.type_vocab_size,
+        )
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Verify every file of the folder `path` against its manifest, then read it.
+
+    Raises CheckpointError for a missing, surplus, changed or malformed file.
+    """
+    if not (path / MANIFEST).is_file():
+        raise CheckpointError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
+    manifest = _parse(Manifest, path / MANIFEST, (path / MANIFEST).read_bytes())
+    _verify_files(path, manifest)
+    config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
+    _verify_graphs(path, manifest, config)
+    lines = (path / "golden.jsonl").read_bytes().splitlines()
+    golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
+    if not golden:
+        raise CheckpointError(f"{path / 'golden.jsonl'} holds no question, so nothing can be checked")
+    return Checkpoint(path=path, config=config, manifest=manifest, golden=golden)
+
+
+def write_checkpoint(
+    path: Path,
+    *,
+    config: RankerConfig,
+    tokenizer: bytes,
+    card: str,
+    version: str,
+    source: str,
+    files: Mapping[str, Path | bytes],
+    golden: Sequence[GoldenQuestion],
+    metrics: Mapping[str, float] | None = None,
+) -> Checkpoint:
+    """Write the folder `path` beside itself, verify it, then rename it into place.
+
+    `files` are the weights and graphs by their path within the folder. Raises FileExistsError when `path`
+    exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
+    """
+    if path.exists():
+        raise FileExistsError(f"{path} exists; a checkpoint is never overwritten")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        content: dict[str, Path | bytes] = {
+            "config.json": config.model_dump_json(indent=2).encode() + b"\n",
+            "tokenizer.json": tokenizer,
+            "README.md": card.encode(),
+            "golden.jsonl": b"".join(line.model_dump_json().encode() + b"\n" for line in golden),
+            **files,
+        }
+        manifest = Manifest(
+            version=version,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            source=source,
+            metrics=dict(metrics or {}),
+            files={name: _write(partial / name, value) for name, value in sorted(content.items())},
+        )
+        _write(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
+        partial.chmod(0o755)  # mkdtemp's 0700 would hide the checkpoint from the service's user
+        read_checkpoint(partial)
+        for folder in [partial, *(item for item in partial.rglob("*") if item.is_dir())]:
+            _flush_folder(folder)
+        partial.rename(path)
+        _flush_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return read_checkpoint(path)
+
+
+def _verify_files(path: Path, manifest: Manifest) -> None:
+    for name in manifest.files:
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts or "\\" in name:
+            raise CheckpointError(f"{path / MANIFEST} names {name!r}, which is not a path within the checkpoint")
+    if missing := [name for name in REQUIRED if name not in manifest.files]:
+        raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
+    found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if not item.is_dir()}
+    if links := [name for name, item in found.items() if item.is_symlink()]:
+        raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
+    if missing := sorted(set(manifest.files) - set(found)):
+        raise CheckpointError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
+    if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):
+        raise CheckpointError(f"{path} holds files that its manifest does not name: {', '.join(surplus)}")
+    for name, expected in manifest.files.items():
+        if _digest(path / name) != expected:
+            raise CheckpointError(f"{path / name} does not have the SHA-256 that the manifest states")
+
+
+def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None:
+    precisions = _precisions(manifest)
+    if not precisions and "model.safetensors" not in manifest.files:
+        raise CheckpointError(f"{path} has neither model.safetensors nor ONNX graphs: there is nothing to run")
+    for precision in precisions:
+        wanted = {_graph(precision, stage) for stage in range(len(config.stages))}
+        got = {name for name in manifest.files if name.startswith(f"onnx/{precision}/")}
+        if wanted != got:
+            raise CheckpointError(f"{path} needs {sorted(wanted)} for its {len(wanted)} stages, it has {sorted(got)}")
+
+
+def _precisions(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(sorted({PurePosixPath(name).parts[1] for name in manifest.files if name.startswith("onnx/")}))
+
+
+def _graph(precision: str, stage: int) -> str:
+    return f"onnx/{precision}/stage-{stage}.onnx"
+
+
+def _parse(model: type[ModelT], path: Path, content: bytes) -> ModelT:
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'content'}: {problem['msg']}" for problem in error.errors()
+        )
+        raise CheckpointError(f"{path}: {problems}") from error
+
+
+def _write(target: Path, value: Path | bytes) -> str:
+    """Write one file through to the disk; returns its SHA-256."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        if isinstance(value, Path):
+            with value.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        else:
+            file.write(value)
+        file.flush()
+        os.fsync(file.fileno())
+    return _digest(target)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

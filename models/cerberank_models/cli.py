@@ -1,0 +1,63 @@
+"""The `cerberank` program: a table of verbs, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import cast
+
+VERBS: dict[str, tuple[str, str]] = {
+    "serve": ("cerberank_service.serve", "answer ranking requests over HTTP"),
+    "rank": ("cerberank_models.rank_command", "rank candidates from a file or standard input"),
+    "bench": ("cerberank_service.bench", "measure candidates per second against sentence-transformers"),
+    "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
+    "train": ("cerberank_training.commands.train", "train a ranker by a recipe"),
+    "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
+    "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
+}
+
+EXTRAS = {"cerberank_service": "service", "cerberank_training": "training", "cerberank_models": "training"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns its exit code, 2 for a wrong call."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        _print(_usage())
+        return 0 if arguments else 2
+    verb, rest = arguments[0], arguments[1:]
+    if verb == "--version":
+        _print(f"cerberank {version('cerberank')}")
+        return 0
+    if verb not in VERBS:
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; see cerberank --help"
+        return _fail(f"cerberank: there is no verb {verb!r}{hint}", code=2)
+    module = VERBS[verb][0]
+    try:
+        run = cast(Callable[[list[str]], int], import_module(module).main)
+        return run(rest)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("cerberank"):
+            raise
+        extra = EXTRAS[module.split(".")[0]]
+        return _fail(f"cerberank {verb}: {error.name!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _usage() -> str:
+    rows = "\n".join(f"  {verb:10}{help_}" for verb, (_, help_) in VERBS.items())
+    return f"usage: cerberank VERB ...\n\n{rows}\n\ncerberank VERB --help tells more; cerberank --version the version."
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _fail(message: str, *, code: int) -> int:
+    sys.stderr.write(message + "\n")
+    return code

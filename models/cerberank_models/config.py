@@ -1,0 +1,148 @@
+"""The shape of a ranker, as `config.json` of a checkpoint states it.
+
+In: JSON (unknown keys are refused). Out: frozen models that the encoder, the network, the
+exporter and the service read. Pure data: no torch, no files.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+"""The fraction of the candidates still alive that an exit drops (CT: alpha)."""
+
+Family = Literal["bert", "electra", "roberta"]
+Pooling = Literal["mean", "first"]
+
+
+class Frozen(BaseModel):
+    """Immutable, and strict about keys: a misspelt setting is an error, never ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TransformerConfig(Frozen):
+    """A post-LN encoder as BERT, ELECTRA and RoBERTa define it."""
+
+    family: Family
+    vocab_size: Count
+    hidden_size: Count
+    layers: Count
+    attention_heads: Count
+    intermediate_size: Count
+    max_positions: Count
+    """Rows of the position table, RoBERTa's unused first rows included."""
+    position_offset: Annotated[int, Field(ge=0)] = 0
+    """Position id of the first token: 0, or `pad_token_id + 1` for RoBERTa."""
+    type_vocab_size: Count = 2
+    embedding_size: Count
+    """Equal to `hidden_size` except for ELECTRA-small, which projects its embeddings up."""
+    layer_norm_epsilon: float = 1e-12
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.hidden_size % self.attention_heads:
+            raise ValueError("hidden_size must be a multiple of attention_heads")
+        return self
+
+
+class ArchitectureConfig(Frozen):
+    """`B_b kH_h` (CERBERUS section 3): a shared body of b layers, then k heads of h layers each.
+
+    `heads == 0` is a plain encoder, whose last exit gives the final score (CT).
+    """
+
+    body_layers: Annotated[int, Field(ge=0)]
+    heads: Annotated[int, Field(ge=0)] = 1
+    head_layers: Annotated[int, Field(ge=0)] = 1
+    classifier_activation: Literal["tanh", "gelu"] = "tanh"
+    """Of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA."""
+    classifier_logits: Literal[1, 2] = 2
+    combine: Literal["probability", "logit"] = "probability"
+    """What is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
+
+    def __str__(self) -> str:
+        """The paper's notation, such as `B11 3H1`."""
+        return f"B{self.body_layers} {self.heads}H{self.head_layers}"
+
+
+class ExitConfig(Frozen):
+    """A classifier after layer `after` (counted from 1) of the body (CT section 3)."""
+
+    after: Count
+    pooling: Pooling = "mean"
+
+
+class EncodingConfig(Frozen):
+    """How texts become a pair of at most `max_length` tokens; see `encoding.PairEncoder`."""
+
+    max_length: Annotated[int, Field(ge=8)] = 128
+    question_length: Annotated[int, Field(ge=1)] = 64
+    """Most tokens that the question may take; the candidate gets the rest."""
+    segments: Literal[2, 3] = 2
+    """3: previous and next sentence follow as a third segment (SSP section 3)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.question_length > self.max_length - 7:
+            raise ValueError("question_length must leave room for a candidate: at most max_length - 7")
+        return self
+
+
+class Stage(Frozen):
+    """A run of body layers `[start, stop)` that ends in a score."""
+
+    start: int
+    stop: int
+    kind: Literal["exit", "heads"]
+
+
+class RankerConfig(Frozen):
+    """Everything that `config.json` says: enough to rebuild the network and to serve it."""
+
+    model_type: Literal["cerberank"] = "cerberank"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+    transformer: TransformerConfig
+    architecture: ArchitectureConfig
+    exits: tuple[ExitConfig, ...] = ()
+    encoding: EncodingConfig = EncodingConfig()
+    drop_schedule: tuple[DropRatio, ...] = ()
+    """Default drop ratio of every stage but the last; empty means that nothing is dropped."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        body, heads = self.architecture.body_layers, self.architecture.heads
+        depth = body + (self.architecture.head_layers if heads else 0)
+        after = [exit_.after for exit_ in self.exits]
+        if depth != self.transformer.layers:
+            raise ValueError(f"{self.architecture} needs {depth} layers, the encoder has {self.transformer.layers}")
+        if after != sorted(set(after)) or (after and after[-1] > body):
+            raise ValueError(f"exits must come after distinct, ascending body layers 1..{body}")
+        if heads == 0 and (not after or after[-1] != body):
+            raise ValueError("a plain encoder (heads = 0) needs an exit after its last layer")
+        if self.drop_schedule and len(self.drop_schedule) != len(self.stages) - 1:
+            raise ValueError(f"drop_schedule needs {len(self.stages) - 1} ratios, one per stage but the last")
+        room = self.transformer.max_positions - self.transformer.position_offset
+        if self.encoding.max_length > room:
+            raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
+        return self
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages in order: one per exit, then the heads if there are any."""
+        stops = [exit_.after for exit_ in self.exits]
+        stages = [
+            Stage(start=start, stop=stop, kind="exit") for start, stop in zip([0, *stops], stops, strict=False)
+        ]
+        if self.architecture.heads:
+            start = stops[-1] if stops else 0
+            stages.append(Stage(start=start, stop=self.architecture.body_layers, kind="heads"))
+        return tuple(stages)
+
+    @property
+    def schedule(self) -> tuple[float, ...]:
+        """The default drop schedule, one ratio per stage but the last."""
+        return self.drop_schedule or (0.0,) * (len(self.stages) - 1)

@@ -1,0 +1,180 @@
+"""(question, candidates, context) -> token ids. The only place that tokenises and truncates.
+
+Layout: BERT and ELECTRA `[CLS] q [SEP] a [SEP] (c [SEP])`, RoBERTa `<s> q </s></s> a </s>
+(</s> c </s>)`; the context c is the previous and the next sentence (SSP section 3). Pairs are
+packed one after another: nothing is padded here.
+
+Budget: the question is capped, then the candidate is cut at its end, then the context takes what
+is left. An empty candidate is an empty segment and is scored like any other text. Lone surrogates,
+which UTF-8 cannot hold, become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters
+are cut before tokenising, so that a 100 kB candidate costs no more than a long sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from cerberank_models.config import EncodingConfig, Family
+
+CHARACTERS_PER_TOKEN = 32
+"""Generous: English has about 4.5 characters a word piece; only blanks and long words exceed it."""
+
+SPECIAL_TOKENS: dict[Family, tuple[str, str]] = {
+    "bert": ("[CLS]", "[SEP]"),
+    "electra": ("[CLS]", "[SEP]"),
+    "roberta": ("<s>", "</s>"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A candidate sentence with its context; an empty neighbour is a missing one."""
+
+    text: str
+    previous: str = ""
+    next: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedPairs:
+    """n encoded pairs, packed: pair i owns tokens `offsets[i]:offsets[i + 1]`."""
+
+    token_ids: NDArray[np.int32]
+    type_ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    truncated: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """The number of pairs n."""
+        return len(self.truncated)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each pair, shape [n]."""
+        return np.diff(self.offsets)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all pairs together."""
+        return int(self.offsets[-1])
+
+    def select(self, rows: NDArray[np.integer]) -> EncodedPairs:
+        """The pairs `rows`, in that order."""
+        index, offsets = packed_rows(self.offsets, rows)
+        return EncodedPairs(
+            token_ids=self.token_ids[index],
+            type_ids=self.type_ids[index],
+            offsets=offsets,
+            truncated=self.truncated[rows],
+        )
+
+
+def packed_rows(
+    offsets: NDArray[np.int64], rows: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Token indices of the packed sequences `rows`, and the offsets they have once gathered."""
+    lengths = np.diff(offsets)[rows]
+    gathered = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=gathered[1:])
+    shift = np.repeat(offsets[:-1][rows] - gathered[:-1], lengths)
+    return np.arange(gathered[-1], dtype=np.int64) + shift, gathered
+
+
+def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
+    """All pairs of `parts`, in order."""
+    if not parts:
+        raise ValueError("nothing to concatenate")
+    lengths = np.concatenate([part.lengths for part in parts])
+    return EncodedPairs(
+        token_ids=np.concatenate([part.token_ids for part in parts]),
+        type_ids=np.concatenate([part.type_ids for part in parts]),
+        offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+        truncated=np.concatenate([part.truncated for part in parts]),
+    )
+
+
+def replace_surrogates(text: str) -> str:
+    """`text` with every lone surrogate replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class PairEncoder:
+    """Encodes pairs with one tokenizer; make one per worker thread, tokenizers are not shared."""
+
+    def __init__(self, tokenizer: Tokenizer, *, family: Family, config: EncodingConfig, type_vocab_size: int) -> None:
+        """Take over `tokenizer`: its own truncation and padding are switched off.
+
+        Raises ValueError when the family's special tokens are missing from the vocabulary.
+        """
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._config = config
+        self._characters = CHARACTERS_PER_TOKEN * config.max_length
+        first, separator = (tokenizer.token_to_id(token) for token in SPECIAL_TOKENS[family])
+        if first is None or separator is None:
+            raise ValueError(f"the tokenizer lacks {SPECIAL_TOKENS[family]}, which {family} needs")
+        # RoBERTa was pre-trained with a doubled separator between segments, and without segment ids.
+        self._head = [first]
+        self._join = [separator, separator] if family == "roberta" else [separator]
+        self._tail = [separator]
+        self._types = [min(segment, type_vocab_size - 1) for segment in range(3)]
+        self._join_splits = 1  # specials of a join that belong to the segment before it
+        self._specials = len(self._head) + len(self._tail) + (config.segments - 1) * len(self._join)
+
+    @classmethod
+    def from_file(cls, path: Path, *, family: Family, config: EncodingConfig, type_vocab_size: int) -> PairEncoder:
+        """Read a `tokenizer.json`."""
+        return cls(Tokenizer.from_file(str(path)), family=family, config=config, type_vocab_size=type_vocab_size)
+
+    def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
+        """Encode one question with all its candidates; the question is tokenised once."""
+        budget = self._config.max_length - self._specials
+        (question_ids,), (question_cut,) = self._tokenise([question], self._config.question_length)
+        texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
+        contexts: list[list[int]] | None = None
+        if self._config.segments == 3:
+            contexts, _ = self._tokenise([f"{c.previous} {c.next}" for c in candidates], budget)
+        token_ids: list[int] = []
+        type_ids: list[int] = []
+        offsets = [0]
+        for row, text in enumerate(texts):
+            segments = [question_ids, text]
+            if contexts is not None:
+                segments.append(contexts[row][: budget - len(question_ids) - len(text)])
+            self._append(segments, token_ids, type_ids)
+            offsets.append(len(token_ids))
+        return EncodedPairs(
+            token_ids=np.asarray(token_ids, dtype=np.int32),
+            type_ids=np.asarray(type_ids, dtype=np.int32),
+            offsets=np.asarray(offsets, dtype=np.int64),
+            truncated=np.asarray(texts_cut, dtype=np.bool_) | question_cut,
+        )
+
+    def _append(self, segments: list[list[int]], token_ids: list[int], type_ids: list[int]) -> None:
+        last = len(segments) - 1
+        for index, segment in enumerate(segments):
+            before = self._head if index == 0 else self._join[self._join_splits :]
+            after = self._tail if index == last else self._join[: self._join_splits]
+            token_ids += before
+            token_ids += segment
+            token_ids += after
+            type_ids += [self._types[index]] * (len(before) + len(segment) + len(after))
+
+    def _tokenise(self, texts: Sequence[str], limit: int) -> tuple[list[list[int]], list[bool]]:
+        """Ids of each text, cut to `limit`, and whether anything was cut."""
+        short = [replace_surrogates(text[: self._characters]) for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(short, add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        cut = [
+            len(tokens) > limit or len(text) > self._characters for tokens, text in zip(ids, texts, strict=True)
+        ]
+        return [tokens[:limit] for tokens in ids], cut

@@ -1,0 +1,115 @@
+"""A ranker becomes a checkpoint folder: weights, one ONNX graph per stage and precision, golden questions.
+
+Every form is run on the golden texts before it is written: fp32 graphs must reproduce PyTorch's
+scores, int8 graphs must stay near them. What fails is not written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import save
+from tokenizers import Tokenizer
+
+from cerberank_models.backend import Backend, Scores
+from cerberank_models.checkpoint import GoldenCandidate, GoldenQuestion, write_checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.golden_texts import GOLDEN_TEXTS
+from cerberank_models.onnx_backend import OnnxBackend
+from cerberank_models.onnx_graph import export_stages, quantise_stages
+from cerberank_models.rank import rank_pairs
+from cerberank_models.ranker import Ranker
+from cerberank_models.torch_backend import TorchBackend
+
+PARITY = {"fp32": 1e-4, "int8": 0.15}
+"""Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
+GOLDEN_TOLERANCE = {"fp32": 1e-3, "int8": 0.05}
+"""How far a service's scores may lie from the recorded ones: processors round int8 products differently."""
+
+
+class ParityError(RuntimeError):
+    """An exported form does not compute what the network computes; nothing was written."""
+
+
+def export_checkpoint(
+    ranker: Ranker,
+    tokenizer: Tokenizer,
+    path: Path,
+    *,
+    card: str,
+    version: str,
+    source: str,
+    metrics: Mapping[str, float] | None = None,
+    precisions: Sequence[str] = ("fp32", "int8"),
+    weights: bool = True,
+    parity: Mapping[str, float] = PARITY,
+) -> None:
+    """Write the checkpoint folder `path` atomically.
+
+    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX.
+    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
+    """
+    if unknown := set(precisions) - set(PARITY):
+        raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
+    config = ranker.config
+    encoder = PairEncoder(
+        Tokenizer.from_str(tokenizer.to_str()),
+        family=config.transformer.family,
+        config=config.encoding,
+        type_vocab_size=config.transformer.type_vocab_size,
+    )
+    pairs = [
+        encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS
+    ]
+    expected = _scores(TorchBackend(ranker), pairs)
+    recorded = {"fp32": expected}
+    files: dict[str, Path | bytes] = {}
+    if weights:
+        files["model.safetensors"] = save({name: value.contiguous() for name, value in ranker.state_dict().items()})
+    with tempfile.TemporaryDirectory() as scratch:
+        graphs = {"fp32": export_stages(ranker, Path(scratch) / "fp32")}
+        if "int8" in precisions:
+            graphs["int8"] = quantise_stages(graphs["fp32"], Path(scratch) / "int8")
+        for precision in precisions:
+            got = _scores(OnnxBackend(graphs[precision], config), pairs)
+            _check_parity(precision, expected, got, parity[precision])
+            recorded[precision] = got
+            files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs[precision]}
+        write_checkpoint(
+            path,
+            config=config,
+            tokenizer=tokenizer.to_str().encode(),
+            card=card,
+            version=version,
+            source=source,
+            metrics=dict(metrics or {}),
+            files=files,
+            golden=_golden(recorded),
+        )
+
+
+def _scores(backend: Backend[object], pairs: Sequence[EncodedPairs]) -> list[Scores]:
+    """Every question's scores, nothing dropped."""
+    keep_all = (0.0,) * (len(backend.config.stages) - 1)
+    return [rank_pairs(backend, question, schedule=keep_all).scores for question in pairs]
+
+
+def _check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(expected, got, strict=True))
+    if not difference <= bound:
+        raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
+
+
+def _golden(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
+    return [
+        GoldenQuestion(
+            question=question,
+            candidates=tuple(GoldenCandidate(text=text) for text in texts),
+            scores={name: tuple(scores[index].tolist()) for name, scores in recorded.items()},
+            tolerance={name: GOLDEN_TOLERANCE[name] for name in recorded},
+        )
+        for index, (question, texts) in enumerate(GOLDEN_TEXTS)
+    ]

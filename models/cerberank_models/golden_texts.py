@@ -1,0 +1,37 @@
+"""Questions with candidates that every exported checkpoint is tried on. Written for this project."""
+
+from __future__ import annotations
+
+GOLDEN_TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "How tall is the Eiffel Tower?",
+        (
+            "The Eiffel Tower was built for the World's Fair of 1889.",
+            "With its antennas the Eiffel Tower is 330 metres tall.",
+            "Paris is the capital of France and lies on the river Seine.",
+            "Gustave Eiffel's company designed and built the tower.",
+            "About seven million people climb the tower every year.",
+            "The Empire State Building in New York is 381 metres tall without its antenna.",
+        ),
+    ),
+    (
+        "who wrote the opera carmen",
+        (
+            "Carmen had its first night in Paris in March 1875.",
+            "The story is set in Seville, among soldiers and cigarette makers.",
+            "The French composer Georges Bizet wrote the opera Carmen shortly before he died.",
+            "Opera houses all over the world play it every season.",
+        ),
+    ),
+    (
+        "What do bees make honey from?",
+        (
+            "Beekeepers wear a veil and gloves.",
+            "Bees collect nectar from flowers and turn it into honey in the hive.",
+            "",
+            "A jar of honey keeps for years when it is closed.",
+            "Bumblebees live in small colonies below the ground, often in the old nests of mice, and they fly in "
+            "weather that keeps honey bees at home, which makes them welcome in orchards in early spring.",
+        ),
+    ),
+)

@@ -1,0 +1,55 @@
+"""What lies in a checkpoint beside the network: the manifest and the golden questions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from cerberank_models.config import Frozen
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Manifest(Frozen):
+    """`manifest.json`, written last: without it the folder is no checkpoint."""
+
+    format: Annotated[int, Field(ge=1, le=1)] = 1
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+    created: str
+    """UTC, ISO 8601."""
+    source: str
+    """Where the weights come from: a recipe with its commit, or a Hugging Face id."""
+    metrics: dict[str, Finite] = {}
+    files: dict[str, Sha256]
+    """SHA-256 of every other file, by its path within the folder."""
+
+
+class GoldenCandidate(Frozen):
+    """A candidate of a golden question."""
+
+    text: str
+    previous: str = ""
+    next: str = ""
+
+
+class GoldenQuestion(Frozen):
+    """One line of `golden.jsonl`: a question and the scores that each precision must give it.
+
+    Scores are without dropping; `tolerance` is the largest difference allowed, by precision.
+    """
+
+    question: str
+    candidates: Annotated[tuple[GoldenCandidate, ...], Field(min_length=1)]
+    scores: dict[str, tuple[Finite, ...]]
+    tolerance: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if set(self.scores) != set(self.tolerance):
+            raise ValueError("scores and tolerance must name the same precisions")
+        for precision, scores in self.scores.items():
+            if len(scores) != len(self.candidates):
+                raise ValueError(f"{precision}: {len(scores)} scores for {len(self.candidates)} candidates")
+        return self

@@ -1,0 +1,144 @@
+"""One ONNX graph per stage from a ranker: fp32, then int8 by dynamic quantisation.
+
+Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
+mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
+to drop candidates. N and S are dynamic.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import onnx
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from torch import Tensor, nn
+from torch.export import Dim
+
+from cerberank_models.layout import PaddedLayout
+from cerberank_models.ranker import Ranker
+from cerberank_models.transformer import padded_positions
+
+OPSET = 20
+"""The newest opset that ONNX Runtime's quantiser reads; 23 would bring a fused Attention operator."""
+
+
+class _FirstStage(nn.Module):
+    def __init__(self, ranker: Ranker) -> None:
+        super().__init__()
+        self.ranker = ranker
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        hidden = self.ranker.embeddings(token_ids, type_ids, padded_positions(token_ids))
+        return _outputs(self.ranker, hidden, mask, 0)
+
+
+class _LaterStage(nn.Module):
+    def __init__(self, ranker: Ranker, stage: int) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.stage = stage
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        return _outputs(self.ranker, hidden, mask, self.stage)
+
+
+class _FusedAttentionLayout(PaddedLayout):
+    """Padded, with attention as ONNX Runtime's own operator.
+
+    The exporter's transposes, masks and NaN guards around softmax took a third of an int8 stage's time.
+    """
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        """One MultiHeadAttention node; `dropout` does not exist at inference."""
+        mixed: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)),
+            attrs={"num_heads": query.shape[-2]},
+            dtype=query.dtype,
+            shape=query.flatten(-2).shape,
+            version=1,
+        )
+        return mixed.unflatten(-1, query.shape[-2:])
+
+
+def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[Tensor, ...]:
+    hidden, logits = ranker.run_stage(hidden, _FusedAttentionLayout(mask), stage)
+    last = stage == len(ranker.config.stages) - 1
+    return (logits,) if last else (logits, hidden)
+
+
+def export_stages(ranker: Ranker, folder: Path) -> list[Path]:
+    """Write `stage-<i>.onnx` in fp32 for every stage into `folder`; returns the paths in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ranker = ranker.float().cpu().eval()
+    return [_export_stage(ranker, stage, folder) for stage in range(len(ranker.config.stages))]
+
+
+def _export_stage(ranker: Ranker, stage: int, folder: Path) -> Path:
+    pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
+    mask = torch.ones((2, 16), dtype=torch.bool)
+    ids = torch.ones((2, 16), dtype=torch.int64)
+    inputs: dict[str, Tensor] = (
+        {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": mask}
+        if stage == 0
+        else {"hidden": torch.zeros((2, 16, ranker.config.transformer.hidden_size)), "mask": mask}
+    )
+    module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
+    last = stage == len(ranker.config.stages) - 1
+    path = folder / f"stage-{stage}.onnx"
+    with warnings.catch_warnings(), torch.no_grad():
+        # The exporter warns of its own internals (copyreg, deprecated pytree names), never of the model.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            kwargs=inputs,
+            f=str(path),
+            input_names=list(inputs),
+            output_names=["logits"] if last else ["logits", "hidden_out"],
+            dynamic_shapes={name: {0: pairs, 1: tokens} for name in inputs},
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+    return path
+
+
+def quantise_stages(graphs: list[Path], folder: Path) -> list[Path]:
+    """Write int8 forms of fp32 `graphs` into `folder`.
+
+    Weights are int8 per channel, activations uint8 with a scale per run; classifiers and exits stay fp32: they
+    are a thousandth of the work and decide the order.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_quantise(graph, folder / graph.name) for graph in graphs]
+
+
+def _quantise(source: Path, target: Path) -> Path:
+    model = onnx.load(source)
+    # The exporter's shapes of transposed head weights mislead the quantiser (onnxruntime issue 25890).
+    model.graph.ClearField("value_info")
+    kept = [
+        node.name
+        for node in model.graph.node
+        if any("classifier" in name or "exits" in name for name in node.input)
+    ]
+    # The quantiser turns Gemm into MatMul and Add, renamed so, before it looks at the exclusions.
+    kept += [f"{name}_MatMul" for name in kept]
+    stripped = target.with_suffix(".stripped")
+    onnx.save(model, stripped)
+    try:
+        quantize_dynamic(
+            stripped,
+            target,
+            op_types_to_quantize=["MatMul", "Gather"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=kept,
+            # Shapes and types are not inferred through ONNX Runtime's own attention operator.
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )
+    finally:
+        stripped.unlink()
+    return target

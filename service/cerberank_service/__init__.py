@@ -1,0 +1,1 @@
+"""The HTTP service: questions and candidates in, an order out."""

@@ -1,0 +1,1 @@
+"""Trains, evaluates and exports rankers; never imported by the service."""

@@ -1,0 +1,1 @@
+"""The verbs of `cerberank` that need the training package."""

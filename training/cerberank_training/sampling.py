@@ -1,0 +1,127 @@
+"""Which candidates of a question a training step sees: positives, its own negatives, article negatives.
+
+Deterministic: the groups of step s follow from the seed and s alone, so that a resumed run
+continues exactly where it stopped and several processes agree without talking.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.data import Question
+
+WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NegativeSampling:
+    """How many negatives a question gets, by where they come from."""
+
+    own: int = 2
+    """From the question's own candidates (for squad-as2: the paragraph of the answer)."""
+    hard: int = 2
+    """From the rest of the article, the sentences that share the rarest words with the question."""
+    hard_pool: int = 12
+    """How many such sentences the hard ones are drawn from."""
+    random: int = 1
+    """From the rest of the article, any sentence."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """One question with the candidates of one step; the positive stands first."""
+
+    question: str
+    candidates: tuple[Candidate, ...]
+    labels: tuple[float, ...]
+
+
+class Sampler:
+    """Draws the groups of each step; `outside(question)` gives the article's unlabelled sentences."""
+
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        sampling: NegativeSampling,
+        *,
+        seed: int,
+        outside: Callable[[Question], Sequence[Candidate]] | None = None,
+    ) -> None:
+        """Questions without a positive are left out; raises ValueError when none is left."""
+        self._questions = [q for q in questions if any(c.label for c in q.candidates)]
+        if not self._questions:
+            raise ValueError("no question has a positive candidate: nothing can be learnt")
+        self._sampling = sampling
+        self._seed = seed
+        self._outside = outside
+        self._rarity = _rarity(question.text for question in self._questions)
+        self._words: dict[str, frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        """Questions in one epoch."""
+        return len(self._questions)
+
+    def step(self, step: int, size: int) -> list[Group]:
+        """The `size` groups of step `step`, counted from 0; each epoch has its own order."""
+        chosen = range(step * size, (step + 1) * size)
+        orders = {index // len(self): self._order(index // len(self)) for index in chosen}
+        rng = random.Random(f"{self._seed}/step/{step}")
+        return [
+            self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen
+        ]
+
+    def _order(self, epoch: int) -> list[int]:
+        order = list(range(len(self)))
+        random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
+        return order
+
+    def _group(self, question: Question, rng: random.Random) -> Group:
+        positive = rng.choice([c.candidate for c in question.candidates if c.label])
+        own = [c.candidate for c in question.candidates if not c.label]
+        negatives = rng.sample(own, min(self._sampling.own, len(own)))
+        if self._outside is not None:
+            outside = self._outside(question)
+            hardest = self._hardest(question.text, outside)
+            hard = rng.sample(hardest, min(self._sampling.hard, len(hardest)))
+            others = [candidate for candidate in outside if candidate not in hard]
+            negatives += hard + rng.sample(others, min(self._sampling.random, len(others)))
+        return Group(
+            question=question.text,
+            candidates=(positive, *negatives),
+            labels=(1.0, *(0.0 for _ in negatives)),
+        )
+
+    def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The `hard_pool` candidates with the highest sum of shared rarity."""
+        words = _words(question)
+        shared = [
+            sum(self._rarity[word] for word in words & self._candidate_words(candidate.text)) for candidate in candidates
+        ]
+        ranked = sorted(range(len(candidates)), key=lambda index: -shared[index])
+        return [candidates[index] for index in ranked[: self._sampling.hard_pool]]
+
+    def _candidate_words(self, text: str) -> frozenset[str]:
+        """Remembered, because every question of an article looks at all of its sentences."""
+        if text not in self._words:
+            self._words[text] = _words(text)
+        return self._words[text]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(WORD.findall(text.lower()))
+
+
+def _rarity(questions: Iterable[str]) -> Counter[str]:
+    """Inverse document frequency of words among the questions (scaled to integers for Counter)."""
+    counts: Counter[str] = Counter()
+    total = 0
+    for text in questions:
+        counts.update(_words(text))
+        total += 1
+    return Counter({word: round(1000 * math.log(1 + total / count)) for word, count in counts.items()})
