@@ -1,0 +1,49 @@
+"""`cerberank export`: the serving form of a checkpoint, chosen precisions only, behind the parity gate."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from cerberank_models.checkpoint import CheckpointError, read_checkpoint
+from cerberank_models.export import ParityError, export_checkpoint
+from cerberank_models.torch_backend import load_ranker
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="cerberank export", description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with model.safetensors")
+    parser.add_argument("out", type=Path, help="the folder to make; must not exist")
+    parser.add_argument("--precisions", default="int8", help="ONNX forms, comma-separated: fp32, int8")
+    parser.add_argument("--weights", action="store_true", help="keep model.safetensors too")
+    parser.add_argument("--card", type=Path, help="a model card to use instead of the checkpoint's")
+    parser.add_argument("--version", help="instead of the checkpoint's version")
+    parser.add_argument("--drop-schedule", help="default drop ratios of the new folder, comma-separated")
+    arguments = parser.parse_args(argv)
+    try:
+        checkpoint = read_checkpoint(arguments.checkpoint)
+        ranker = load_ranker(checkpoint)
+        if arguments.drop_schedule:
+            schedule = [float(alpha) for alpha in arguments.drop_schedule.split(",")]
+            ranker.config = type(ranker.config).model_validate(
+                {**ranker.config.model_dump(), "drop_schedule": schedule}
+            )
+        export_checkpoint(
+            ranker,
+            Tokenizer.from_file(str(checkpoint.path / "tokenizer.json")),
+            arguments.out,
+            card=(arguments.card or checkpoint.path / "README.md").read_text(encoding="utf-8"),
+            version=arguments.version or checkpoint.manifest.version,
+            source=checkpoint.manifest.source,
+            metrics=checkpoint.manifest.metrics,
+            precisions=tuple(arguments.precisions.split(",")),
+            weights=arguments.weights,
+        )
+    except (CheckpointError, ParityError, OSError, ValueError) as error:
+        print(f"cerberank export: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0

@@ -1,0 +1,71 @@
+"""What every reader yields: a question with labelled candidates; and the subsets that papers report."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cerberank_models.encoding import Candidate
+
+Subset = Literal["raw", "clean", "strict"]
+
+
+class DataError(ValueError):
+    """A row that cannot be read; the message names file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledCandidate:
+    """A candidate and whether it answers the question (1) or not (0)."""
+
+    candidate: Candidate
+    label: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """A question with its candidates in the order of the file."""
+
+    id: str
+    text: str
+    candidates: tuple[LabelledCandidate, ...]
+    title: str = ""
+    """The article's title, where the data set has articles."""
+    paragraph: int | None = None
+    """The paragraph of the article that the candidates come from."""
+    answers: tuple[str, ...] = ()
+    """Short answers, where the data set has them."""
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The candidates' labels."""
+        return tuple(candidate.label for candidate in self.candidates)
+
+
+def subset(questions: Iterable[Question], name: Subset) -> list[Question]:
+    """`raw`: all; `clean`: at least one positive; `strict`: at least one positive and one negative."""
+    if name == "raw":
+        return list(questions)
+    clean = [question for question in questions if any(question.labels)]
+    return clean if name == "clean" else [question for question in clean if not all(question.labels)]
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a UTF-8 file, unpacked when its name ends in .gz."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line.rstrip("\n")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def with_neighbours(sentences: list[str]) -> list[Candidate]:
+    """Sentences of one paragraph, each with the one before and the one after it."""
+    padded = ["", *sentences, ""]
+    return [
+        Candidate(text=text, previous=padded[index], next=padded[index + 2]) for index, text in enumerate(sentences)
+    ]
