@@ -42,9 +42,15 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""
-        *full, last = self.layers or [None]
-        for layer in full:
+        last = len(self.layers) - 1
+        for layer in self.layers[:last] if last > 0 else ():
             hidden = layer(hidden, layout)
-        first = layout.first(hidden) if last is None else last.forward_first(hidden, layout)
+        first = layout.first(hidden) if last < 0 else self._last_layer.forward_first(hidden, layout)
         logits: Tensor = self.classifier(first)
         return logits
+
+    @property
+    def _last_layer(self) -> Layer:
+        layer = self.layers[-1]
+        assert isinstance(layer, Layer), "a head is made of layers"
+        return layer

@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.startswith("cerberank"):
             raise
         extra = EXTRAS[module.split(".")[0]]
-        return _fail(f"cerberank {verb}: {error.name!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1)
+        return _fail(
+            f"cerberank {verb}: {error.name!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1
+        )
     except KeyboardInterrupt:
         return 130
 

@@ -134,9 +134,7 @@ class RankerConfig(Frozen):
     def stages(self) -> tuple[Stage, ...]:
         """The stages in order: one per exit, then the heads if there are any."""
         stops = [exit_.after for exit_ in self.exits]
-        stages = [
-            Stage(start=start, stop=stop, kind="exit") for start, stop in zip([0, *stops], stops, strict=False)
-        ]
+        stages = [Stage(start=start, stop=stop, kind="exit") for start, stop in zip([0, *stops], stops, strict=False)]
         if self.architecture.heads:
             start = stops[-1] if stops else 0
             stages.append(Stage(start=start, stop=self.architecture.body_layers, kind="heads"))

@@ -75,9 +75,7 @@ class EncodedPairs:
         )
 
 
-def packed_rows(
-    offsets: NDArray[np.int64], rows: NDArray[np.integer]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def packed_rows(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Token indices of the packed sequences `rows`, and the offsets they have once gathered."""
     lengths = np.diff(offsets)[rows]
     gathered = np.zeros(len(rows) + 1, dtype=np.int64)
@@ -174,7 +172,5 @@ class PairEncoder:
         short = [replace_surrogates(text[: self._characters]) for text in texts]
         encodings = self._tokenizer.encode_batch_fast(short, add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
-        cut = [
-            len(tokens) > limit or len(text) > self._characters for tokens, text in zip(ids, texts, strict=True)
-        ]
+        cut = [len(tokens) > limit or len(text) > self._characters for tokens, text in zip(ids, texts, strict=True)]
         return [tokens[:limit] for tokens in ids], cut

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.torch import save
@@ -61,9 +62,7 @@ def export_checkpoint(
         config=config.encoding,
         type_vocab_size=config.transformer.type_vocab_size,
     )
-    pairs = [
-        encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS
-    ]
+    pairs = [encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS]
     expected = _scores(TorchBackend(ranker), pairs)
     recorded = {"fp32": expected}
     files: dict[str, Path | bytes] = {}
@@ -91,7 +90,7 @@ def export_checkpoint(
         )
 
 
-def _scores(backend: Backend[object], pairs: Sequence[EncodedPairs]) -> list[Scores]:
+def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
     """Every question's scores, nothing dropped."""
     keep_all = (0.0,) * (len(backend.config.stages) - 1)
     return [rank_pairs(backend, question, schedule=keep_all).scores for question in pairs]

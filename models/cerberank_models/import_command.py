@@ -18,8 +18,8 @@ from cerberank_models.ranker import Ranker
 CARD = """# {name}
 
 Imported from the Hugging Face cross-encoder `{source}` by `cerberank import`; the weights are unchanged.
-Architecture {architecture}, {stages} stage(s), pairs of at most {length} tokens. Data, licence, intended use and figures are
-those of the source: see its model card. The int8 form was quantised from fp32 without calibration data.
+Architecture {architecture}, {stages} stage(s), pairs of at most {length} tokens. Data, licence, intended use and
+figures are those of the source: see its model card. The int8 form was quantised from fp32 without calibration data.
 """
 
 

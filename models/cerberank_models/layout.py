@@ -110,9 +110,10 @@ class PackedLayout:
         """`[T, ...]` to `[N, S, ...]`, zeros on padding."""
         pairs, longest = self.mask.shape
         if self.uniform:
-            return packed.unflatten(0, (pairs, longest))
+            return packed.reshape(pairs, longest, *packed.shape[1:])
         padded = packed.new_zeros((pairs * longest, *packed.shape[1:]))
-        return padded.index_copy(0, self.cells, packed).unflatten(0, (pairs, longest))
+        filled = padded.index_copy(0, self.cells, packed)
+        return filled.reshape(pairs, longest, *packed.shape[1:])
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

@@ -21,7 +21,7 @@ class Manifest(Frozen):
     """UTC, ISO 8601."""
     source: str
     """Where the weights come from: a recipe with its commit, or a Hugging Face id."""
-    metrics: dict[str, Finite] = {}
+    metrics: dict[str, Finite] = Field(default_factory=dict)
     files: dict[str, Sha256]
     """SHA-256 of every other file, by its path within the folder."""
 

@@ -60,7 +60,7 @@ class _FusedAttentionLayout(PaddedLayout):
             shape=query.flatten(-2).shape,
             version=1,
         )
-        return mixed.unflatten(-1, query.shape[-2:])
+        return mixed.reshape(query.shape)
 
 
 def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[Tensor, ...]:
@@ -120,9 +120,7 @@ def _quantise(source: Path, target: Path) -> Path:
     # The exporter's shapes of transposed head weights mislead the quantiser (onnxruntime issue 25890).
     model.graph.ClearField("value_info")
     kept = [
-        node.name
-        for node in model.graph.node
-        if any("classifier" in name or "exits" in name for name in node.input)
+        node.name for node in model.graph.node if any("classifier" in name or "exits" in name for name in node.input)
     ]
     # The quantiser turns Gemm into MatMul and Add, renamed so, before it looks at the exclusions.
     kept += [f"{name}_MatMul" for name in kept]

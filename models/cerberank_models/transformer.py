@@ -83,7 +83,7 @@ class Layer(nn.Module):
         return self.dropout if self.training else 0.0
 
     def _split(self, projected: Tensor) -> Tensor:
-        return projected.unflatten(-1, (self.attention_heads, -1))
+        return projected.reshape(*projected.shape[:-1], self.attention_heads, -1)
 
     def _finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
         attended = self._drop(self.attention_output(mixed.flatten(-2)))

@@ -120,9 +120,7 @@ class Evaluation:
         if not rows:
             raise ValueError(f"no question is in the subset {name!r}")
         pairs = sum(len(question.candidates) for question, _ in rows)
-        return {
-            variant: _figures([metrics[variant] for _, metrics in rows], pairs=pairs) for variant in rows[0][1]
-        }
+        return {variant: _figures([metrics[variant] for _, metrics in rows], pairs=pairs) for variant in rows[0][1]}
 
     def per_question(self) -> list[dict[str, Any]]:
         """One record a question: id, and the expected metrics of every variant."""

@@ -72,9 +72,7 @@ class Sampler:
         chosen = range(step * size, (step + 1) * size)
         orders = {index // len(self): self._order(index // len(self)) for index in chosen}
         rng = random.Random(f"{self._seed}/step/{step}")
-        return [
-            self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen
-        ]
+        return [self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen]
 
     def _order(self, epoch: int) -> list[int]:
         order = list(range(len(self)))
@@ -101,7 +99,8 @@ class Sampler:
         """The `hard_pool` candidates with the highest sum of shared rarity."""
         words = _words(question)
         shared = [
-            sum(self._rarity[word] for word in words & self._candidate_words(candidate.text)) for candidate in candidates
+            sum(self._rarity[word] for word in words & self._candidate_words(candidate.text))
+            for candidate in candidates
         ]
         ranked = sorted(range(len(candidates)), key=lambda index: -shared[index])
         return [candidates[index] for index in ranked[: self._sampling.hard_pool]]

@@ -83,8 +83,7 @@ def make_batch(groups: list[Group], encoder: PairEncoder, device: torch.device) 
     sizes = np.cumsum([0, *(len(group.labels) for group in groups)])
     labels = np.asarray([label for group in groups for label in group.labels], dtype=np.float32)
     token_ids, type_ids, offsets, label_tensor, questions = (
-        torch.from_numpy(array).to(device)
-        for array in (pairs.token_ids, pairs.type_ids, pairs.offsets, labels, sizes)
+        torch.from_numpy(array).to(device) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets, labels, sizes)
     )
     return Batch(token_ids, type_ids, offsets, label_tensor, questions)
 
@@ -153,7 +152,7 @@ class Run:
             if self._config.listwise:
                 loss = loss + self._config.listwise * listwise_loss(logits, batch.labels, batch.questions)
             self._optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._ranker.parameters(), self._config.clip)
         self._optimizer.step()
         return loss.item(), len(batch.labels)

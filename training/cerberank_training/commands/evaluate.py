@@ -6,10 +6,10 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -21,6 +21,8 @@ from cerberank_models.config import RankerConfig
 from cerberank_training.data import DataError, Question, read_questions
 from cerberank_training.evaluate import Evaluation, Figures, markdown, rank_questions
 from cerberank_training.remote import rank_remotely
+
+ItemT = TypeVar("ItemT")
 
 
 def main(argv: list[str]) -> int:
@@ -103,8 +105,8 @@ def stage_layers(config: RankerConfig) -> list[float]:
     return layers
 
 
-def _bar(items: Iterable[Any], total: int) -> Iterable[Any]:
-    return tqdm(items, total=total, unit="question", disable=None)
+def _bar(items: Iterable[ItemT], total: int) -> Iterator[ItemT]:
+    yield from tqdm(items, total=total, unit="question", disable=None)
 
 
 def _write(arguments: argparse.Namespace, evaluation: Evaluation, figures: Mapping[str, Figures]) -> None:
@@ -115,5 +117,3 @@ def _write(arguments: argparse.Namespace, evaluation: Evaluation, figures: Mappi
     if arguments.per_question:
         lines = (json.dumps(record) + "\n" for record in evaluation.per_question())
         arguments.per_question.write_text("".join(lines), encoding="utf-8")
-
-

@@ -37,7 +37,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
     parser.add_argument("--base", required=True, help="path or hub id of the pretrained encoder")
     parser.add_argument("--data", type=Path, required=True, help="folder that the recipe's data lies in")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run; the checkpoint goes to OUT/checkpoint")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the run; the checkpoint goes to OUT/checkpoint"
+    )
     parser.add_argument("--steps", type=int, help="instead of the recipe's number of steps")
     parser.add_argument("--dev-questions", type=int, default=300, help="questions of dev to choose weights by")
     parser.add_argument("--device", default="cpu")
@@ -67,7 +69,9 @@ def train(recipe: Recipe, arguments: argparse.Namespace) -> None:
         seed=recipe.train.seed,
         outside=Articles(articles).outside if articles.exists() else None,
     )
-    dev = random.Random(0).sample(list(read_questions(locate(recipe.dev_data, arguments.data))), arguments.dev_questions)
+    dev = random.Random(0).sample(
+        list(read_questions(locate(recipe.dev_data, arguments.data))), arguments.dev_questions
+    )
     run = Run(arguments.out, ranker, sampler, encoder, recipe.train, device=arguments.device)
     best = run.train(dev_map(encoder, dev, arguments.device))
     export_checkpoint(
@@ -103,7 +107,7 @@ def build_student(recipe: Recipe, base: str) -> Ranker:
     initialise(ranker.exits, seed=recipe.train.seed)
     for index, head in enumerate(ranker.heads):
         # Different seeds: with hard labels alone the heads' classifiers are all that sets them apart.
-        initialise(head.classifier, seed=recipe.train.seed + 1 + index)
+        initialise(head.get_submodule("classifier"), seed=recipe.train.seed + 1 + index)
     return ranker
 
 
@@ -126,5 +130,3 @@ def _encoder(tokenizer: Tokenizer, ranker: Ranker) -> PairEncoder:
         config=ranker.config.encoding,
         type_vocab_size=ranker.config.transformer.type_vocab_size,
     )
-
-

@@ -1,0 +1,177 @@
+"""The routes. Nothing is decided here: bodies go to a dialect, calls to `Ranking`, errors to their clothes."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from cerberank_service.body import read_body
+from cerberank_service.dialects import DIALECTS, NATIVE, Dialect
+from cerberank_service.dialects.tei import info
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.live import LiveModel, Loader, State, load
+from cerberank_service.metrics import Metrics
+from cerberank_service.openapi import describe_body, with_components
+from cerberank_service.ranking import Ranking
+from cerberank_service.settings import Settings
+from cerberank_service.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Service:
+    """What one app owns; made by `create_app`, found at `app.state.service`."""
+
+    def __init__(self, settings: Settings, loader: Loader) -> None:
+        """Nothing runs before `start`."""
+        self.settings = settings
+        self.metrics = Metrics()
+        self.workers = Workers(settings.encode_workers)
+        self.live = LiveModel(settings, self.metrics, loader)
+        self.ranking = Ranking(settings, self.live, self.workers, self.metrics)
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        self.live.start()
+
+    def begin_shutdown(self) -> None:
+        """Refuse new requests; accepted ones may still take the drain time."""
+        self.live.stop(self.settings.drain_seconds)
+
+
+def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
+    """The application; the model loads when it starts."""
+    service = Service(settings, loader)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        service.begin_shutdown()
+        await service.workers.run(service.live.join)
+        service.workers.close()
+
+    app = FastAPI(
+        title="Cerberank",
+        version=version("cerberank"),
+        summary="Puts the candidate sentence that answers the question first.",
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    for dialect in DIALECTS:
+        app.add_api_route(
+            dialect.path,
+            _rank_route(service, dialect),
+            methods=["POST"],
+            summary=dialect.summary,
+            tags=[dialect.tag],
+            response_model=dialect.response,
+            openapi_extra=describe_body(dialect.request),
+        )
+    _add_plain_routes(app, service)
+    _add_error_handlers(app, service)
+    with_components(app, [dialect.request for dialect in DIALECTS])
+    return app
+
+
+def _rank_route(service: Service, dialect: Dialect) -> Handler:
+    async def rank(request: Request) -> Response:
+        request_id = _request_id(request)
+        with service.metrics.in_flight.track_inprogress():
+            body = await read_body(request, service.settings.max_body_bytes)
+            content = await service.ranking.rank(body, dialect.parse, partial(_to_bytes, dialect), request_id)
+        return Response(content, media_type="application/json", headers={"X-Request-Id": request_id})
+
+    rank.__name__ = f"rank_{dialect.tag}"
+    return rank
+
+
+def _to_bytes(dialect: Dialect, answer: Any, options: Any) -> bytes:
+    """Rendered and serialised in the worker thread: an answer may hold 10,000 places."""
+    return to_json(dialect.render(answer, options))
+
+
+def _add_plain_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/health/live", tags=["health"], summary="Whether the process runs")
+    async def live() -> dict[str, bool]:
+        return {"live": True}
+
+    async def ready() -> Response:
+        state = service.live.state
+        content = {"ready": state is State.READY, "state": state.value}
+        status = 200 if state is State.READY else 503
+        return Response(to_json(content), status, media_type="application/json")
+
+    app.add_api_route("/health/ready", ready, tags=["health"], summary="200 once golden questions were reproduced")
+    app.add_api_route("/health", ready, tags=["text-embeddings-inference"], summary="As /health/ready")
+
+    @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
+    async def models() -> dict[str, list[dict[str, Any]]]:
+        return {"models": [service.live.describe()]}
+
+    @app.get("/info", tags=["text-embeddings-inference"], summary="The served model")
+    async def tei_info() -> dict[str, Any]:
+        if service.live.checkpoint is None:
+            raise ServiceError(Kind.UNAVAILABLE, "the model is still loading", retry_after=2)
+        return info(service.live.checkpoint, service.settings)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        engine = service.live.engine
+        service.metrics.queued_tokens.set(engine.queued_tokens if engine is not None else 0)
+        service.metrics.ready.set(service.live.state is State.READY)
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_error_handlers(app: FastAPI, service: Service) -> None:
+    dressers = {dialect.path: dialect.dress for dialect in DIALECTS}
+
+    async def answer(request: Request, error: Exception) -> Response:
+        known = _as_service_error(error)
+        service.metrics.errors.labels(known.kind.label).inc()
+        request_id = _request_id(request)
+        if known.kind is Kind.INTERNAL and known is not error:
+            logger.error("request %s failed", request_id, exc_info=error)
+        status, body = dressers.get(request.url.path, NATIVE.dress)(known, request_id)
+        headers = {**known.headers, "X-Request-Id": request_id}
+        if known.kind is Kind.TOO_LARGE:
+            headers["Connection"] = "close"  # the rest of the body is not read
+        return Response(to_json(body), status, media_type="application/json", headers=headers)
+
+    for kind in (ServiceError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
+
+
+def _as_service_error(error: Exception) -> ServiceError:
+    """The error as a client may see it: never its internals."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, HTTPException) and error.status_code == Kind.METHOD_NOT_ALLOWED.value:
+        return ServiceError(Kind.METHOD_NOT_ALLOWED, "this path does not answer to that method; see /docs")
+    if isinstance(error, HTTPException) and error.status_code == Kind.NOT_FOUND.value:
+        return ServiceError(Kind.NOT_FOUND, "there is no such path; see /docs")
+    return ServiceError(Kind.INTERNAL, "an unexpected error; its details are in the service's log")
+
+
+def _request_id(request: Request) -> str:
+    """The caller's `X-Request-Id` when it is fit for a log line, else a fresh one."""
+    known: str | None = getattr(request.state, "request_id", None)
+    if known is None:
+        given = request.headers.get("x-request-id", "")
+        known = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request.state.request_id = known
+    return known

@@ -1,0 +1,65 @@
+"""The one call that every dialect translates to, and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backend import Scores
+from cerberank_models.encoding import Candidate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankCall:
+    """Rank `candidates` for `question`."""
+
+    question: str
+    candidates: tuple[Candidate, ...]
+    model: str | None = None
+    top_k: int | None = None
+    drop_ratio: float | tuple[float, ...] | None = None
+    """One ratio for every exit, or one per exit; None takes the checkpoint's schedule."""
+    deadline_ms: float | None = None
+    refuse_truncation: bool = False
+    """Fail rather than cut a text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Milliseconds; queue is the wait for the first engine step, compute what follows it."""
+
+    encode: float
+    queue: float
+    compute: float
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankAnswer:
+    """The order; arrays are by candidate, n of them."""
+
+    request_id: str
+    model: str
+    version: str
+    drop_schedule: tuple[float, ...]
+    complete: bool
+    order: NDArray[np.int64]
+    """The best first, already cut to `top_k`."""
+    scores: Scores
+    stages: NDArray[np.int64]
+    heads: Scores | None
+    """Shape [n, k], NaN for candidates that no head saw."""
+    truncated: NDArray[np.bool_]
+    tokens: int
+    timing: Timing
+    warnings: tuple[str, ...] = field(default=())
+
+    def falling_scores(self) -> Scores:
+        """Scores in `order`, never rising.
+
+        Scores of different exits cannot be compared, so a dropped candidate may carry a higher one than a
+        survivor above it. Dialects without a stage would have their clients sort by it: it is capped.
+        """
+        return np.minimum.accumulate(self.scores[self.order])

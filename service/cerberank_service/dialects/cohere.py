@@ -1,0 +1,154 @@
+"""Cohere's rerank, v2 and v1, as the `cohere` SDK calls it.
+
+`relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with
+a warning in `meta`, because the SDK silently retries every status from 500 on.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.errors import ServiceError, from_validation
+from cerberank_service.schema import Wire, not_blank
+
+
+class RerankV2(Wire):
+    """Cohere's v2 request."""
+
+    model: str
+    query: str
+    documents: Annotated[list[str], Field(min_length=1)]
+    top_n: Annotated[int | None, Field(ge=1)] = None
+    max_tokens_per_doc: Annotated[
+        int | None, Field(ge=1, description="Accepted; texts are cut to the checkpoint's own limit, with a warning.")
+    ] = None
+    priority: Annotated[int, Field(ge=0, le=999, description="Accepted; without effect yet.")] = 0
+
+    _query = field_validator("query")(not_blank)
+
+
+class DocumentV1(Wire):
+    """A v1 document given as an object; only `text` is read."""
+
+    text: str
+
+
+class RerankV1(Wire):
+    """Cohere's v1 request."""
+
+    query: str
+    documents: Annotated[list[str | DocumentV1], Field(min_length=1)]
+    model: str | None = None
+    top_n: Annotated[int | None, Field(ge=1)] = None
+    rank_fields: list[str] | None = None
+    return_documents: bool = False
+    max_chunks_per_doc: Annotated[int | None, Field(ge=1, description="Accepted; documents are not chunked.")] = None
+
+    _query = field_validator("query")(not_blank)
+
+    @field_validator("rank_fields")
+    @classmethod
+    def _fields(cls, fields: list[str] | None) -> list[str] | None:
+        if fields not in (None, ["text"]):
+            raise ValueError("only ['text'] can be ranked")
+        return fields
+
+
+class ScoredDocument(Wire):
+    """One place in the answer."""
+
+    index: int
+    relevance_score: float
+    document: DocumentV1 | None = None
+
+
+class RerankAnswer(Wire):
+    """Cohere's answer, best first."""
+
+    id: str
+    results: list[ScoredDocument]
+    meta: dict[str, Any]
+
+
+def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
+    try:
+        request = RerankV2.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error) from error
+    candidates = tuple(Candidate(text=text) for text in request.documents)
+    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    return call, request
+
+
+def _parse_v1(body: bytes) -> tuple[RankCall, RerankV1]:
+    try:
+        request = RerankV1.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error) from error
+    candidates = tuple(Candidate(text=_text(document)) for document in request.documents)
+    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    return call, request
+
+
+def _text(document: str | DocumentV1) -> str:
+    return document if isinstance(document, str) else document.text
+
+
+def _render_v2(answer: RankAnswer, request: RerankV2) -> dict[str, Any]:
+    return _render(answer, "2")
+
+
+def _render_v1(answer: RankAnswer, request: RerankV1) -> dict[str, Any]:
+    rendered = _render(answer, "1")
+    if request.return_documents:
+        for result in rendered["results"]:
+            result["document"] = {"text": _text(request.documents[result["index"]])}
+    return rendered
+
+
+def _render(answer: RankAnswer, version: str) -> dict[str, Any]:
+    places = zip(answer.order.tolist(), answer.falling_scores().tolist(), strict=True)
+    meta: dict[str, Any] = {
+        "api_version": {"version": version},
+        "billed_units": {"search_units": 1},
+        "tokens": {"input_tokens": answer.tokens},
+    }
+    if answer.warnings:
+        meta["warnings"] = list(answer.warnings)
+    return {
+        "id": answer.request_id,
+        "results": [{"index": index, "relevance_score": score} for index, score in places],
+        "meta": meta,
+    }
+
+
+def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """Cohere's error body; the SDK maps the status to its own exception types."""
+    return error.kind.value, {"id": request_id, "message": error.message}
+
+
+V2 = Dialect(
+    path="/v2/rerank",
+    summary="Cohere rerank, v2",
+    tag="cohere",
+    request=RerankV2,
+    response=RerankAnswer,
+    parse=_parse_v2,
+    render=_render_v2,
+    dress=dress,
+)
+V1 = Dialect(
+    path="/v1/rerank",
+    summary="Cohere rerank, v1",
+    tag="cohere",
+    request=RerankV1,
+    response=RerankAnswer,
+    parse=_parse_v1,
+    render=_render_v1,
+    dress=dress,
+)

@@ -1,0 +1,116 @@
+"""text-embeddings-inference's `POST /rerank` and `GET /info`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError, field_validator
+
+from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.errors import Kind, ServiceError, from_validation
+from cerberank_service.schema import Wire, not_blank
+from cerberank_service.settings import Settings
+
+ERROR_TYPES = {
+    Kind.MALFORMED: "Validation",
+    Kind.NOT_FOUND: "Validation",
+    Kind.METHOD_NOT_ALLOWED: "Validation",
+    Kind.TOO_LARGE: "Validation",
+    Kind.INVALID: "Validation",
+    Kind.INTERNAL: "Backend",
+    Kind.UNAVAILABLE: "Unhealthy",
+}
+BACKEND_STATUS = 424
+"""What that server answers when its model fails."""
+
+
+class RerankRequest(Wire):
+    """A query and its texts."""
+
+    query: str
+    texts: Annotated[list[str], Field(min_length=1)]
+    truncate: Annotated[bool | None, Field(description="False refuses texts beyond the token limit.")] = None
+    truncation_direction: Literal["Right", "right"] = "Right"
+    raw_scores: Annotated[bool, Field(description="The score's log-odds instead of the probability.")] = False
+    return_text: bool = False
+
+    _query = field_validator("query")(not_blank)
+
+
+class Rank(Wire):
+    """One place in the answer, which is a bare list."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+def _parse(body: bytes) -> tuple[RankCall, RerankRequest]:
+    try:
+        request = RerankRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error) from error
+    return RankCall(
+        question=request.query,
+        candidates=tuple(Candidate(text=text) for text in request.texts),
+        refuse_truncation=request.truncate is False,
+    ), request
+
+
+def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:
+    scores = answer.falling_scores()
+    if request.raw_scores:
+        inside = np.clip(scores, 1e-12, 1 - 1e-12)  # JSON has no infinity
+        scores = np.log(inside) - np.log1p(-inside)
+    ranks = []
+    for index, score in zip(answer.order.tolist(), scores.tolist(), strict=True):
+        rank: dict[str, Any] = {"index": index, "score": score}
+        if request.return_text:
+            rank["text"] = request.texts[index]
+        ranks.append(rank)
+    return ranks
+
+
+def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """That server's body, and its 424 for a failing model."""
+    status = BACKEND_STATUS if error.kind is Kind.INTERNAL else error.kind.value
+    return status, {"error": error.message, "error_type": ERROR_TYPES[error.kind]}
+
+
+def info(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
+    """The answer of `/info`: the fields that clients read, with this service's values."""
+    config = checkpoint.config
+    return {
+        "model_id": config.name,
+        "model_sha": checkpoint.manifest.version,
+        "model_dtype": settings.precision,
+        "served_model_name": config.name,
+        "model_type": {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}},
+        "max_concurrent_requests": settings.max_candidates,
+        "max_input_length": config.encoding.max_length,
+        "max_batch_tokens": settings.step_tokens,
+        "max_batch_requests": None,
+        "max_client_batch_size": settings.max_candidates,
+        "auto_truncate": True,
+        "tokenization_workers": settings.encode_workers,
+        "version": version("cerberank"),
+        "sha": None,
+        "docker_label": None,
+    }
+
+
+RERANK = Dialect(
+    path="/rerank",
+    summary="text-embeddings-inference rerank",
+    tag="text-embeddings-inference",
+    request=RerankRequest,
+    response=list[Rank],
+    parse=_parse,
+    render=_render,
+    dress=dress,
+)

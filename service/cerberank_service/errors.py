@@ -1,0 +1,78 @@
+"""The few kinds of error that a client can get, and the one body that carries them.
+
+Dialects dress the same kinds in their own clothes; see `dialects/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pydantic import ValidationError
+
+
+class Kind(Enum):
+    """What went wrong; the value is the HTTP status."""
+
+    MALFORMED = 400
+    NOT_FOUND = 404
+    METHOD_NOT_ALLOWED = 405
+    TOO_LARGE = 413
+    INVALID = 422
+    INTERNAL = 500
+    UNAVAILABLE = 503
+
+    @property
+    def label(self) -> str:
+        """The name in bodies and metrics."""
+        return self.name.lower()
+
+
+@dataclass(eq=False)
+class ServiceError(Exception):
+    """An error that is answered to the client; the message says what to change.
+
+    Make a fresh one for every raise: an exception collects the traceback of each.
+    """
+
+    kind: Kind
+    message: str
+    retry_after: int | None = None
+    """Whole seconds; clients misread fractions."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """`Retry-After` where waiting helps."""
+        return {} if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
+
+
+def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
+    """The error body of `/v1/rank` and of every path that is no dialect's."""
+    return {"error": {"kind": error.kind.label, "message": error.message, "request_id": request_id}}
+
+
+def from_validation(error: ValidationError) -> ServiceError:
+    """400 for bytes that are not JSON, 422 naming the first fields that do not fit."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    if problems[0]["type"] == "json_invalid":
+        return ServiceError(Kind.MALFORMED, f"the body is not valid JSON: {problems[0]['msg']}")
+    shown = "; ".join(_problem(problem) for problem in problems[:3])
+    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return ServiceError(Kind.INVALID, shown + more)
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    return f"{_place(problem['loc'])}: {problem['msg']}"
+
+
+def _place(location: Iterable[int | str]) -> str:
+    """`candidates[3].text`; union tags, in angle brackets, are left out."""
+    place = ""
+    for part in location:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif not part.startswith("<"):
+            place += f".{part}" if place else part
+    return place or "body"

@@ -1,0 +1,109 @@
+"""Prometheus series of one app, in a registry of its own; all of them exist from the start.
+
+Labels are bounded: models and versions are the served ones, stages the model's, kinds and phases fixed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from cerberank_service.call import RankAnswer
+from cerberank_service.errors import Kind
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+PHASES = ("encode", "queue", "compute", "total")
+
+
+class Metrics:
+    """Every series, by name; `render` gives the text that Prometheus scrapes."""
+
+    def __init__(self) -> None:
+        """Register the series and create those whose labels are known."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        model = ("model", "version")
+        self.phase_seconds = Histogram(
+            "cerberank_request_phase_seconds",
+            "Latency of answered requests by phase: encode, queue, compute, total",
+            ("phase", *model),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.candidates = Histogram(
+            "cerberank_request_candidates",
+            "Candidates of answered requests",
+            model,
+            buckets=CANDIDATES,
+            registry=self.registry,
+        )
+        self.requests = self._counter("requests", "Answered requests", ("complete", *model))
+        self.tokens = self._counter("tokens", "Tokens run, by stage", ("stage", *model))
+        self.padding = self._counter("padding_tokens", "Padding tokens run beside them", model)
+        self.dropped = self._counter("dropped_candidates", "Candidates that a stage's exit dropped", ("stage", *model))
+        self.steps = self._counter("engine_steps", "Batches run, by stage", ("stage", *model))
+        self.step_seconds = self._counter("engine_busy_seconds", "Seconds in batches, by stage", ("stage", *model))
+        self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
+        self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
+        self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
+        self.in_flight = Gauge("cerberank_requests_in_flight", "Requests being handled", registry=self.registry)
+        self.queued_tokens = Gauge(
+            "cerberank_queued_tokens", "Tokens of accepted, unanswered requests", registry=self.registry
+        )
+        self.ready = Gauge("cerberank_ready", "1 when the model is ready and serving", registry=self.registry)
+        for kind in Kind:
+            self.errors.labels(kind.label)
+
+    def for_model(self, model: str, version: str, stages: int) -> EngineMetrics:
+        """Create the series of a model and return what its engine writes to."""
+        for phase in PHASES:
+            self.phase_seconds.labels(phase, model, version)
+        for complete in ("true", "false"):
+            self.requests.labels(complete, model, version)
+        for stage in range(stages):
+            for counter in (self.tokens, self.dropped, self.steps, self.step_seconds):
+                counter.labels(str(stage), model, version)
+        for plain in (self.candidates, self.padding, self.truncated, self.duplicates):
+            plain.labels(model, version)
+        return EngineMetrics(self, model, version)
+
+    def answered(self, answer: RankAnswer) -> None:
+        """Count one answer."""
+        model = (answer.model, answer.version)
+        for phase in PHASES:
+            self.phase_seconds.labels(phase, *model).observe(getattr(answer.timing, phase) / 1000.0)
+        self.candidates.labels(*model).observe(len(answer.scores))
+        self.requests.labels(str(answer.complete).lower(), *model).inc()
+        self.truncated.labels(*model).inc(int(answer.truncated.sum()))
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, help_: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(f"cerberank_{name}", help_, labels, registry=self.registry)
+
+
+class EngineMetrics:
+    """What one model's engine counts."""
+
+    def __init__(self, metrics: Metrics, model: str, version: str) -> None:
+        """Bind the model's labels."""
+        self._metrics, self._model = metrics, (model, version)
+        self._padding = 0
+
+    def step(self, stage: int, *, tokens: int, seconds: float, backend: Any) -> None:
+        """Count one batch; backends that pad count their padding in `padding_tokens`."""
+        labels = (str(stage), *self._model)
+        self._metrics.steps.labels(*labels).inc()
+        self._metrics.tokens.labels(*labels).inc(tokens)
+        self._metrics.step_seconds.labels(*labels).inc(max(0.0, seconds))
+        padding = int(getattr(backend, "padding_tokens", 0))
+        self._metrics.padding.labels(*self._model).inc(padding - self._padding)
+        self._padding = padding
+
+    def stage_done(self, stage: int, *, dropped: int) -> None:
+        """Count what a question's exit dropped."""
+        self._metrics.dropped.labels(str(stage), *self._model).inc(dropped)

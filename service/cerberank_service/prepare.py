@@ -1,0 +1,85 @@
+"""A call becomes a job: the model is checked, duplicates are folded, pairs are encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_service.call import RankCall
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that the engine needs, and how its pairs map back to the candidates."""
+
+    pairs: EncodedPairs
+    pair_of: NDArray[np.int64]
+    """Shape [n]: the pair that each candidate shares with its duplicates."""
+    schedule: tuple[float, ...]
+    minimum: int
+    warnings: tuple[str, ...]
+
+
+def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settings: Settings) -> Prepared:
+    """Raises ServiceError for an unknown model, too many candidates or drop ratios that do not fit."""
+    names = {checkpoint.config.name, *settings.alias_names}
+    if call.model is not None and call.model not in names:
+        raise ServiceError(Kind.NOT_FOUND, f"there is no model {call.model!r}; served: {', '.join(sorted(names))}")
+    if len(call.candidates) > settings.max_candidates:
+        raise ServiceError(
+            Kind.INVALID,
+            f"candidates: {len(call.candidates)} are more than the limit of {settings.max_candidates}; send fewer, "
+            "or raise CERBERANK_MAX_CANDIDATES",
+        )
+    schedule = _schedule(call, checkpoint)
+    first: dict[Candidate, int] = {}
+    pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
+    pairs = encoder.encode(call.question, list(first))
+    cut = int(pairs.truncated[pair_of].sum())
+    if cut and call.refuse_truncation:
+        limit = checkpoint.config.encoding.max_length
+        raise ServiceError(Kind.INVALID, f"{cut} texts exceed {limit} tokens with the question; allow truncation")
+    return Prepared(
+        pairs=pairs,
+        pair_of=pair_of,
+        schedule=schedule,
+        minimum=min(call.top_k or 1, len(first)),
+        warnings=tuple(_warnings(call, checkpoint, cut)),
+    )
+
+
+def _schedule(call: RankCall, checkpoint: Checkpoint) -> tuple[float, ...]:
+    exits = len(checkpoint.config.stages) - 1
+    if call.drop_ratio is None:
+        return checkpoint.config.schedule
+    if not isinstance(call.drop_ratio, tuple):
+        return (call.drop_ratio,) * exits
+    if len(call.drop_ratio) != exits:
+        raise ServiceError(
+            Kind.INVALID,
+            f"drop_ratio: this model has {exits} exits and takes as many ratios, not {len(call.drop_ratio)}",
+        )
+    return call.drop_ratio
+
+
+def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:
+    warnings = []
+    if cut:
+        warnings.append(
+            f"{cut} candidates were scored on truncated text: a pair holds "
+            f"{checkpoint.config.encoding.max_length} tokens"
+        )
+    if empty := sum(not candidate.text.strip() for candidate in call.candidates):
+        warnings.append(f"{empty} candidates are empty")
+    context = any(candidate.previous or candidate.next for candidate in call.candidates)
+    if context and checkpoint.config.encoding.segments == 2:
+        warnings.append("this model does not read the previous and next sentence")
+    if call.drop_ratio and len(checkpoint.config.stages) == 1:
+        warnings.append("this model has no exits: drop_ratio has no effect")
+    return warnings

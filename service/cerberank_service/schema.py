@@ -1,0 +1,188 @@
+"""The native wire: `POST /v1/rank`. All validation of its body ends here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError, field_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.errors import from_validation
+
+Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+
+EXAMPLE: JsonValue = {
+    "question": "How tall is the Eiffel Tower?",
+    "candidates": [
+        "The Eiffel Tower was built for the World's Fair of 1889.",
+        "With its antennas the Eiffel Tower is 330 metres tall.",
+        {"id": "s3", "text": "It was painted again last year.", "previous": "The tower is made of iron."},
+    ],
+    "top_k": 2,
+}
+
+
+class Wire(BaseModel):
+    """Unknown fields are refused: a misspelt option must not be silently without effect."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CandidateObject(Wire):
+    """A candidate with an id of the caller's and its neighbouring sentences."""
+
+    id: str | None = None
+    text: str
+    previous: str = ""
+    next: str = ""
+
+
+def _candidate_kind(value: Any) -> str:
+    return "<text>" if isinstance(value, str) else "<object>"
+
+
+def _ratio_kind(value: Any) -> str:
+    return "<list>" if isinstance(value, list | tuple) else "<number>"
+
+
+CandidateIn = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(_candidate_kind)
+]
+DropRatioIn = Annotated[
+    Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Tag("<list>")], Discriminator(_ratio_kind)
+]
+
+
+def not_blank(text: str) -> str:
+    """Refuse a question without a visible character."""
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+class RankRequest(Wire):
+    """A question and its candidates."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    question: Annotated[str, Field(description="The question; it must not be blank.")]
+    candidates: Annotated[
+        list[CandidateIn], Field(min_length=1, description="Texts, or objects with id, text, previous and next.")
+    ]
+    model: Annotated[str | None, Field(description="Model name; the served one when left out.")] = None
+    top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
+    drop_ratio: Annotated[
+        DropRatioIn | None,
+        Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
+    ] = None
+    deadline_ms: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="Answer with what is known when this has passed."),
+    ] = None
+    return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
+    return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
+
+    _question = field_validator("question")(not_blank)
+
+
+class Result(Wire):
+    """One candidate's place."""
+
+    index: Annotated[int, Field(description="The candidate's place in the request.")]
+    id: Annotated[str | None, Field(description="Its id, if it came with one.")] = None
+    score: Annotated[float, Field(description="P(correct) at the stage reached, 0..1.")]
+    stage: Annotated[int, Field(description="The last stage that scored it, counted from 0.")]
+    truncated: Annotated[bool, Field(description="Whether it, or the question, was cut to the token limit.")]
+    heads: Annotated[list[float] | None, Field(description="Each head's probability, if asked for.")] = None
+    text: str | None = None
+
+
+class Usage(Wire):
+    """What the request cost."""
+
+    candidates: int
+    tokens: Annotated[int, Field(description="Tokens of all distinct pairs.")]
+
+
+class TimingMs(Wire):
+    """Milliseconds by phase."""
+
+    encode: float
+    queue: float
+    compute: float
+    total: float
+
+
+class RankResponse(Wire):
+    """The candidates, best first; absent optional fields are left out."""
+
+    id: Annotated[str, Field(description="The request id, also in `X-Request-Id`.")]
+    model: str
+    version: str
+    drop_schedule: list[float]
+    complete: Annotated[bool, Field(description="False when the deadline passed before the last stage.")]
+    results: list[Result]
+    usage: Usage
+    timing_ms: TimingMs
+    warnings: list[str]
+
+
+def parse(body: bytes) -> tuple[RankCall, RankRequest]:
+    """Bytes to the call; raises ServiceError (400 or 422)."""
+    try:
+        request = RankRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error) from error
+    ratio = request.drop_ratio
+    return RankCall(
+        question=request.question,
+        candidates=tuple(
+            Candidate(text=item)
+            if isinstance(item, str)
+            else Candidate(text=item.text, previous=item.previous, next=item.next)
+            for item in request.candidates
+        ),
+        model=request.model,
+        top_k=request.top_k,
+        drop_ratio=tuple(ratio) if isinstance(ratio, list) else ratio,
+        deadline_ms=request.deadline_ms,
+    ), request
+
+
+def render(answer: RankAnswer, request: RankRequest) -> dict[str, Any]:
+    """The answer as JSON-ready values in the shape of RankResponse."""
+    return {
+        "id": answer.request_id,
+        "model": answer.model,
+        "version": answer.version,
+        "drop_schedule": list(answer.drop_schedule),
+        "complete": answer.complete,
+        "results": [_result(answer, request, index) for index in answer.order.tolist()],
+        "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
+        "timing_ms": {
+            "encode": round(answer.timing.encode, 3),
+            "queue": round(answer.timing.queue, 3),
+            "compute": round(answer.timing.compute, 3),
+            "total": round(answer.timing.total, 3),
+        },
+        "warnings": list(answer.warnings),
+    }
+
+
+def _result(answer: RankAnswer, request: RankRequest, index: int) -> dict[str, Any]:
+    item = request.candidates[index]
+    result: dict[str, Any] = {
+        "index": index,
+        "score": float(answer.scores[index]),
+        "stage": int(answer.stages[index]),
+        "truncated": bool(answer.truncated[index]),
+    }
+    if not isinstance(item, str) and item.id is not None:
+        result["id"] = item.id
+    if request.return_heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
+        result["heads"] = answer.heads[index].tolist()
+    if request.return_text:
+        result["text"] = item if isinstance(item, str) else item.text
+    return result

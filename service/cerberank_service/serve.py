@@ -1,0 +1,63 @@
+"""`cerberank serve`: the process around the app."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from cerberank_service.app import Service, create_app
+from cerberank_service.settings import Settings, SettingsError, read_settings
+
+GRACE_SECONDS = 5
+"""Beyond the drain time, for answers on their way out."""
+
+
+class Server(uvicorn.Server):
+    """Tells the engine of a signal at once, so that its drain time begins when the client sees it."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        """`service` is the app's."""
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Refuse new requests, then let uvicorn close its sockets and wait for the others."""
+        self._service.begin_shutdown()
+        super().handle_exit(sig, frame)
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb until a signal ends it; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="cerberank serve", description="Serve a checkpoint. Settings are environment variables CERBERANK_*."
+    )
+    parser.parse_args(argv)
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        sys.stderr.write(f"cerberank serve: {error}\n")
+        return 2
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    app = create_app(settings)
+    run(app, settings)
+    return 0
+
+
+def run(app: FastAPI, settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=settings.log_level == "debug",
+        timeout_graceful_shutdown=int(settings.drain_seconds) + GRACE_SECONDS,
+    )
+    Server(config, app.state.service).run()
