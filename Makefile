@@ -1,0 +1,52 @@
+# Two commands on a fresh machine: make serve, make test. pip's own configuration is honoured.
+PYTHON ?= python3
+PORT ?= 8000
+SERVE := .venv
+DEV := .venv-dev
+
+.PHONY: help serve test check bench train-mini lock clean
+
+help: ## show the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve the bundled checkpoint on PORT
+	CERBERANK_PORT=$(PORT) $(SERVE)/bin/cerberank serve
+
+test: $(DEV)/.installed ## run all tests
+	$(DEV)/bin/python -m pytest
+
+check: $(DEV)/.installed ## lint, format, types, import direction
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/ruff format --check .
+	$(DEV)/bin/mypy
+	$(DEV)/bin/lint-imports
+
+bench: $(DEV)/.bench ## candidates per second against sentence-transformers, same weights, alternating
+	$(DEV)/bin/cerberank bench
+
+train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
+	$(DEV)/bin/cerberank train --recipe mini --data $(or $(DATA),$(error set DATA to the data folder)) \
+		--base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) --out runs/mini
+
+lock: ## make requirements/*.txt anew from pyproject.toml
+	./requirements/lock.sh
+
+clean: ## remove the environments
+	rm -rf $(SERVE) $(DEV)
+
+# A stamp is younger than its lock: the second call installs nothing.
+$(SERVE)/.installed: requirements/serve.txt pyproject.toml
+	$(PYTHON) -m venv $(SERVE)
+	$(SERVE)/bin/pip install --quiet --requirement requirements/serve.txt
+	$(SERVE)/bin/pip install --quiet --no-deps --editable .
+	touch $@
+
+$(DEV)/.installed: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(DEV)
+	$(DEV)/bin/pip install --quiet --requirement requirements/dev.txt
+	$(DEV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DEV)/.bench: $(DEV)/.installed requirements/bench.txt
+	$(DEV)/bin/pip install --quiet --requirement requirements/bench.txt
+	touch $@

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Resolves pyproject.toml's extras in clean environments and writes the locks beside this file.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+freeze() { # NAME COMMENT PIP-ARGUMENTS...
+    local name=$1 comment=$2
+    shift 2
+    python3 -m venv "$scratch/$name"
+    "$scratch/$name/bin/pip" install --quiet "$@"
+    {
+        echo "$comment"
+        # A CPU build's local version (+cpu) is not on every machine; the plain version matches it too.
+        "$scratch/$name/bin/pip" freeze --exclude cerberank | sed 's/^\(torch==[0-9.]*\)+.*/\1/'
+    } >"$scratch/$name.txt"
+}
+
+# shellcheck disable=SC2016
+{
+    freeze serve '# Locked versions for `make serve`: everything that serving ONNX needs, no torch. Made by `make lock`.' \
+        '.[service,onnx-cpu]'
+    freeze dev '# Locked versions for `make test` and `make check`. Made by `make lock`.
+# No hashes: torch comes as a CPU build where pip is offered one, and from the registry elsewhere.' \
+        torch==2.13.0 '.[dev]'
+    freeze bench '' torch==2.13.0 '.[dev,bench]'
+}
+cp "$scratch/serve.txt" requirements/serve.txt
+cp "$scratch/dev.txt" requirements/dev.txt
+{
+    # shellcheck disable=SC2016
+    echo '# What `make bench` needs beside requirements/dev.txt: the peer.'
+    comm -13 <(sort "$scratch/dev.txt") <(sort "$scratch/bench.txt" | sed '/^$/d')
+} >requirements/bench.txt
