@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+from tests.tiny import random_ranker
+
+from cerberank_models.config import RankerConfig
+
+
+def changed(**changes: object) -> dict[str, object]:
+    return {**random_ranker().config.model_dump(), **changes}
+
+
+def test_stages_follow_exits_and_heads() -> None:
+    """Every exit ends a stage, the heads end the last one."""
+    stages = random_ranker(exits=(1, 2)).config.stages
+    assert [(stage.start, stage.stop, stage.kind) for stage in stages] == [
+        (0, 1, "exit"),
+        (1, 2, "exit"),
+        (2, 3, "heads"),
+    ]
+
+
+def test_a_plain_encoder_ends_in_its_last_exit() -> None:
+    """Without heads the exit after the last layer gives the final score (CT)."""
+    config = random_ranker(body_layers=4, heads=0, exits=(2, 4)).config
+    assert [stage.kind for stage in config.stages] == ["exit", "exit"]
+    assert config.schedule == (0.0,)
+
+
+def test_architecture_prints_the_papers_notation() -> None:
+    """B_b kH_h."""
+    assert str(random_ranker().config.architecture) == "B3 3H1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exits": [{"after": 2}, {"after": 1}]}, "ascending"),
+        ({"exits": [{"after": 4}]}, "ascending"),
+        ({"drop_schedule": [0.3]}, "needs 2 ratios"),
+        ({"drop_schedule": [0.3, 1.0]}, "less than 1"),
+        ({"surprise": 1}, "surprise"),
+        ({"encoding": {"max_length": 512}}, "positions"),
+        ({"name": "../up"}, "name"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(changes: dict[str, object], message: str) -> None:
+    """The message names what is wrong."""
+    with pytest.raises(ValidationError, match=message):
+        RankerConfig.model_validate(changed(**changes))
+
+
+def test_json_round_trip() -> None:
+    """What is written to config.json is read back equal."""
+    config = random_ranker().config
+    assert RankerConfig.model_validate_json(config.model_dump_json()) == config

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_models.drop import alive_counts, drop_count, order, relative_cost, survivors
+
+hundredths = st.integers(0, 99)
+scores = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.9]), min_size=1, max_size=30).map(np.array)
+
+
+def test_the_papers_batch_shrinks_as_printed() -> None:
+    """CT section 4.3: 128 candidates at alpha .3 leave 90, 63, 44, 31."""
+    assert alive_counts(128, (0.3,) * 4) == [128, 90, 63, 44, 31]
+
+
+@pytest.mark.parametrize(("alpha", "saved"), [(0.3, 37), (0.4, 45), (0.5, 51)])
+def test_the_papers_savings_are_reproduced(alpha: float, saved: int) -> None:
+    """CT: exits after 4, 6, 8, 10 of 12 layers save 37, 45 and 51 %."""
+    assert round(100 * (1 - relative_cost((4, 2, 2, 2, 2), (alpha,) * 4))) == saved
+
+
+@given(alive=st.integers(1, 2000), percent=hundredths, minimum=st.integers(1, 50))
+def test_drop_count_is_the_nearest_integer_halves_down(alive: int, percent: int, minimum: int) -> None:
+    """Against exact fractions, and never below the minimum."""
+    exact = Fraction(percent, 100) * alive
+    nearest = int(exact) + (1 if exact - int(exact) > Fraction(1, 2) else 0)
+    assert drop_count(alive, percent / 100, minimum) == max(0, min(nearest, alive - minimum))
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), -0.1, 1.0, float("inf")])
+def test_a_ratio_outside_its_range_is_refused(alpha: float) -> None:
+    """NaN included, which compares false with everything."""
+    with pytest.raises(ValueError, match="drop ratio"):
+        drop_count(10, alpha)
+
+
+@given(scores=scores, percent=hundredths, minimum=st.integers(1, 5))
+def test_survivors_are_the_best_and_ties_keep_the_earlier(scores: np.ndarray, percent: int, minimum: int) -> None:
+    """Against a sort of (score, place) pairs in plain Python."""
+    keep = len(scores) - drop_count(len(scores), percent / 100, minimum)
+    best = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:keep]
+    assert survivors(scores, percent / 100, minimum).tolist() == sorted(best)
+
+
+@given(scores=scores, data=st.data())
+def test_order_puts_every_survivor_above_every_dropped_one(scores: np.ndarray, data: st.DataObject) -> None:
+    """By stage, then score, then place, against plain Python."""
+    stages = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(scores), max_size=len(scores))))
+    expected = sorted(range(len(scores)), key=lambda row: (-stages[row], -scores[row], row))
+    assert order(stages, scores).tolist() == expected
+
+
+def test_cost_needs_one_ratio_per_exit() -> None:
+    """A schedule of another length is an error, not a guess."""
+    with pytest.raises(ValueError, match="2 drop ratios"):
+        relative_cost((2, 2, 2), (0.3,))

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.tiny import random_pairs
+
+from cerberank_models.backend import Backend, StageOutput
+from cerberank_models.backends import open_backend
+from cerberank_models.checkpoint import Checkpoint, read_checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.rank import GoldenMismatchError, NonFiniteScoreError, check_golden, rank_pairs
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_checkpoint: Path) -> Checkpoint:
+    return read_checkpoint(tiny_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def backend(checkpoint: Checkpoint) -> Backend[Any]:
+    return open_backend(checkpoint, precision="fp32")
+
+
+class Broken:
+    """A backend whose second stage gives NaN."""
+
+    def __init__(self, inner: Backend[Any]) -> None:
+        self.inner, self.config = inner, inner.config
+
+    def start(self, pairs: EncodedPairs) -> Any:
+        return self.inner.start(pairs)
+
+    def run(self, state: Any, stage: int) -> StageOutput[Any]:
+        output = self.inner.run(state, stage)
+        if stage == 1:
+            output.scores[0] = np.nan
+        return output
+
+    def select(self, state: Any, rows: NDArray[np.integer]) -> Any:
+        return self.inner.select(state, rows)
+
+    def concat(self, states: Any) -> Any:
+        return self.inner.concat(states)
+
+
+def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
+    """10 candidates at .3: 7 reach stage 1, 5 stage 2; the order goes by stage first."""
+    ranking = rank_pairs(backend, random_pairs([9] * 10), schedule=(0.3, 0.3))
+    assert np.bincount(ranking.stages).tolist() == [3, 2, 5]
+    assert (np.diff(ranking.stages[ranking.order]) <= 0).all()
+    assert ranking.head_scores is not None
+    assert np.isnan(ranking.head_scores[ranking.stages < 2]).all()
+    assert np.isfinite(ranking.head_scores[ranking.stages == 2]).all()
+
+
+def test_as_many_as_asked_for_survive(backend: Backend[Any]) -> None:
+    """Minimum beats the ratio."""
+    ranking = rank_pairs(backend, random_pairs([9] * 10), schedule=(0.9, 0.9), minimum=8)
+    assert (ranking.stages == 2).sum() == 8
+
+
+def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
+    """A checkpoint without drop_schedule scores every candidate to the end."""
+    assert (rank_pairs(backend, random_pairs([9] * 4)).stages == 2).all()
+
+
+@pytest.mark.parametrize("schedule", [(0.3,), (0.3, 1.0), (float("nan"), 0.0), (-0.1, 0.0)])
+def test_a_schedule_that_does_not_fit_is_refused(backend: Backend[Any], schedule: tuple[float, ...]) -> None:
+    """Too short, or a ratio outside [0, 1)."""
+    with pytest.raises(ValueError, match="ratio"):
+        rank_pairs(backend, random_pairs([9]), schedule=schedule)
+
+
+def test_no_candidates_is_an_error(backend: Backend[Any], checkpoint: Checkpoint) -> None:
+    """There is nothing to rank."""
+    with pytest.raises(ValueError, match="at least one candidate"):
+        rank_pairs(backend, checkpoint.encoder().encode("a", []))
+
+
+def test_nan_is_an_error(backend: Backend[Any]) -> None:
+    """A score that is not a number never becomes an order."""
+    with pytest.raises(NonFiniteScoreError, match="stage 1"):
+        rank_pairs(Broken(backend), random_pairs([9, 9]))
+
+
+def test_golden_questions_are_reproduced(checkpoint: Checkpoint) -> None:
+    """By both precisions that the checkpoint records."""
+    for precision in ("fp32", "int8"):
+        check_golden(open_backend(checkpoint, precision=precision), checkpoint, precision)
+
+
+def test_another_models_scores_are_noticed(checkpoint: Checkpoint, backend: Backend[Any]) -> None:
+    """A backend that gives other scores, and a precision without recorded ones."""
+
+    class Shifted(Broken):
+        def run(self, state: Any, stage: int) -> StageOutput[Any]:
+            output = self.inner.run(state, stage)
+            return StageOutput(state=output.state, scores=output.scores + 0.01, head_scores=output.head_scores)
+
+    with pytest.raises(GoldenMismatchError, match="differ"):
+        check_golden(Shifted(backend), checkpoint, "fp32")
+    with pytest.raises(GoldenMismatchError, match="no bf16"):
+        check_golden(backend, checkpoint, "bf16")
+
+
+def test_an_empty_candidate_is_ranked(backend: Backend[Any], checkpoint: Checkpoint) -> None:
+    """It gets a finite score like any other text."""
+    pairs = checkpoint.encoder().encode("how tall ?", [Candidate(text=""), Candidate(text="b")])
+    assert np.isfinite(rank_pairs(backend, pairs).scores).all()

@@ -1,0 +1,177 @@
+"""Small tokenizers, networks and checkpoints, made on the spot. Their weights are random: they rank nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from torch import Tensor
+
+from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.export import export_checkpoint
+from cerberank_models.hugging_face import initialise, ranker_config
+from cerberank_models.ranker import Ranker
+
+WORDS = [
+    "how",
+    "tall",
+    "is",
+    "the",
+    "tower",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "what",
+    "do",
+    "bees",
+    "make",
+    "honey",
+    "from",
+    "who",
+    "wrote",
+    "opera",
+    "carmen",
+    "it",
+    "was",
+    "built",
+    "in",
+    "paris",
+    "metres",
+    "word",
+    "river",
+    "city",
+    "mark",
+    "##s",
+    "##ing",
+    "##ed",
+    "?",
+    ".",
+    ",",
+    "'",
+    "-",
+    "1",
+    "8",
+    "9",
+    "3",
+    "0",
+]
+ENCODING = EncodingConfig(max_length=48, question_length=16)
+LAYERS = 4
+
+
+def bert_tokenizer() -> Tokenizer:
+    """WordPiece over WORDS, letters and a few pieces, as BERT's normaliser and splitter feed it."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return tokenizer
+
+
+def roberta_tokenizer() -> Tokenizer:
+    """Byte-level BPE without merges: every byte is a token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {piece: index for index, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
+    return tokenizer
+
+
+def hugging_face_config(family: str, **changes: object) -> transformers.PretrainedConfig:
+    """Four narrow layers of `family` with weights large enough that mistakes show."""
+    shape = {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.3,
+        "num_labels": 2,
+    }
+    if family == "electra":
+        shape["embedding_size"] = 16
+    if family == "roberta":
+        shape |= {"type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 66}
+    classes = {
+        "bert": transformers.BertConfig,
+        "electra": transformers.ElectraConfig,
+        "roberta": transformers.RobertaConfig,
+    }
+    return classes[family](**(shape | changes))
+
+
+def cross_encoder(family: str, *, seed: int = 0, **changes: object) -> transformers.PreTrainedModel:
+    """A Hugging Face sequence classifier in evaluation mode."""
+    torch.manual_seed(seed)
+    config = hugging_face_config(family, **changes)
+    return transformers.AutoModelForSequenceClassification.from_config(config).eval()
+
+
+def random_ranker(
+    *, family: str = "bert", body_layers: int = 3, heads: int = 3, exits: tuple[int, ...] = (1, 2), seed: int = 0
+) -> Ranker:
+    """A ranker whose every weight is random."""
+    config = ranker_config(
+        hugging_face_config(family),
+        name="random-tiny",
+        body_layers=body_layers,
+        heads=heads,
+        exits=tuple(ExitConfig(after=after) for after in exits),
+        encoding=ENCODING,
+    )
+    ranker = Ranker(config)
+    initialise(ranker, seed=seed, deviation=0.3)
+    return ranker.eval()
+
+
+def random_checkpoint(path: Path, *, name: str = "random-tiny", version: str = "1", seed: int = 0) -> Path:
+    """A checkpoint of a random ranker with two exits and three heads: weights, fp32 and int8 graphs."""
+    ranker = random_ranker(seed=seed)
+    ranker.config = RankerConfig.model_validate({**ranker.config.model_dump(), "name": name})
+    card = "# random\n\nRandom weights, for tests.\n"
+    export_checkpoint(
+        ranker, bert_tokenizer(), path, card=card, version=version, source="tests", parity={"fp32": 1e-4, "int8": 1.0}
+    )
+    return path
+
+
+def random_pairs(lengths: list[int], *, seed: int = 0, types: int = 2) -> EncodedPairs:
+    """Packed random token ids with the given lengths; the second half of each pair has type 1."""
+    generator = torch.Generator().manual_seed(seed)
+    ids: list[Tensor] = []
+    type_ids: list[Tensor] = []
+    for length in lengths:
+        ids.append(torch.randint(5, 60, (length,), generator=generator))
+        second = torch.arange(length) >= length // 2
+        type_ids.append(second.long() if types > 1 else torch.zeros(length, dtype=torch.long))
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    return EncodedPairs(
+        token_ids=torch.cat(ids).int().numpy(),
+        type_ids=torch.cat(type_ids).int().numpy(),
+        offsets=offsets.numpy(),
+        truncated=torch.zeros(len(lengths), dtype=torch.bool).numpy(),
+    )
+
+
+def padded(pairs: EncodedPairs, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """`pairs` as padded token ids, type ids and mask, `[N, S]`."""
+    longest = int(pairs.lengths.max())
+    ids = torch.full((len(pairs), longest), pad)
+    types = torch.zeros((len(pairs), longest), dtype=torch.long)
+    mask = torch.zeros((len(pairs), longest), dtype=torch.bool)
+    for row, (start, stop) in enumerate(zip(pairs.offsets[:-1], pairs.offsets[1:], strict=True)):
+        ids[row, : stop - start] = torch.from_numpy(pairs.token_ids[start:stop])
+        types[row, : stop - start] = torch.from_numpy(pairs.type_ids[start:stop])
+        mask[row, : stop - start] = True
+    return ids, types, mask
