@@ -15,51 +15,11 @@ from cerberank_models.export import export_checkpoint
 from cerberank_models.hugging_face import initialise, ranker_config
 from cerberank_models.ranker import Ranker
 
-WORDS = [
-    "how",
-    "tall",
-    "is",
-    "the",
-    "tower",
-    "a",
-    "b",
-    "c",
-    "d",
-    "e",
-    "what",
-    "do",
-    "bees",
-    "make",
-    "honey",
-    "from",
-    "who",
-    "wrote",
-    "opera",
-    "carmen",
-    "it",
-    "was",
-    "built",
-    "in",
-    "paris",
-    "metres",
-    "word",
-    "river",
-    "city",
-    "mark",
-    "##s",
-    "##ing",
-    "##ed",
-    "?",
-    ".",
-    ",",
-    "'",
-    "-",
-    "1",
-    "8",
-    "9",
-    "3",
-    "0",
-]
+TEXT = (
+    "how tall is the tower a b c d e what do bees make honey from who wrote opera carmen it was built in paris metres "
+    "word river city mark ##s ##ing ##ed ? . , ' - 1 8 9 3 0"
+)
+WORDS = TEXT.split()
 ENCODING = EncodingConfig(max_length=48, question_length=16)
 LAYERS = 4
 
@@ -130,6 +90,7 @@ def random_ranker(
         exits=tuple(ExitConfig(after=after) for after in exits),
         encoding=ENCODING,
     )
+    torch.manual_seed(seed)  # for the embeddings
     ranker = Ranker(config)
     initialise(ranker, seed=seed, deviation=0.3)
     return ranker.eval()

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from cerberank_training.data import Articles, DataError, Question, articles_path, read_questions, read_squad, subset
+from cerberank_training.data.wikiqa import COLUMNS
+
+SQUAD = {
+    "qid": "1",
+    "question": "when?",
+    "title": "Crisis",
+    "para": 1,
+    "answers": ["1973"],
+    "candidates": [
+        {"sent": 0, "text": "It began in 1973.", "label": 1, "astr": 1, "prev": "", "next": "It ended."},
+        {"sent": 1, "text": "It ended.", "label": 0, "astr": 0, "prev": "It began in 1973.", "next": ""},
+    ],
+}
+ARTICLE = {
+    "title": "Crisis",
+    "paragraphs": [
+        ["A first sentence that is long.", "Short."],
+        ["It began in 1973.", "It ended."],
+        ["In 1973 oil rose to a high."],
+    ],
+}
+
+
+def write_wikiqa(path: Path) -> Path:
+    rows = [
+        COLUMNS,
+        ["Q1", "who?", "D1", "BeyoncÃ©", "D1-0", 'He said "no', "0"],
+        ["Q1", "who?", "D1", "BeyoncÃ©", "D1-1", "She did.", "1"],
+        ["Q2", "why?", "D2", "X", "D2-0", "Because.", "0"],
+        ["Q3", "how?", "D3", "X", "D3-0", "So.", "1"],
+    ]
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_wikiqa_is_read_with_quoting_off(tmp_path: Path) -> None:
+    """A lone quotation mark swallows nothing; neighbours are context; the title is repaired."""
+    questions = list(read_questions(f"wikiqa:{write_wikiqa(tmp_path / 'w.tsv')}"))
+    assert [question.id for question in questions] == ["Q1", "Q2", "Q3"]
+    first = questions[0]
+    assert first.title == "Beyoncé"
+    assert first.candidates[0].candidate.text == 'He said "no'
+    assert first.candidates[1].candidate.previous == 'He said "no'
+    assert first.labels == (0, 1)
+
+
+def test_subsets_need_a_positive_and_a_negative(tmp_path: Path) -> None:
+    """clean: a positive; strict: both."""
+    questions = list(read_questions(f"wikiqa:{write_wikiqa(tmp_path / 'w.tsv')}"))
+    assert [[q.id for q in subset(questions, name)] for name in ("raw", "clean", "strict")] == [
+        ["Q1", "Q2", "Q3"],
+        ["Q1", "Q3"],
+        ["Q1"],
+    ]
+
+
+def squad_files(folder: Path) -> Path:
+    with gzip.open(folder / "dev.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write(json.dumps(SQUAD) + "\n")
+    with gzip.open(folder / "articles-dev.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write(json.dumps(ARTICLE) + "\n")
+    return folder / "dev.jsonl.gz"
+
+
+def test_squad_by_paragraph_and_by_article(tmp_path: Path) -> None:
+    """By article every sentence is a candidate and only the paragraph's own labels count."""
+    path = squad_files(tmp_path)
+    (by_paragraph,) = read_questions(f"squad-as2:{path}")
+    (by_article,) = read_questions(f"squad-as2-article:{path}")
+    assert by_paragraph.labels == (1, 0)
+    assert by_article.labels == (0, 0, 1, 0, 0)
+    assert by_article.candidates[3].candidate.previous == "It began in 1973."
+
+
+def test_article_negatives_leave_out_sentences_with_the_answer(tmp_path: Path) -> None:
+    """Not the own paragraph, not a short fragment, not a sentence that holds a short answer."""
+    path = squad_files(tmp_path)
+    outside = Articles(articles_path(path)).outside(read_squad(path)[0])
+    assert [candidate.text for candidate in outside] == ["A first sentence that is long."]
+
+
+def test_asnq_groups_rows_and_only_label_4_is_positive(tmp_path: Path) -> None:
+    """Labels 1-3 are negatives."""
+    (tmp_path / "a.tsv").write_text("q one\tx\t1\nq one\ty\t4\nq two\tz\t3\n")
+    questions = list(read_questions(f"asnq:{tmp_path / 'a.tsv'}"))
+    assert [(q.text, q.labels) for q in questions] == [("q one", (0, 1)), ("q two", (0,))]
+
+
+def test_generic_lines_are_read(tmp_path: Path) -> None:
+    """Context and id are optional."""
+    line = {"question": "q", "candidates": [{"text": "a", "label": 1, "next": "b"}, {"text": "b", "label": 0}]}
+    (tmp_path / "g.jsonl").write_text("\n" + json.dumps(line) + "\n")
+    (question,) = read_questions(f"jsonl:{tmp_path / 'g.jsonl'}")
+    assert question.id == "2"
+    assert question.candidates[0].candidate.next == "b"
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "message"),
+    [
+        ("wikiqa", "one\ttwo\n", ":1: expected 7"),
+        ("squad-as2", "{}\n", ":1: not a squad-as2 question"),
+        ("asnq", "q\ts\t1\nq\ts\t5\n", ":2: expected question"),
+        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 2}]}\n', r":1: candidates\.0\.label"),
+        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 1, "score": 2}]}\n', "score"),
+    ],
+)
+def test_a_bad_row_is_named(spec: str, content: str, message: str, tmp_path: Path) -> None:
+    """File and line, and what was expected."""
+    (tmp_path / "bad").write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(read_questions(f"{spec}:{tmp_path / 'bad'}"))
+
+
+@pytest.mark.parametrize("spec", ["wikiqa", "csv:x", "jsonl:missing.jsonl"])
+def test_a_wrong_spec_is_a_data_error(spec: str) -> None:
+    """No format, an unknown one, a file that is not there."""
+    with pytest.raises(DataError):
+        list(read_questions(spec))
+
+
+def counts(questions: list[Question]) -> tuple[int, int, int]:
+    return len(questions), sum(len(q.candidates) for q in questions), sum(sum(q.labels) for q in questions)
+
+
+def test_wikiqas_published_counts(shared_data: Path) -> None:
+    """Raw, clean and strict test sets as papers print them."""
+    questions = list(read_questions(f"wikiqa:{shared_data / 'wikiqa' / 'WikiQA-test.tsv.gz'}"))
+    assert counts(questions) == (633, 6165, 293)
+    assert counts(subset(questions, "clean")) == (243, 2351, 293)
+    assert counts(subset(questions, "strict")) == (237, 2341, 283)
+
+
+def test_squads_counts(shared_data: Path) -> None:
+    """The test set by paragraph."""
+    assert counts(list(read_questions(f"squad-as2:{shared_data / 'squad-as2' / 'test.jsonl.gz'}"))) == (
+        4905,
+        24982,
+        5216,
+    )
