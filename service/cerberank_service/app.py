@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import uuid
@@ -17,8 +18,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from cerberank_service.body import read_body
-from cerberank_service.dialects import DIALECTS, NATIVE, Dialect
-from cerberank_service.dialects.tei import info
+from cerberank_service.dialects import DIALECTS, NATIVE, Dialect, tei
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.live import LiveModel, Loader, State, load
 from cerberank_service.metrics import Metrics
@@ -30,6 +30,8 @@ from cerberank_service.workers import Workers
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+JOIN_SECONDS = 5.0
+"""For the step that is running; a model that hangs longer than that dies with the process."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -43,14 +45,24 @@ class Service:
         self.workers = Workers(settings.encode_workers)
         self.live = LiveModel(settings, self.metrics, loader)
         self.ranking = Ranking(settings, self.live, self.workers, self.metrics)
+        self._stopping = False
 
     def start(self) -> None:
         """Begin to load the model."""
         self.live.start()
 
     def begin_shutdown(self) -> None:
-        """Refuse new requests; accepted ones may still take the drain time."""
-        self.live.stop(self.settings.drain_seconds)
+        """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""
+        if not self._stopping:
+            self._stopping = True
+            self.live.refuse()
+            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.live.stop)
+
+    async def end_shutdown(self) -> None:
+        """Nobody waits any more: end the threads."""
+        self.live.stop()
+        await self.workers.run(partial(self.live.join, JOIN_SECONDS))
+        self.workers.close()
 
 
 def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
@@ -62,8 +74,7 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
         service.start()
         yield
         service.begin_shutdown()
-        await service.workers.run(service.live.join)
-        service.workers.close()
+        await service.end_shutdown()
 
     app = FastAPI(
         title="Cerberank",
@@ -127,7 +138,7 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
     async def tei_info() -> dict[str, Any]:
         if service.live.checkpoint is None:
             raise ServiceError(Kind.UNAVAILABLE, "the model is still loading", retry_after=2)
-        return info(service.live.checkpoint, service.settings)
+        return tei.info(service.live.checkpoint, service.settings)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
@@ -138,7 +149,7 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_error_handlers(app: FastAPI, service: Service) -> None:
-    dressers = {dialect.path: dialect.dress for dialect in DIALECTS}
+    dressers = {dialect.path: dialect.dress for dialect in DIALECTS} | {"/info": tei.dress}
 
     async def answer(request: Request, error: Exception) -> Response:
         known = _as_service_error(error)
@@ -147,7 +158,8 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         if known.kind is Kind.INTERNAL and known is not error:
             logger.error("request %s failed", request_id, exc_info=error)
         status, body = dressers.get(request.url.path, NATIVE.dress)(known, request_id)
-        headers = {**known.headers, "X-Request-Id": request_id}
+        allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
+        headers = {**allow, **known.headers, "X-Request-Id": request_id}
         if known.kind is Kind.TOO_LARGE:
             headers["Connection"] = "close"  # the rest of the body is not read
         return Response(to_json(body), status, media_type="application/json", headers=headers)

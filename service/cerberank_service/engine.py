@@ -97,10 +97,10 @@ class Engine:
                 self._accepting = False
                 self._inbox.put(None)
 
-    def join(self) -> None:
-        """Wait for the thread to end."""
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end, at most `timeout` seconds."""
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         error = stopped

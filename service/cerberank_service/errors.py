@@ -53,18 +53,28 @@ def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
     return {"error": {"kind": error.kind.label, "message": error.message, "request_id": request_id}}
 
 
+MESSAGES = {
+    "missing": "is required",
+    "extra_forbidden": "is no field of this request",
+    "too_long": "holds far more items than this service takes; send fewer",
+}
+"""Said instead of pydantic's words, which do not tell a client what to change."""
+
+
 def from_validation(error: ValidationError) -> ServiceError:
     """400 for bytes that are not JSON, 422 naming the first fields that do not fit."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     if problems[0]["type"] == "json_invalid":
-        return ServiceError(Kind.MALFORMED, f"the body is not valid JSON: {problems[0]['msg']}")
+        reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
+        return ServiceError(Kind.MALFORMED, f"the body is not valid UTF-8 JSON: {reason}")
     shown = "; ".join(_problem(problem) for problem in problems[:3])
     more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
     return ServiceError(Kind.INVALID, shown + more)
 
 
 def _problem(problem: Mapping[str, Any]) -> str:
-    return f"{_place(problem['loc'])}: {problem['msg']}"
+    message = MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+    return f"{_place(problem['loc'])[:100]}: {message}"
 
 
 def _place(location: Iterable[int | str]) -> str:

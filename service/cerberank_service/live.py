@@ -81,18 +81,22 @@ class LiveModel:
         """Begin to load."""
         self._thread.start()
 
-    def stop(self, drain_seconds: float) -> None:
-        """Refuse new questions; accepted ones have `drain_seconds`. Does not wait."""
+    def refuse(self) -> None:
+        """Be no longer ready; what is on its way to the engine is still answered."""
         with self._lock:
             self._state = State.STOPPED
             self._metrics.ready.set(0)
-            if self.engine is not None:
-                self.engine.stop(drain_seconds)
 
-    def join(self) -> None:
-        """Wait until every accepted question is answered or given up."""
+    def stop(self) -> None:
+        """Answer what the engine still holds with 503. Does not wait."""
+        self.refuse()
         if self.engine is not None:
-            self.engine.join()
+            self.engine.stop(0.0)
+
+    def join(self, timeout: float) -> None:
+        """Wait until the engine's thread has ended, but no longer than `timeout` seconds: it may hang."""
+        if self.engine is not None:
+            self.engine.join(timeout)
 
     def describe(self) -> dict[str, Any]:
         """The entry in `/v1/models`."""

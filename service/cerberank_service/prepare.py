@@ -30,7 +30,8 @@ def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settin
     """Raises ServiceError for an unknown model, too many candidates or drop ratios that do not fit."""
     names = {checkpoint.config.name, *settings.alias_names}
     if call.model is not None and call.model not in names:
-        raise ServiceError(Kind.NOT_FOUND, f"there is no model {call.model!r}; served: {', '.join(sorted(names))}")
+        asked = call.model if len(call.model) <= 100 else call.model[:100] + "..."
+        raise ServiceError(Kind.NOT_FOUND, f"there is no model {asked!r}; served: {', '.join(sorted(names))}")
     if len(call.candidates) > settings.max_candidates:
         raise ServiceError(
             Kind.INVALID,

@@ -1,8 +1,9 @@
 """Which rows of which questions run next. Pure: no torch, no asyncio, no clock.
 
 Later stages go first, because their questions hold hidden states and are nearly done. Within a stage
-the question that was served the fewest tokens goes first; a newcomer starts at the least of those present, so
-that a question with 5,000 candidates and one with 20 share the device and neither waits for ever.
+the question that was served the fewest tokens goes first, so that one with 20 candidates need not wait for
+one with 5,000. A newcomer starts at what a question present all the time would have been served by now: a
+stream of small newcomers cannot hold the large one back for ever either.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Scheduler:
         """`step_tokens` bounds a step, but a single row always fits."""
         self._budget = step_tokens
         self._questions: dict[int, _Waiting] = {}
+        self._fair_share = 0.0
 
     def __len__(self) -> int:
         """Questions in progress."""
@@ -57,8 +59,8 @@ class Scheduler:
         """Queue all rows of a new question for stage 0; `lengths[n]` are its tokens by row."""
         if question in self._questions:
             raise ValueError(f"question {question} is already scheduled")
-        served = min((waiting.served for waiting in self._questions.values()), default=0.0)
-        self._questions[question] = _Waiting(0, *_longest_first(np.arange(len(lengths)), lengths), served)
+        rows = _longest_first(np.arange(len(lengths)), lengths)
+        self._questions[question] = _Waiting(0, *rows, served=self._fair_share)
 
     def advance(self, question: int, rows: Rows, lengths: NDArray[np.int64]) -> None:
         """The stage is done: queue its survivors `rows`, with their lengths, for the next one."""
@@ -87,6 +89,7 @@ class Scheduler:
             if len(rows):
                 parts.append((key, rows))
                 spent += tokens
+        self._fair_share += spent / len(self._questions)
         return Step(stage, tuple(parts), spent)
 
     def done(self, step: Step) -> None:

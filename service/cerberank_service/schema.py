@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
@@ -24,10 +35,50 @@ EXAMPLE: JsonValue = {
 }
 
 
-class Wire(BaseModel):
-    """Unknown fields are refused: a misspelt option must not be silently without effect."""
+CEILING = 100_000
+"""Items beyond which a list is not even read; the limit proper is `Settings.max_candidates`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Items = Field(min_length=1, max_length=CEILING, fail_fast=True)
+"""Of every list of candidates. Without fail_fast a body of 16 MB of wrong items costs minutes and gigabytes."""
+
+MOST_FIELDS = 64
+
+LONE_SURROGATE = re.compile(
+    rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+"""An escaped half of a UTF-16 pair; escaped backslashes and whole pairs are matched first, as group 1."""
+
+
+class Wire(BaseModel):
+    """Unknown fields are refused: a misspelt option must not be silently without effect. So is "3" for 3."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: Any) -> Any:
+        """Refuse a million unknown fields as one error rather than as a million."""
+        if isinstance(value, dict) and len(value) > MOST_FIELDS:
+            raise ValueError("has far too many fields")
+        return value
+
+
+WireT = TypeVar("WireT", bound=Wire)
+
+
+def read_json(model: type[WireT], body: bytes) -> WireT:
+    """Validate a body; raises ServiceError (400 or 422).
+
+    A lone surrogate, which some clients cut out of an emoji, becomes U+FFFD as it does in the encoder: it must
+    not fail the request's other candidates.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        repaired = LONE_SURROGATE.sub(lambda match: match[1] or rb"\ufffd", body)
+        if error.errors()[0]["type"] != "json_invalid" or repaired == body:
+            raise from_validation(error) from error
+    return read_json(model, repaired)
 
 
 class CandidateObject(Wire):
@@ -39,7 +90,8 @@ class CandidateObject(Wire):
     next: str = ""
 
 
-def _candidate_kind(value: Any) -> str:
+def candidate_kind(value: Any) -> str:
+    """The union's branch, so that errors speak of that one alone."""
     return "<text>" if isinstance(value, str) else "<object>"
 
 
@@ -48,7 +100,7 @@ def _ratio_kind(value: Any) -> str:
 
 
 CandidateIn = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(_candidate_kind)
+    Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(candidate_kind)
 ]
 DropRatioIn = Annotated[
     Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Tag("<list>")], Discriminator(_ratio_kind)
@@ -69,7 +121,9 @@ class RankRequest(Wire):
 
     question: Annotated[str, Field(description="The question; it must not be blank.")]
     candidates: Annotated[
-        list[CandidateIn], Field(min_length=1, description="Texts, or objects with id, text, previous and next.")
+        list[CandidateIn],
+        Items,
+        Field(description="Texts, or objects with id, text, previous and next."),
     ]
     model: Annotated[str | None, Field(description="Model name; the served one when left out.")] = None
     top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
@@ -131,10 +185,7 @@ class RankResponse(Wire):
 
 def parse(body: bytes) -> tuple[RankCall, RankRequest]:
     """Bytes to the call; raises ServiceError (400 or 422)."""
-    try:
-        request = RankRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation(error) from error
+    request = read_json(RankRequest, body)
     ratio = request.drop_ratio
     return RankCall(
         question=request.question,

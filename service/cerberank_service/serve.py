@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from types import FrameType
+from socket import socket
 
 import uvicorn
 from fastapi import FastAPI
@@ -18,17 +18,20 @@ GRACE_SECONDS = 5
 
 
 class Server(uvicorn.Server):
-    """Tells the engine of a signal at once, so that its drain time begins when the client sees it."""
+    """Tells the service that it ends before the sockets close.
+
+    Not in the signal's handler, which may interrupt the holder of a lock that the service needs.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         """`service` is the app's."""
         super().__init__(config)
         self._service = service
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Refuse new requests, then let uvicorn close its sockets and wait for the others."""
         self._service.begin_shutdown()
-        super().handle_exit(sig, frame)
+        await super().shutdown(sockets)
 
 
 def main(argv: list[str]) -> int:

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     step_tokens: Annotated[
         int, Field(ge=128, description="Tokens of one engine step; small questions get in between two steps.")
     ] = 8192
-    max_candidates: Annotated[int, Field(ge=1, description="Most candidates of one request.")] = 10_000
+    max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 16 * 1024 * 1024
     max_queued_tokens: Annotated[
         int, Field(ge=1, description="Backlog above which requests are refused with 503; an idle service takes any.")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.errors import ServiceError, from_validation
-from cerberank_service.schema import Wire, not_blank
+from cerberank_service.errors import ServiceError
+from cerberank_service.schema import Items, Wire, candidate_kind, not_blank, read_json
 
 
 class RerankV2(Wire):
@@ -22,7 +22,7 @@ class RerankV2(Wire):
 
     model: str
     query: str
-    documents: Annotated[list[str], Field(min_length=1)]
+    documents: Annotated[list[str], Items]
     top_n: Annotated[int | None, Field(ge=1)] = None
     max_tokens_per_doc: Annotated[
         int | None, Field(ge=1, description="Accepted; texts are cut to the checkpoint's own limit, with a warning.")
@@ -33,16 +33,23 @@ class RerankV2(Wire):
 
 
 class DocumentV1(Wire):
-    """A v1 document given as an object; only `text` is read."""
+    """A v1 document given as an object: it may have any fields, only `text` is read."""
+
+    model_config = ConfigDict(extra="ignore")
 
     text: str
+
+
+DocumentIn = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[DocumentV1, Tag("<object>")], Discriminator(candidate_kind)
+]
 
 
 class RerankV1(Wire):
     """Cohere's v1 request."""
 
     query: str
-    documents: Annotated[list[str | DocumentV1], Field(min_length=1)]
+    documents: Annotated[list[DocumentIn], Items]
     model: str | None = None
     top_n: Annotated[int | None, Field(ge=1)] = None
     rank_fields: list[str] | None = None
@@ -76,20 +83,14 @@ class RerankAnswer(Wire):
 
 
 def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
-    try:
-        request = RerankV2.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation(error) from error
+    request = read_json(RerankV2, body)
     candidates = tuple(Candidate(text=text) for text in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
     return call, request
 
 
 def _parse_v1(body: bytes) -> tuple[RankCall, RerankV1]:
-    try:
-        request = RerankV1.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation(error) from error
+    request = read_json(RerankV1, body)
     candidates = tuple(Candidate(text=_text(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
     return call, request

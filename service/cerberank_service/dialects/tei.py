@@ -6,14 +6,14 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from cerberank_models.checkpoint import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.errors import Kind, ServiceError, from_validation
-from cerberank_service.schema import Wire, not_blank
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.schema import Items, Wire, not_blank, read_json
 from cerberank_service.settings import Settings
 
 ERROR_TYPES = {
@@ -33,7 +33,7 @@ class RerankRequest(Wire):
     """A query and its texts."""
 
     query: str
-    texts: Annotated[list[str], Field(min_length=1)]
+    texts: Annotated[list[str], Items]
     truncate: Annotated[bool | None, Field(description="False refuses texts beyond the token limit.")] = None
     truncation_direction: Literal["Right", "right"] = "Right"
     raw_scores: Annotated[bool, Field(description="The score's log-odds instead of the probability.")] = False
@@ -51,10 +51,7 @@ class Rank(Wire):
 
 
 def _parse(body: bytes) -> tuple[RankCall, RerankRequest]:
-    try:
-        request = RerankRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation(error) from error
+    request = read_json(RerankRequest, body)
     return RankCall(
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.texts),
