@@ -6,6 +6,7 @@ and unpads the result, so that padding stays small however mixed the lengths are
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +54,7 @@ class OnnxBackend:
         device: str = "cpu",
         buckets: BucketRule | None = None,
     ) -> None:
-        """Open the graphs; `threads` None lets ONNX Runtime use the processors that this process may use.
+        """Open the graphs; `threads` None takes all processors that this process may use.
 
         Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
         provider is not installed.
@@ -125,6 +126,11 @@ def refuse_two_runtimes() -> None:
         raise RuntimeError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")
 
 
+def usable_processors() -> int:
+    """Processors that this process may use; ONNX Runtime's own default counts the host's physical cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _installed(distribution: str) -> bool:
     try:
         version(distribution)
@@ -138,7 +144,7 @@ def _session(graph: Path, threads: int | None, device: str) -> onnxruntime.Infer
     if provider not in onnxruntime.get_available_providers():
         raise RuntimeError(f"device {device!r} needs ONNX Runtime's {provider}: install cerberank[onnx-gpu]")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or 0
+    options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(graph), options, providers=[provider])
 

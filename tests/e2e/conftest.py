@@ -1,0 +1,68 @@
+"""The real program, `cerberank serve`, in a process of its own on a checkpoint with random weights."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+START_SECONDS = 60.0
+
+
+@dataclass
+class Process:
+    """A running service."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+
+def start(checkpoint: Path, log: Path, **settings: str) -> Process:
+    """Start the service on a free port and wait until it listens; it may still be loading."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
+    environment |= {"CERBERANK_CHECKPOINT": str(checkpoint), "CERBERANK_PORT": "0", **settings}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cerberank_models", "serve"], env=environment, stderr=output, stdout=output
+        )
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(r"running on (http://[\d.:]+)", log.read_text()):
+            return Process(process, found[1], log)
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(f"the service did not start:\n{log.read_text()}")
+
+
+def wait_until_ready(service: Process) -> None:
+    """Poll the readiness probe."""
+    end = time.monotonic() + START_SECONDS
+    while httpx.get(f"{service.url}/health/ready").status_code != 200:
+        assert time.monotonic() < end, service.log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def service(tiny_checkpoint: Path, tmp_path: Path) -> Iterator[Process]:
+    """A ready service; killed if the test leaves it running."""
+    running = start(tiny_checkpoint, tmp_path / "log", CERBERANK_ALIASES="rerank-v3.5")
+    try:
+        wait_until_ready(running)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()

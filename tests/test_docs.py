@@ -1,0 +1,45 @@
+"""The documentation tells the truth where a machine can check it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cerberank_models.cli import VERBS
+from cerberank_service.settings import markdown_table
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_settings_table_is_the_settings_class() -> None:
+    """README holds what `python -m cerberank_service.settings` prints."""
+    readme = (ROOT / "README.md").read_text()
+    table = readme.split("<!-- settings:begin -->")[1].split("<!-- settings:end -->")[0]
+    assert table.strip() == markdown_table()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file of the repository."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_commands_in_the_readme_exist() -> None:
+    """Every `make` verb is a target, every `cerberank` verb is in the program."""
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for verb in set(re.findall(r"\bmake ([a-z-]+)", readme)) - {"it"}:
+        assert f"\n{verb}:" in makefile, verb
+    for verb in re.findall(r"\bcerberank (rank|import|evaluate|export|serve|bench|train)\b", readme):
+        assert verb in VERBS
+
+
+def test_every_file_of_the_architecture_exists() -> None:
+    """docs/architecture.md names files that are there."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    names = {path.name for folder in ("models", "service", "training") for path in (ROOT / folder).rglob("*.py")}
+    for name in re.findall(r"\b(\w+\.py)\b", text):
+        assert name in names, name
