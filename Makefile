@@ -21,7 +21,7 @@ check: $(DEV)/.installed ## lint, format, types, import direction
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
 
-bench: $(DEV)/.bench ## candidates per second against sentence-transformers, same weights, alternating
+bench: $(DEV)/.installed ## candidates per second against sentence-transformers, same weights, alternating
 	$(DEV)/bin/cerberank bench
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
@@ -45,8 +45,4 @@ $(DEV)/.installed: requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --requirement requirements/dev.txt
 	$(DEV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
-
-$(DEV)/.bench: $(DEV)/.installed requirements/bench.txt
-	$(DEV)/bin/pip install --quiet --requirement requirements/bench.txt
 	touch $@

@@ -24,12 +24,6 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
     freeze dev '# Locked versions for `make test` and `make check`. Made by `make lock`.
 # No hashes: torch comes as a CPU build where pip is offered one, and from the registry elsewhere.' \
         torch==2.13.0 '.[dev]'
-    freeze bench '' torch==2.13.0 '.[dev,bench]'
 }
 cp "$scratch/serve.txt" requirements/serve.txt
 cp "$scratch/dev.txt" requirements/dev.txt
-{
-    # shellcheck disable=SC2016
-    echo '# What `make bench` needs beside requirements/dev.txt: the peer.'
-    comm -13 <(sort "$scratch/dev.txt") <(sort "$scratch/bench.txt" | sed '/^$/d')
-} >requirements/bench.txt

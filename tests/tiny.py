@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
@@ -34,6 +34,11 @@ def bert_tokenizer() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
     return tokenizer
 
 
@@ -76,6 +81,18 @@ def cross_encoder(family: str, *, seed: int = 0, **changes: object) -> transform
     torch.manual_seed(seed)
     config = hugging_face_config(family, **changes)
     return transformers.AutoModelForSequenceClassification.from_config(config).eval()
+
+
+def save_cross_encoder(family: str, folder: Path, **changes: int) -> Path:
+    """A cross-encoder with its tokenizer as `from_pretrained` reads them."""
+    cross_encoder(family, **changes).save_pretrained(folder)
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    tokenizer = bert_tokenizer()
+    if family == "roberta":
+        special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+        tokenizer = roberta_tokenizer()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return folder
 
 
 def random_ranker(

@@ -12,7 +12,7 @@ from typing import cast
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("cerberank_service.serve", "answer ranking requests over HTTP"),
     "rank": ("cerberank_models.rank_command", "rank candidates from a file or standard input"),
-    "bench": ("cerberank_service.bench", "measure candidates per second against sentence-transformers"),
+    "bench": ("cerberank_training.commands.bench", "measure candidates per second against sentence-transformers"),
     "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
     "train": ("cerberank_training.commands.train", "train a ranker by a recipe"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("cerberank"):
             raise
-        extra = EXTRAS[module.split(".")[0]]
+        extra = "dev" if verb == "bench" else EXTRAS[module.split(".")[0]]
         return _fail(
             f"cerberank {verb}: {error.name!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1
         )

@@ -83,9 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.top_k is not None and arguments.top_k < 1:
         raise ValueError("--top-k must be at least 1")
     checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
-    backend = open_backend(
-        checkpoint, kind=arguments.backend, precision=arguments.precision, threads=arguments.threads
-    )
+    backend = open_backend(checkpoint, kind=arguments.backend, precision=arguments.precision, threads=arguments.threads)
     ranker = _Ranker(checkpoint, checkpoint.encoder(), backend, arguments)
     with sys.stdin if arguments.file == "-" else Path(arguments.file).open(encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
@@ -147,9 +145,7 @@ class _Ranker:
         ]
         pairs = self._encoder.encode(line.question, candidates)
         top_k = self._arguments.top_k
-        ranking = rank_pairs(
-            self._backend, pairs, schedule=self._schedule, minimum=min(top_k or 1, len(candidates))
-        )
+        ranking = rank_pairs(self._backend, pairs, schedule=self._schedule, minimum=min(top_k or 1, len(candidates)))
         results = []
         for index in ranking.order[:top_k].tolist():
             item = line.candidates[index]

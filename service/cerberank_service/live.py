@@ -16,7 +16,7 @@ from cerberank_models.checkpoint import Checkpoint, read_checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import check_golden, rank_pairs
 from cerberank_service.engine import Engine
-from cerberank_service.metrics import Metrics
+from cerberank_service.metrics import Metrics, padding_of
 from cerberank_service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,8 @@ class LiveModel:
             logger.exception("the model is not ready")
             return
         config, version = loaded.checkpoint.config, loaded.checkpoint.manifest.version
-        metrics = self._metrics.for_model(config.name, version, len(config.stages))
+        padding = padding_of(loaded.backend)
+        metrics = self._metrics.for_model(config.name, version, len(config.stages), padding=padding)
         with self._lock:
             if self._state is not State.LOADING:
                 return

@@ -56,8 +56,11 @@ class Metrics:
         for kind in Kind:
             self.errors.labels(kind.label)
 
-    def for_model(self, model: str, version: str, stages: int) -> EngineMetrics:
-        """Create the series of a model and return what its engine writes to."""
+    def for_model(self, model: str, version: str, stages: int, *, padding: int = 0) -> EngineMetrics:
+        """Create the series of a model and return what its engine writes to.
+
+        `padding` is what the backend has counted so far, on golden questions and warm-up: no request caused it.
+        """
         for phase in PHASES:
             self.phase_seconds.labels(phase, model, version)
         for complete in ("true", "false"):
@@ -67,7 +70,7 @@ class Metrics:
                 counter.labels(str(stage), model, version)
         for plain in (self.candidates, self.padding, self.truncated, self.duplicates):
             plain.labels(model, version)
-        return EngineMetrics(self, model, version)
+        return EngineMetrics(self, model, version, padding)
 
     def answered(self, answer: RankAnswer) -> None:
         """Count one answer."""
@@ -86,13 +89,18 @@ class Metrics:
         return Counter(f"cerberank_{name}", help_, labels, registry=self.registry)
 
 
+def padding_of(backend: Any) -> int:
+    """Padding that a backend has computed so far; 0 for those that do not count it."""
+    return int(getattr(backend, "padding_tokens", 0))
+
+
 class EngineMetrics:
     """What one model's engine counts."""
 
-    def __init__(self, metrics: Metrics, model: str, version: str) -> None:
-        """Bind the model's labels."""
+    def __init__(self, metrics: Metrics, model: str, version: str, padding: int) -> None:
+        """Bind the model's labels; `padding` is not counted again."""
         self._metrics, self._model = metrics, (model, version)
-        self._padding = 0
+        self._padding = padding
 
     def step(self, stage: int, *, tokens: int, seconds: float, backend: Any) -> None:
         """Count one batch; backends that pad count their padding in `padding_tokens`."""
@@ -100,7 +108,7 @@ class EngineMetrics:
         self._metrics.steps.labels(*labels).inc()
         self._metrics.tokens.labels(*labels).inc(tokens)
         self._metrics.step_seconds.labels(*labels).inc(max(0.0, seconds))
-        padding = int(getattr(backend, "padding_tokens", 0))
+        padding = padding_of(backend)
         self._metrics.padding.labels(*self._model).inc(padding - self._padding)
         self._padding = padding
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from socket import socket
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -27,6 +29,11 @@ class Server(uvicorn.Server):
         """`service` is the app's."""
         super().__init__(config)
         self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the main loop. Uvicorn's own handler would raise the signal again after a clean shutdown."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Refuse new requests, then let uvicorn close its sockets and wait for the others."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tests.tiny import bert_tokenizer, cross_encoder, roberta_tokenizer
+from tests.tiny import save_cross_encoder
 
 from cerberank_models.backends import open_backend
 from cerberank_models.checkpoint import read_checkpoint
@@ -17,21 +17,10 @@ from cerberank_models.rank import rank_pairs
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
 
 
-def save(family: str, folder: Path, **changes: int) -> Path:
-    cross_encoder(family, **changes).save_pretrained(folder)
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer = bert_tokenizer()
-    if family == "roberta":
-        special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
-        tokenizer = roberta_tokenizer()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.parametrize(("family", "labels"), [("bert", 1), ("electra", 2), ("roberta", 1)])
 def test_an_imported_model_gives_its_own_probabilities(family: str, labels: int, tmp_path: Path) -> None:
     """ONNX fp32 of the checkpoint against Hugging Face's model on the same token ids."""
-    source = save(family, tmp_path / "source", num_labels=labels)
+    source = save_cross_encoder(family, tmp_path / "source", num_labels=labels)
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32", "--name", "imported"]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
     pairs = checkpoint.encoder().encode("how tall ?", [Candidate(text=text) for text in TEXTS])
@@ -49,7 +38,7 @@ def test_an_imported_model_gives_its_own_probabilities(family: str, labels: int,
 
 def test_a_model_with_three_labels_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1, the reason on standard error, no folder."""
-    source = save("bert", tmp_path / "source", num_labels=3)
+    source = save_cross_encoder("bert", tmp_path / "source", num_labels=3)
     assert main([str(source), str(tmp_path / "out")]) == 1
     assert "3 labels" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
