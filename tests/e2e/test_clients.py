@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import cohere
 import httpx
 import pytest
 from tests.e2e.conftest import Process
+from tests.service.observe import samples
 
 from cerberank_models.backends import open_backend
 from cerberank_models.checkpoint import read_checkpoint
@@ -21,8 +23,9 @@ NO_RETRY = {"max_retries": 0}
 
 
 @pytest.fixture
-def sdk(service: Process) -> cohere.ClientV2:
-    return cohere.ClientV2(api_key="none", base_url=service.url)
+def sdk(service: Process) -> Iterator[cohere.ClientV2]:
+    with cohere.ClientV2(api_key="none", base_url=service.url) as client:
+        yield client
 
 
 def expected_order(checkpoint: Path) -> list[int]:
@@ -89,11 +92,11 @@ def test_bad_requests_harm_no_neighbour(service: Process) -> None:
 
 def test_metrics_count_what_was_answered(service: Process) -> None:
     """The real exposition text after two answers and one error."""
-    for candidates in (TEXTS, TEXTS[:2], []):
-        httpx.post(f"{service.url}/v1/rank", json={"question": QUESTION, "candidates": candidates})
-    text = httpx.get(f"{service.url}/metrics").text
-    labels = 'model="random-tiny",version="1"'
-    assert f'cerberank_request_phase_seconds_count{{{labels},phase="compute"}} 2.0' in text
-    assert f"cerberank_request_candidates_sum{{{labels}}} 7.0" in text
-    assert 'cerberank_errors_total{kind="invalid"} 1.0' in text
-    assert "cerberank_ready 1.0" in text
+    with httpx.Client(base_url=service.url) as client:
+        for candidates in (TEXTS, TEXTS[:2], []):
+            client.post("/v1/rank", json={"question": QUESTION, "candidates": candidates})
+        found = samples(client)
+    assert found["cerberank_request_phase_seconds_count{model=random-tiny,phase=compute,version=1}"] == 2
+    assert found["cerberank_request_candidates_sum{model=random-tiny,version=1}"] == len(TEXTS) + 2
+    assert found["cerberank_errors_total{kind=invalid}"] == 1
+    assert found["cerberank_ready{}"] == 1

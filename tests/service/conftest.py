@@ -1,0 +1,61 @@
+"""Apps on the fake backend, started and ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.fakes import FakeBackend, loader
+from tests.service.observe import wait_until
+
+from cerberank_service.app import create_app
+from cerberank_service.live import Loader, State
+from cerberank_service.settings import Settings
+
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture
+def backend() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment holds no setting."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"CERBERANK_{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def open_app(no_settings: None) -> Iterator[Serve]:
+    """Starts apps: `open_app(loader, max_candidates=5)` gives a client at once, whatever the model's state."""
+    with ExitStack() as stack:
+
+        def start(load: Loader, **settings: object) -> TestClient:
+            app = create_app(Settings.model_validate(settings), load)
+            return stack.enter_context(TestClient(app, raise_server_exceptions=False))
+
+        yield start
+
+
+@pytest.fixture
+def serve(open_app: Serve, tmp_path: Path) -> Serve:
+    """Starts apps: `serve(backend, max_candidates=5)` gives a client once the model is ready."""
+
+    def start(backend: FakeBackend, **settings: object) -> TestClient:
+        client = open_app(loader(backend, tmp_path), **settings)
+        live = client.app.state.service.live  # type: ignore[attr-defined]
+        wait_until(lambda: live.state is not State.LOADING)
+        assert live.state is State.READY, live.reason
+        return client
+
+    return start
+
+
+@pytest.fixture
+def client(serve: Serve, backend: FakeBackend) -> TestClient:
+    return serve(backend)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import RAISES, FakeBackend, ranker_config
+
+QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres", "made of iron"]}
+
+
+def native(client: TestClient, **fields: object) -> list[tuple[int, float]]:
+    body = {"question": QUERY["query"], "candidates": QUERY["documents"]} | fields
+    results = client.post("/v1/rank", json=body).raise_for_status().json()["results"]
+    return [(result["index"], result["score"]) for result in results]
+
+
+@pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank"])
+def test_the_order_and_scores_are_the_native_ones(client: TestClient, path: str) -> None:
+    """The dialect only translates."""
+    answer = client.post(path, json=QUERY).raise_for_status().json()
+    assert [(result["index"], result["relevance_score"]) for result in answer["results"]] == native(client)
+
+
+@pytest.mark.parametrize(("path", "version"), [("/v2/rerank", "2"), ("/v1/rerank", "1")])
+def test_the_answer_has_cohere_s_shape(client: TestClient, path: str, version: str) -> None:
+    """The fields that its SDK requires, and no others in a result."""
+    answer = client.post(path, json=QUERY, headers={"X-Request-Id": "r-1"}).json()
+    assert answer["id"] == "r-1"
+    assert answer["meta"]["api_version"] == {"version": version}
+    assert answer["meta"]["tokens"]["input_tokens"] > 0
+    assert all(set(result) == {"index", "relevance_score"} for result in answer["results"])
+
+
+def test_top_n_limits_the_results(client: TestClient) -> None:
+    """To the best ones."""
+    answer = client.post("/v2/rerank", json=QUERY | {"top_n": 2}).json()
+    assert [(result["index"], result["relevance_score"]) for result in answer["results"]] == native(client)[:2]
+
+
+def test_relevance_never_rises_when_candidates_are_dropped(serve: Serve) -> None:
+    """Clients sort by it, so it must not turn the order around."""
+    client = serve(FakeBackend(ranker_config(schedule=(0.5, 0.5))))
+    documents = [f"candidate number {number}" for number in range(40)]
+    answer = client.post("/v2/rerank", json=QUERY | {"documents": documents}).json()
+    scores = [result["relevance_score"] for result in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 40
+    stages = native(client, candidates=documents)
+    assert [result["index"] for result in answer["results"]] == [index for index, _ in stages]
+    assert [score for _, score in stages] != scores  # the native scores do rise where a stage ends
+
+
+def test_truncation_is_a_warning_in_meta(client: TestClient) -> None:
+    """v2 has no field of a result for it."""
+    answer = client.post("/v2/rerank", json=QUERY | {"documents": ["a " * 500]}).json()
+    assert "truncated" in answer["meta"]["warnings"][0]
+    assert "warnings" not in client.post("/v2/rerank", json=QUERY).json()["meta"]
+
+
+def test_v1_takes_objects_and_gives_documents_back(client: TestClient) -> None:
+    """Further fields of a document are carried along by callers and ignored here."""
+    documents = ["plain", {"text": "330 metres", "title": "Tower"}]
+    body = {"query": "how tall?", "documents": documents, "return_documents": True, "rank_fields": ["text"]}
+    results = client.post("/v1/rerank", json=body).raise_for_status().json()["results"]
+    texts = {result["index"]: result["document"] for result in results}
+    assert texts == {0: {"text": "plain"}, 1: {"text": "330 metres"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "status"),
+    [
+        ("/v2/rerank", {"model": None}, 422),
+        ("/v2/rerank", {"model": "unknown"}, 404),
+        ("/v2/rerank", {"query": " "}, 422),
+        ("/v2/rerank", {"documents": []}, 422),
+        ("/v2/rerank", {"documents": [{"text": "a"}]}, 422),
+        ("/v2/rerank", {"top_n": 0}, 422),
+        ("/v2/rerank", {"priority": 1000}, 422),
+        ("/v2/rerank", {"return_documents": True}, 422),
+        ("/v2/rerank", {"documents": ["a"] * 5}, 422),
+        ("/v2/rerank", {"documents": [RAISES]}, 500),
+        ("/v1/rerank", {"documents": [{"title": "a"}]}, 422),
+        ("/v1/rerank", {"documents": [3]}, 422),
+        ("/v1/rerank", {"rank_fields": ["title"]}, 422),
+        ("/v1/rerank", {"query": ""}, 422),
+    ],
+)
+def test_errors_wear_cohere_s_clothes(serve: Serve, path: str, change: dict[str, object], status: int) -> None:
+    """Its body, so that the SDK raises its own exception types."""
+    client = serve(FakeBackend(), max_candidates=4)
+    response = client.post(path, json=QUERY | change, headers={"X-Request-Id": "r-1"})
+    assert response.status_code == status
+    assert set(response.json()) == {"id", "message"}
+    assert response.json()["id"] == "r-1"
+
+
+def test_an_alias_answers_to_a_vendor_s_model_name(serve: Serve) -> None:
+    """Clients with a fixed model name need no change."""
+    client = serve(FakeBackend(), aliases="rerank-v3.5")
+    assert client.post("/v2/rerank", json=QUERY | {"model": "rerank-v3.5"}).status_code == 200

@@ -1,0 +1,172 @@
+"""A deterministic stand-in for a trained ranker, with faults on demand. Everything around it is real.
+
+Scores are hashes of the token ids, so that equal pairs score equal and nothing depends on the batch. Marker
+words in a candidate's text cause faults: see `Faults`.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from cerberank_models.backend import StageOutput
+from cerberank_models.checkpoint import Checkpoint, GoldenCandidate, GoldenQuestion, Manifest
+from cerberank_models.config import (
+    ArchitectureConfig,
+    EncodingConfig,
+    ExitConfig,
+    RankerConfig,
+    TransformerConfig,
+)
+from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
+from cerberank_models.rank import rank_pairs
+from cerberank_service.live import Loaded
+from cerberank_service.settings import Settings
+
+RAISES, GIVES_NAN = "explode", "nan"
+MARKERS = (RAISES, GIVES_NAN)
+CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789?.,'-"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *MARKERS, *CHARACTERS, *(f"##{c}" for c in CHARACTERS)]
+TOKEN_ID = {token: index for index, token in enumerate(VOCABULARY)}
+SECRET = "secret internals of the backend"
+
+
+def ranker_config(*, exits: int = 2, heads: int = 3, schedule: tuple[float, ...] = ()) -> RankerConfig:
+    """A ranker of `exits` one-layer exits and then `heads` heads."""
+    body = max(1, exits)
+    return RankerConfig(
+        name="fake-ranker",
+        transformer=TransformerConfig(
+            family="bert",
+            vocab_size=len(VOCABULARY),
+            hidden_size=4,
+            layers=body + 1,
+            attention_heads=1,
+            intermediate_size=4,
+            max_positions=64,
+            embedding_size=4,
+        ),
+        architecture=ArchitectureConfig(body_layers=body, heads=heads),
+        exits=tuple(ExitConfig(after=layer + 1) for layer in range(exits)),
+        encoding=EncodingConfig(max_length=64, question_length=24),
+        drop_schedule=schedule,
+    )
+
+
+@dataclass(frozen=True)
+class FakeState:
+    """The pairs themselves, and the stage that they wait for."""
+
+    pairs: EncodedPairs
+    stage: int
+
+
+@dataclass
+class Faults:
+    """What goes wrong, and when."""
+
+    stage: int = 0
+    """The stage in which a candidate with the word `explode` raises, or one with `nan` scores NaN."""
+    gate: threading.Event | None = None
+    """When set, every run waits until the event is set."""
+    always: bool = False
+    """Every run raises."""
+
+
+@dataclass
+class FakeBackend:
+    """Fulfils the stage contract, checks that its caller does, and remembers what it ran."""
+
+    config: RankerConfig = field(default_factory=ranker_config)
+    faults: Faults = field(default_factory=Faults)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    """(stage, pairs) of every run that succeeded."""
+    padding_tokens: int = 0
+    entered: threading.Event = field(default_factory=threading.Event)
+    """Set once a run has begun."""
+    threads: set[str] = field(default_factory=set)
+
+    def start(self, pairs: EncodedPairs) -> FakeState:
+        return FakeState(pairs, 0)
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        assert state.stage == stage, f"a state that waits for stage {state.stage} was run through {stage}"
+        self.threads.add(threading.current_thread().name)
+        self.entered.set()
+        if self.faults.gate is not None:
+            assert self.faults.gate.wait(timeout=30), "the test never opened the gate"
+        if self.faults.always or (stage == self.faults.stage and self._rows_with(state.pairs, RAISES).any()):
+            raise RuntimeError(SECRET)
+        columns = 1 if self.config.stages[stage].kind == "exit" else self.config.architecture.heads
+        values = np.stack([_hashed(state.pairs, stage, column) for column in range(columns)], axis=1)
+        if stage == self.faults.stage:
+            values[self._rows_with(state.pairs, GIVES_NAN)] = np.nan
+        self.runs.append((stage, len(state.pairs)))
+        self.padding_tokens += int((state.pairs.lengths.max() - state.pairs.lengths).sum())
+        last = stage == len(self.config.stages) - 1
+        return StageOutput(
+            state=None if last else FakeState(state.pairs, stage + 1),
+            scores=values.mean(axis=1),
+            head_scores=values if self.config.stages[stage].kind == "heads" else None,
+        )
+
+    def select(self, state: FakeState, rows: NDArray[np.integer]) -> FakeState:
+        return FakeState(state.pairs.select(rows), state.stage)
+
+    def concat(self, states: Sequence[FakeState]) -> FakeState:
+        assert len({state.stage for state in states}) == 1, "states that wait for different stages were joined"
+        return FakeState(concat_pairs([state.pairs for state in states]), states[0].stage)
+
+    @staticmethod
+    def _rows_with(pairs: EncodedPairs, marker: str) -> NDArray[np.bool_]:
+        spans = zip(pairs.offsets[:-1], pairs.offsets[1:], strict=True)
+        return np.asarray([TOKEN_ID[marker] in pairs.token_ids[start:stop] for start, stop in spans], dtype=np.bool_)
+
+
+def _hashed(pairs: EncodedPairs, stage: int, column: int) -> NDArray[np.float64]:
+    spans = zip(pairs.offsets[:-1], pairs.offsets[1:], strict=True)
+    salt = bytes([stage, column])
+    return np.asarray([zlib.crc32(salt + pairs.token_ids[a:b].tobytes()) / 2**32 for a, b in spans])
+
+
+def tokenizer() -> Tokenizer:
+    """One token a character, and one for each marker word."""
+    made = Tokenizer(WordPiece(vocab=TOKEN_ID, unk_token="[UNK]", max_input_chars_per_word=200))
+    made.pre_tokenizer = BertPreTokenizer()
+    return made
+
+
+def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-6) -> Checkpoint:
+    """A checkpoint whose golden scores are the backend's own; only its tokenizer lies on disk."""
+    (folder / "tokenizer.json").write_text(tokenizer().to_str(), encoding="utf-8")
+    checkpoint = Checkpoint(
+        path=folder,
+        config=backend.config,
+        manifest=Manifest(version="7", created="2026-11-21T00:00:00+00:00", source="tests", files={}),
+        golden=(),
+    )
+    texts = ("the tower is 330 metres tall", "it was built in 1889", "")
+    pairs = checkpoint.encoder().encode("how tall is the tower?", [Candidate(text=text) for text in texts])
+    clean = FakeBackend(backend.config)
+    scores = rank_pairs(clean, pairs, schedule=(0.0,) * (len(backend.config.stages) - 1)).scores
+    golden = GoldenQuestion(
+        question="how tall is the tower?",
+        candidates=tuple(GoldenCandidate(text=text) for text in texts),
+        scores={"int8": tuple(scores.tolist())},
+        tolerance={"int8": tolerance},
+    )
+    return Checkpoint(path=folder, config=checkpoint.config, manifest=checkpoint.manifest, golden=(golden,))
+
+
+def loader(backend: FakeBackend, folder: Path) -> Callable[[Settings], Loaded]:
+    """What `create_app` takes instead of reading a checkpoint."""
+    return lambda settings: Loaded(checkpoint_for(backend, folder), backend)

@@ -1,0 +1,27 @@
+"""Looks at a running app: waiting for a condition, reading its metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def wait_until(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
+    """Poll; fails the test when the condition does not come true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def samples(client: Any) -> dict[str, float]:
+    """Every sample of `/metrics`, as `name{label=value,...}` with the labels in alphabetical order."""
+    found = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, Faults, checkpoint_for, ranker_config
+from tests.service.observe import samples, wait_until
+
+from cerberank_models.encoding import Candidate
+from cerberank_models.rank import rank_pairs
+from cerberank_service.app import create_app
+from cerberank_service.dialects import DIALECTS
+from cerberank_service.schema import EXAMPLE, RankResponse
+
+TEXTS = ["it is old", "330 metres", "made of iron", "in paris", "1889"]
+BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": TEXTS}
+
+
+def rank(client: TestClient, **fields: object) -> dict[str, Any]:
+    answer: dict[str, Any] = client.post("/v1/rank", json=BODY | fields).raise_for_status().json()
+    RankResponse.model_validate(answer)
+    return answer
+
+
+def order(answer: dict[str, Any]) -> list[int]:
+    return [result["index"] for result in answer["results"]]
+
+
+def test_the_order_is_the_offline_one(serve: Serve, tmp_path: Path) -> None:
+    """What `rank_pairs` gives for the same texts, dropping included."""
+    backend = FakeBackend(ranker_config(schedule=(0.4, 0.4)))
+    client = serve(backend)
+    pairs = (
+        checkpoint_for(backend, tmp_path).encoder().encode(BODY["question"], [Candidate(text=text) for text in TEXTS])
+    )
+    expected = rank_pairs(FakeBackend(backend.config), pairs)
+    answer = rank(client)
+    assert order(answer) == expected.order.tolist()
+    assert [result["score"] for result in answer["results"]] == expected.scores[expected.order].tolist()
+    assert [result["stage"] for result in answer["results"]] == expected.stages[expected.order].tolist()
+    assert answer["drop_schedule"] == [0.4, 0.4]
+
+
+def test_the_answer_says_who_answered(client: TestClient) -> None:
+    """Model, version, cost and time."""
+    answer = rank(client)
+    assert (answer["model"], answer["version"], answer["complete"]) == ("fake-ranker", "7", True)
+    assert answer["usage"]["candidates"] == 5
+    times = answer["timing_ms"]
+    assert times["encode"] + times["queue"] + times["compute"] <= times["total"] + 0.01
+    assert answer["warnings"] == []
+
+
+def test_identical_candidates_get_identical_results_and_are_run_once(serve: Serve) -> None:
+    """Ties keep the order of the request."""
+    backend = FakeBackend()
+    client = serve(backend)
+    backend.runs.clear()
+    answer = rank(client, candidates=["a", "b", "a", "a"])
+    assert backend.runs == [(0, 2), (1, 2), (2, 2)]
+    scores = {result["index"]: result["score"] for result in answer["results"]}
+    assert scores[0] == scores[2] == scores[3] != scores[1]
+    same = [index for index in order(answer) if index != 1]
+    assert same == [0, 2, 3]
+
+
+def test_top_k_of_duplicates_is_full(serve: Serve) -> None:
+    """Folding never makes an answer shorter than was asked for."""
+    client = serve(FakeBackend(ranker_config(schedule=(0.9, 0.9))))
+    answer = rank(client, candidates=["a"] * 5 + ["b"] * 5, top_k=7)
+    assert len(answer["results"]) == 7
+    assert {result["stage"] for result in answer["results"]} == {2}
+
+
+def test_a_passed_deadline_is_an_answer_not_an_error(client: TestClient) -> None:
+    """200 with what the first stage said."""
+    answer = rank(client, deadline_ms=0.001)
+    assert answer["complete"] is False
+    assert {result["stage"] for result in answer["results"]} == {0}
+    assert "deadline" in answer["warnings"][0]
+    scores = [result["score"] for result in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "kind", "said"),
+    [
+        (b"", 400, "malformed", "not valid"),
+        (b"{'question': 1}", 400, "malformed", "not valid"),
+        (b'{"question": "\xe9", "candidates": ["a"]}', 400, "malformed", "UTF-8"),
+        (b"[]", 422, "invalid", "object"),
+        (b'{"question": "", "candidates": ["a"]}', 422, "invalid", "question: must not be blank"),
+        (b'{"question": "q", "candidates": []}', 422, "invalid", "candidates: "),
+        (b'{"question": "q"}', 422, "invalid", "candidates: is required"),
+        (b'{"question": ["q"], "candidates": ["a"]}', 422, "invalid", "question: "),
+        (b'{"question": "q", "candidates": ["a", "b", "c", "d"]}', 422, "invalid", "limit of 3"),
+        (b'{"question": "q", "candidates": ["a"], "drop_ratio": NaN}', 422, "invalid", "drop_ratio: "),
+        (b'{"question": "q", "candidates": ["a"], "drop_ratio": [0.1]}', 422, "invalid", "2 exits"),
+        (b'{"question": "q", "candidates": ["a"], "model": "x"}', 404, "not_found", "served: fake-ranker"),
+        (b'{"question": "q", "candidates": ["a"], "topk": 1}', 422, "invalid", "topk: is no field"),
+        (b'{"question": "q", "candidates": ["%s"]}' % (b"a" * 5000), 413, "too_large", "4096 bytes"),
+        (b'{"question": "q", "candidates": ["%s"]}' % RAISES.encode(), 500, "internal", "failed on this request"),
+        (b'{"question": "q", "candidates": ["%s"]}' % GIVES_NAN.encode(), 500, "internal", "not a number"),
+    ],
+)
+def test_a_bad_request_gets_the_right_status_and_says_what_to_change(
+    serve: Serve, content: bytes, status: int, kind: str, said: str
+) -> None:
+    """One body for every error, with the request id; the service answers the next request as ever."""
+    client = serve(FakeBackend(), max_candidates=3, max_body_bytes=4096)
+    response = client.post("/v1/rank", content=content, headers={"X-Request-Id": "mine-1"})
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert set(error) == {"kind", "message", "request_id"}
+    assert (error["kind"], error["request_id"]) == (kind, "mine-1")
+    assert said in error["message"]
+    assert response.headers["X-Request-Id"] == "mine-1"
+    assert SECRET not in response.text
+    assert client.post("/v1/rank", json={"question": "q", "candidates": ["a"]}).status_code == 200
+
+
+def test_unknown_paths_and_methods_have_the_same_body(client: TestClient) -> None:
+    """And 405 says which methods there are."""
+    lost, wrong = client.get("/v1/nothing"), client.get("/v1/rank")
+    assert (lost.status_code, lost.json()["error"]["kind"]) == (404, "not_found")
+    assert (wrong.status_code, wrong.json()["error"]["kind"]) == (405, "method_not_allowed")
+    assert wrong.headers["Allow"] == "POST"
+
+
+def _pieces() -> Iterator[bytes]:
+    yield b'{"question": "q", "candidates": ["'
+    for _ in range(100):
+        yield b"a" * 1000
+    yield b'"]}'
+
+
+@pytest.mark.parametrize("path", [dialect.path for dialect in DIALECTS])
+def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None:
+    """On every path that takes one."""
+    client = serve(FakeBackend(), max_body_bytes=50_000)
+    assert client.post(path, content=_pieces()).status_code == 413
+
+
+def test_the_caller_s_request_id_is_used_when_it_is_fit_for_a_log(client: TestClient) -> None:
+    """Anything else is replaced, not echoed."""
+    mine = client.post("/v1/rank", json=BODY, headers={"X-Request-Id": "a.b:c-1_2"})
+    assert mine.headers["X-Request-Id"] == mine.json()["id"] == "a.b:c-1_2"
+    for odd in ("two words", "x" * 200, "new\tline", '"quoted"'):
+        answer = client.post("/v1/rank", json=BODY, headers={"X-Request-Id": odd})
+        assert answer.headers["X-Request-Id"] == answer.json()["id"] != odd
+        assert len(answer.json()["id"]) == 32
+
+
+def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve) -> None:
+    """Eight questions that wait together; two of them fail, six get what they get alone."""
+    backend = FakeBackend()
+    client = serve(backend)
+    alone = {name: rank(client, candidates=[f"{name} one", f"{name} two"]) for name in "abcdef"}
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    backend.runs.clear()
+    bodies = [[f"{name} one", f"{name} two"] for name in "abc"] + [["x", RAISES], ["y", GIVES_NAN]]
+    bodies += [[f"{name} one", f"{name} two"] for name in "def"]
+    with ThreadPoolExecutor(9) as pool:
+        try:
+            first = pool.submit(client.post, "/v1/rank", json=BODY)
+            assert backend.entered.wait(20)
+            pending = [
+                pool.submit(client.post, "/v1/rank", json={"question": BODY["question"], "candidates": texts})
+                for texts in bodies
+            ]
+            service = client.app.state.service  # type: ignore[attr-defined]
+            every = service.live.engine.queued_tokens
+            wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 9)
+            wait_until(lambda: service.live.engine._inbox.qsize() == 8)
+        finally:
+            gate.set()
+        answers = [future.result(30) for future in pending]
+    assert first.result().status_code == 200
+    assert every > 0
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 500, 500, 200, 200, 200]
+    fine = [answer.json() for answer in answers if answer.status_code == 200]
+    for answer, name in zip(fine, "abcdef", strict=True):
+        assert answer["results"] == alone[name]["results"]
+    assert max(count for _, count in backend.runs) >= 12  # the six good ones ran on together
+
+
+def test_a_full_backlog_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
+    """503 with whole seconds; what was accepted is answered, and then there is room again."""
+    backend = FakeBackend()
+    client = serve(backend, max_queued_tokens=1)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            accepted = pool.submit(client.post, "/v1/rank", json=BODY)
+            assert backend.entered.wait(20)
+            refused = client.post("/v1/rank", json=BODY)
+        finally:
+            gate.set()
+        assert accepted.result(20).status_code == 200
+    assert (refused.status_code, refused.json()["error"]["kind"]) == (503, "unavailable")
+    assert refused.headers["Retry-After"].isdigit()
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert client.post("/v1/rank", json=BODY).status_code == 200
+
+
+def test_no_text_reaches_the_log(
+    serve: Serve, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither for good requests nor for failing ones."""
+    caplog.set_level(logging.DEBUG, logger="cerberank_service")
+    client = serve(FakeBackend())
+    for candidate in ("confidential", f"confidential {RAISES}", f"confidential {GIVES_NAN}"):
+        client.post("/v1/rank", json={"question": "private?", "candidates": [candidate]})
+    client.post("/v1/rank", content=b'{"question": "private?", "confidential": 1}')
+    output = capsys.readouterr()
+    for logged in (caplog.text, output.out, output.err):
+        assert "private" not in logged
+        assert "confidential" not in logged
+
+
+def test_the_openapi_document_describes_every_wire(client: TestClient) -> None:
+    """Bodies, answers and an example that works, though FastAPI never sees the bodies."""
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    for dialect in DIALECTS:
+        operation = document["paths"][dialect.path]["post"]
+        reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        assert reference.removeprefix("#/components/schemas/") in schemas
+        assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+    for reference in _references(document):
+        assert reference.removeprefix("#/components/schemas/") in schemas
+    assert schemas["RankRequest"]["examples"] == [EXAMPLE]
+    assert client.post("/v1/rank", json=schemas["RankRequest"]["examples"][0]).status_code == 200
+    assert client.get("/docs").status_code == 200
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "$ref":
+                yield item
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def test_making_an_app_starts_nothing(tmp_path: Path) -> None:
+    """No thread, no file, no model before the lifespan begins."""
+
+    def never(settings: object) -> Any:
+        raise AssertionError("the model was loaded")
+
+    from cerberank_service.settings import Settings
+
+    before = threading.active_count()
+    create_app(Settings(), never)
+    assert threading.active_count() == before

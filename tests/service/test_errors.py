@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cerberank_service.errors import Kind, ServiceError, from_validation, native_body
+
+
+class Item(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    text: str
+
+
+class Order(BaseModel):
+    items: list[Item]
+    count: int = 0
+
+
+def validation_error(body: str) -> ServiceError:
+    with pytest.raises(ValidationError) as caught:
+        Order.model_validate_json(body)
+    return from_validation(caught.value)
+
+
+def test_bytes_that_are_not_json_are_malformed() -> None:
+    """400, and where the JSON ends to make sense."""
+    error = validation_error('{"items": [')
+    assert error.kind is Kind.MALFORMED
+    assert "line 1 column" in error.message
+
+
+def test_a_wrong_field_is_named_with_its_place() -> None:
+    """422 that points at the field in the way a client writes it."""
+    error = validation_error('{"items": [{"text": "a"}, {"txt": "b"}]}')
+    assert error.kind is Kind.INVALID
+    assert error.message == "items[1].text: is required; items[1].txt: is no field of this request"
+
+
+def test_many_problems_are_counted_not_listed() -> None:
+    """A message does not grow with the request."""
+    error = validation_error('{"items": [' + ",".join(["{}"] * 500) + "]}")
+    assert error.message.endswith("; and 497 more")
+    assert len(error.message) < 200
+
+
+def test_a_long_field_name_is_not_echoed_whole() -> None:
+    """Nor does it grow with a hostile key."""
+    error = validation_error('{"items": [{"text": "a", "' + "x" * 10_000 + '": 1}]}')
+    assert len(error.message) < 300
+
+
+def test_the_body_has_kind_message_and_request_id() -> None:
+    """The one body of every error."""
+    body = native_body(ServiceError(Kind.NOT_FOUND, "no such thing"), "abc")
+    assert body == {"error": {"kind": "not_found", "message": "no such thing", "request_id": "abc"}}
+
+
+def test_retry_after_is_in_whole_seconds_from_one() -> None:
+    """Clients misread fractions and zero."""
+    assert ServiceError(Kind.UNAVAILABLE, "", retry_after=7).headers == {"Retry-After": "7"}
+    assert ServiceError(Kind.UNAVAILABLE, "", retry_after=0).headers == {"Retry-After": "1"}
+    assert ServiceError(Kind.INVALID, "").headers == {}

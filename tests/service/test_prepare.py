@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
+
+from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankCall
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.prepare import Prepared, prepare
+from cerberank_service.settings import Settings
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return checkpoint_for(FakeBackend(ranker_config(schedule=(0.3, 0.5))), tmp_path)
+
+
+def candidates(*texts: str) -> tuple[Candidate, ...]:
+    return tuple(Candidate(text=text) for text in texts)
+
+
+def prepared(checkpoint: Checkpoint, settings: Settings | None = None, **call: Any) -> Prepared:
+    fields = {"question": "how?", "candidates": candidates("a", "b", "c")} | call
+    return prepare(RankCall(**fields), checkpoint, checkpoint.encoder(), settings or Settings())
+
+
+def refused(checkpoint: Checkpoint, settings: Settings | None = None, **call: Any) -> ServiceError:
+    with pytest.raises(ServiceError) as caught:
+        prepared(checkpoint, settings, **call)
+    return caught.value
+
+
+def test_identical_candidates_are_encoded_once(checkpoint: Checkpoint) -> None:
+    """`pair_of` leads every candidate to its pair, in the order of first appearance."""
+    result = prepared(checkpoint, candidates=candidates("b", "a", "b", "b", "c"))
+    assert len(result.pairs) == 3
+    assert result.pair_of.tolist() == [0, 1, 0, 0, 2]
+
+
+def test_another_context_makes_another_candidate(checkpoint: Checkpoint) -> None:
+    """Only what is identical in every part is folded."""
+    result = prepared(checkpoint, candidates=(Candidate(text="a"), Candidate(text="a", previous="b")))
+    assert len(result.pairs) == 2
+
+
+@pytest.mark.parametrize(
+    ("ratio", "schedule"), [(None, (0.3, 0.5)), (0.2, (0.2, 0.2)), ((0.1, 0.9), (0.1, 0.9)), (0.0, (0.0, 0.0))]
+)
+def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
+    checkpoint: Checkpoint, ratio: float | tuple[float, ...] | None, schedule: tuple[float, ...]
+) -> None:
+    """A number is meant for every exit."""
+    assert prepared(checkpoint, drop_ratio=ratio).schedule == schedule
+
+
+def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:
+    """The message says how many there are."""
+    error = refused(checkpoint, drop_ratio=(0.1, 0.2, 0.3))
+    assert error.kind is Kind.INVALID
+    assert "2 exits" in error.message
+
+
+@pytest.mark.parametrize(("top_k", "minimum"), [(None, 1), (1, 1), (2, 2), (50, 3)])
+def test_as_many_as_were_asked_for_reach_the_last_stage(
+    checkpoint: Checkpoint, top_k: int | None, minimum: int
+) -> None:
+    """But not more than there are."""
+    assert prepared(checkpoint, top_k=top_k).minimum == minimum
+
+
+def test_too_many_candidates_are_refused_with_the_limit(checkpoint: Checkpoint) -> None:
+    """At the limit all is well, one beyond it is not."""
+    settings = Settings(max_candidates=3)
+    assert len(prepared(checkpoint, settings).pairs) == 3
+    error = refused(checkpoint, settings, candidates=candidates("a", "a", "a", "a"))
+    assert error.kind is Kind.INVALID
+    assert "4 are more than the limit of 3" in error.message
+
+
+def test_a_model_goes_by_its_name_and_its_aliases(checkpoint: Checkpoint) -> None:
+    """Any other is 404, with the names that would do."""
+    settings = Settings(aliases="rerank-v3.5")
+    for name in (None, "fake-ranker", "rerank-v3.5"):
+        prepared(checkpoint, settings, model=name)
+    error = refused(checkpoint, settings, model="gpt")
+    assert error.kind is Kind.NOT_FOUND
+    assert error.message == "there is no model 'gpt'; served: fake-ranker, rerank-v3.5"
+    assert len(refused(checkpoint, settings, model="x" * 100_000).message) < 300
+
+
+def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
+    """Cut texts are scored with a warning, unless the caller would rather have an error."""
+    long = candidates("a " * 300, "b", "a " * 300)
+    result = prepared(checkpoint, candidates=long)
+    assert result.pairs.truncated[result.pair_of].tolist() == [True, False, True]
+    assert result.warnings == ("2 candidates were scored on truncated text: a pair holds 64 tokens",)
+    assert refused(checkpoint, candidates=long, refuse_truncation=True).kind is Kind.INVALID
+    prepared(checkpoint, refuse_truncation=True)
+
+
+def test_what_has_no_effect_is_told(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Empty candidates, context that is not read, drop ratios without exits."""
+    odd = (Candidate(text=" "), Candidate(text="a", next="b"))
+    assert prepared(checkpoint, candidates=odd).warnings == (
+        "1 candidates are empty",
+        "this model does not read the previous and next sentence",
+    )
+    plain = checkpoint_for(FakeBackend(ranker_config(exits=0, heads=1)), tmp_path)
+    assert prepared(plain, drop_ratio=0.5).warnings == ("this model has no exits: drop_ratio has no effect",)

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, Timing
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.schema import CEILING, EXAMPLE, RankRequest, RankResponse, parse, render
+
+GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
+
+
+def refused(body: bytes) -> ServiceError:
+    with pytest.raises(ServiceError) as caught:
+        parse(body)
+    return caught.value
+
+
+def with_fields(**fields: object) -> bytes:
+    return json.dumps(GOOD | fields).encode()
+
+
+def test_texts_and_objects_become_candidates() -> None:
+    """Both forms may be mixed; a missing neighbour is empty."""
+    call, request = parse(json.dumps(GOOD).encode())
+    assert call.candidates == (Candidate(text="a"), Candidate(text="b", previous="p", next="n"))
+    assert (call.question, call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("q", None, None, None, None)
+    assert not request.return_text
+    assert not request.return_heads
+
+
+def test_options_are_passed_on() -> None:
+    """Every optional field of the wire has an effect on the call."""
+    call, _ = parse(with_fields(model="m", top_k=3, drop_ratio=[0.1, 0], deadline_ms=20))
+    assert (call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("m", 3, (0.1, 0.0), 20.0)
+
+
+def test_the_documented_example_is_valid() -> None:
+    """What /docs shows can be sent as it is."""
+    assert parse(json.dumps(EXAMPLE).encode())[1] == RankRequest.model_validate(EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not valid"),
+        (b"{", "not valid"),
+        (b"[" * 100_000, "not valid"),
+        (b'{"question": "\xff", "candidates": ["a"]}', "not valid UTF-8"),
+        (b'{"question": "q", "candidates": ["a"], "top_k": ' + b"9" * 5000 + b"}", "not valid"),
+    ],
+)
+def test_what_is_no_json_is_malformed(body: bytes, said: str) -> None:
+    """400: nothing about the fields can be said."""
+    error = refused(body)
+    assert error.kind is Kind.MALFORMED
+    assert said in error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"question": " \t\n"}, "question: must not be blank"),
+        ({"question": 3}, "question: "),
+        ({"question": None}, "question: "),
+        ({"candidates": []}, "candidates: "),
+        ({"candidates": "abc"}, "candidates: "),
+        ({"candidates": None}, "candidates: "),
+        ({"candidates": ["a", 3]}, "candidates[1]: "),
+        ({"candidates": [{"id": "1"}]}, "candidates[0].text: is required"),
+        ({"candidates": [{"text": None}]}, "candidates[0].text: "),
+        ({"candidates": [{"text": "a", "score": 1}]}, "candidates[0].score: is no field"),
+        ({"candidates": [{"text": "a", "id": 5}]}, "candidates[0].id: "),
+        ({"top_k": 0}, "top_k: "),
+        ({"top_k": "3"}, "top_k: "),
+        ({"top_k": 2.0}, "top_k: "),
+        ({"top_k": True}, "top_k: "),
+        ({"drop_ratio": 1.0}, "drop_ratio: "),
+        ({"drop_ratio": -0.1}, "drop_ratio: "),
+        ({"drop_ratio": float("nan")}, "drop_ratio: "),
+        ({"drop_ratio": [0.1, float("inf")]}, "drop_ratio[1]: "),
+        ({"drop_ratio": "0.3"}, "drop_ratio: "),
+        ({"drop_ratio": False}, "drop_ratio: "),
+        ({"deadline_ms": 0}, "deadline_ms: "),
+        ({"deadline_ms": float("inf")}, "deadline_ms: "),
+        ({"return_text": "yes"}, "return_text: "),
+        ({"topk": 3}, "topk: is no field"),
+    ],
+)
+def test_what_does_not_fit_is_named(fields: dict[str, object], said: str) -> None:
+    """422 that begins with the field to change."""
+    error = refused(with_fields(**fields))
+    assert error.kind is Kind.INVALID
+    assert error.message.startswith(said)
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b"3", b'"text"'])
+def test_a_body_that_is_no_object_is_invalid(body: bytes) -> None:
+    """JSON, but no request."""
+    assert refused(body).kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("item", [b"1", b"{}", b"null", b"[]"])
+def test_a_body_full_of_wrong_items_makes_one_error(item: bytes) -> None:
+    """Reporting each of a million items would take minutes and gigabytes: the first one is enough."""
+    error = refused(b'{"question": "q", "candidates": [' + b",".join([item] * 50_000) + b"]}")
+    assert error.kind is Kind.INVALID
+    assert error.message.startswith("candidates[0]")
+    assert "more" not in error.message
+
+
+def test_a_list_beyond_the_ceiling_is_not_read() -> None:
+    """Valid items cost too, when there are far more than any limit allows."""
+    error = refused(b'{"question": "q", "candidates": [' + b'"",' * CEILING + b'""]}')
+    assert error.message == "candidates: holds far more items than this service takes; send fewer"
+
+
+def test_a_thousand_unknown_fields_make_one_error() -> None:
+    """At the top and within a candidate."""
+    fields = {f"f{number}": 1 for number in range(1000)}
+    assert refused(with_fields(**fields)).message == "body: has far too many fields"
+    error = refused(with_fields(candidates=[{"text": "a"} | fields]))
+    assert error.message == "candidates[0]: has far too many fields"
+
+
+@given(st.text(st.characters(codec="utf-16", categories=None), max_size=20))
+def test_any_text_comes_through_and_lone_surrogates_become_replacement_characters(text: str) -> None:
+    """A client that cuts an emoji in half does not lose its request."""
+    body = json.dumps({"question": "q", "candidates": [{"text": text, "id": "\\ud800"}]}).encode()
+    call, request = parse(body)
+    assert call.candidates[0].text == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    item = request.candidates[0]
+    assert not isinstance(item, str)
+    assert item.id == "\\ud800"
+
+
+def answer(**changes: Any) -> RankAnswer:
+    fields: dict[str, Any] = {
+        "request_id": "r",
+        "model": "m",
+        "version": "1",
+        "drop_schedule": (0.5,),
+        "complete": True,
+        "order": np.asarray([1, 0]),
+        "scores": np.asarray([0.25, 0.75]),
+        "stages": np.asarray([0, 1]),
+        "heads": np.asarray([[np.nan, np.nan], [0.5, 1.0]]),
+        "truncated": np.asarray([False, True]),
+        "tokens": 12,
+        "timing": Timing(encode=1.0, queue=2.0, compute=3.0, total=6.5),
+        "warnings": ("careful",),
+    }
+    return RankAnswer(**(fields | changes))
+
+
+def test_the_answer_has_the_documented_shape() -> None:
+    """Best first, with ids; what was not asked for is left out."""
+    _, request = parse(json.dumps(GOOD).encode())
+    rendered = render(answer(), request)
+    RankResponse.model_validate(rendered)
+    assert rendered["results"] == [
+        {"index": 1, "id": "7", "score": 0.75, "stage": 1, "truncated": True},
+        {"index": 0, "score": 0.25, "stage": 0, "truncated": False},
+    ]
+    assert rendered["usage"] == {"candidates": 2, "tokens": 12}
+    assert rendered["timing_ms"] == {"encode": 1.0, "queue": 2.0, "compute": 3.0, "total": 6.5}
+    assert rendered["warnings"] == ["careful"]
+
+
+def test_texts_and_heads_are_given_when_asked_for() -> None:
+    """A dropped candidate has no heads: no head saw it."""
+    _, request = parse(with_fields(return_text=True, return_heads=True))
+    first, second = render(answer(), request)["results"]
+    assert (first["text"], first["heads"]) == ("b", [0.5, 1.0])
+    assert second["text"] == "a"
+    assert "heads" not in second
+
+
+def test_falling_scores_never_rise() -> None:
+    """For clients that sort by score: a dropped candidate's score is capped by the survivors above it."""
+    falling = answer(order=np.asarray([0, 1, 2]), scores=np.asarray([0.4, 0.9, 0.1])).falling_scores()
+    assert falling.tolist() == [0.4, 0.4, 0.1]

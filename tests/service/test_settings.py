@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cerberank_service.settings import Settings, SettingsError, markdown_table, read_settings
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+def test_every_field_is_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable sets the field of its name, with the field's type."""
+    monkeypatch.setenv("CERBERANK_PORT", "9001")
+    monkeypatch.setenv("CERBERANK_CHECKPOINT", "some/folder")
+    monkeypatch.setenv("CERBERANK_BACKEND", "torch")
+    settings = read_settings()
+    assert (settings.port, settings.checkpoint, settings.backend) == (9001, Path("some/folder"), "torch")
+
+
+def test_defaults_are_the_ones_that_the_issue_states() -> None:
+    """Port 8000, int8 on ONNX, 10,000 candidates, 16 MB."""
+    settings = read_settings()
+    assert (settings.port, settings.backend, settings.precision) == (8000, "onnx", "int8")
+    assert (settings.max_candidates, settings.max_body_bytes) == (10_000, 16 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "eight"),
+        ("PORT", "70000"),
+        ("BACKEND", "tensorflow"),
+        ("ENCODE_WORKERS", "0"),
+        ("STEP_TOKENS", "1"),
+        ("MAX_CANDIDATES", "0"),
+        ("MAX_BODY_BYTES", "-1"),
+        ("DRAIN_SECONDS", "-0.5"),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_variable_s_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """The message names the variable and repeats the value."""
+    monkeypatch.setenv(f"CERBERANK_{name}", value)
+    with pytest.raises(SettingsError, match=f"CERBERANK_{name}='{value}'"):
+        read_settings()
+
+
+def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two mistakes take one look, not two."""
+    monkeypatch.setenv("CERBERANK_PORT", "x")
+    monkeypatch.setenv("CERBERANK_BACKEND", "y")
+    with pytest.raises(SettingsError, match=r"(?s)CERBERANK_BACKEND.*CERBERANK_PORT|CERBERANK_PORT.*CERBERANK_BACKEND"):
+        read_settings()
+
+
+def test_settings_do_not_change() -> None:
+    """They are read once; nothing can alter them afterwards."""
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().port = 1  # type: ignore[misc]
+
+
+def test_aliases_are_a_set_of_names() -> None:
+    """Blanks and empty names are ignored."""
+    assert Settings(aliases=" rerank-v3.5 ,, a").alias_names == {"rerank-v3.5", "a"}
+
+
+def test_the_readme_table_has_a_row_for_every_setting() -> None:
+    """`python -m cerberank_service.settings` prints each variable once, with its meaning."""
+    command = [sys.executable, "-m", "cerberank_service.settings"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == markdown_table() + "\n"
+    for name, field in Settings.model_fields.items():
+        assert printed.count(f"`CERBERANK_{name.upper()}`") == 1
+        assert field.description is not None
+        assert field.description in printed
