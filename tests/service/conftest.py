@@ -1,21 +1,27 @@
-"""Apps on the fake backend, started and ready."""
+"""Apps and engines on the fake backend, started and ready."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.fakes import FakeBackend, loader
+from tests.service.asking import Running
+from tests.service.fakes import FakeBackend, checkpoint_for, loader
 from tests.service.observe import wait_until
 
+from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
+from cerberank_service.engine import Engine
 from cerberank_service.live import Loader, State
+from cerberank_service.metrics import Metrics
 from cerberank_service.settings import Settings
 
 Serve = Callable[..., TestClient]
+Start = Callable[..., Running]
 
 
 @pytest.fixture
@@ -59,3 +65,28 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 @pytest.fixture
 def client(serve: Serve, backend: FakeBackend) -> TestClient:
     return serve(backend)
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> PairEncoder:
+    return checkpoint_for(FakeBackend(), tmp_path).encoder()
+
+
+@pytest.fixture
+def start(encoder: PairEncoder) -> Iterator[Start]:
+    """Starts engines; they are stopped, and must end, after the test."""
+    engines: list[Engine] = []
+
+    def make(backend: FakeBackend, **changes: Any) -> Running:
+        counts = Metrics().for_model("fake-ranker", "7", len(backend.config.stages))
+        options: dict[str, Any] = {"step_tokens": 10_000, "metrics": counts} | changes
+        engine = Engine(backend, **options)
+        engine.start()
+        engines.append(engine)
+        return Running(engine, encoder)
+
+    yield make
+    for engine in engines:
+        engine.stop(0.0)
+        engine.join(20.0)
+        assert not engine._thread.is_alive(), "the engine's thread did not end"

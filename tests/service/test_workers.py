@@ -21,7 +21,7 @@ def test_every_thread_has_an_encoder_of_its_own_and_keeps_it(tmp_path: Path) -> 
         return threading.current_thread().name, id(encoder), id(workers.encoder(checkpoint))
 
     async def both() -> list[tuple[str, int, int]]:
-        return await asyncio.gather(workers.run(look), workers.run(look))
+        return list(await asyncio.gather(workers.run(look), workers.run(look)))
 
     first, second = asyncio.run(both())
     workers.close()

@@ -1,0 +1,72 @@
+"""Asks an engine directly, without an app around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from tests.service.fakes import FakeBackend, FakeState, Faults
+
+from cerberank_models.backend import StageOutput
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_service.engine import Engine
+from cerberank_service.errors import ServiceError
+from cerberank_service.job import Job, Outcome, Ranked
+
+NO_DROP = (0.0, 0.0)
+
+
+@dataclass
+class Running:
+    """An engine and a way to ask it."""
+
+    engine: Engine
+    encoder: PairEncoder
+
+    def ask(self, texts: Sequence[str], **job: Any) -> Future[Outcome]:
+        return self.submit(self.encoder.encode("how?", [Candidate(text=text) for text in texts]), **job)
+
+    def submit(self, pairs: EncodedPairs, **job: Any) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
+        options: dict[str, Any] = {"schedule": NO_DROP, "minimum": 1, "submitted": 0.0, "deadline": None} | job
+        self.engine.submit(Job(pairs=pairs, resolve=future.set_result, **options))
+        return future
+
+
+def ranked(future: Future[Outcome]) -> Ranked:
+    outcome = future.result(timeout=20)
+    assert isinstance(outcome, Ranked), outcome
+    return outcome
+
+
+def error(future: Future[Outcome]) -> ServiceError:
+    outcome = future.result(timeout=20)
+    assert isinstance(outcome, ServiceError)
+    return outcome
+
+
+def blocked() -> tuple[FakeBackend, threading.Event]:
+    """A backend whose runs wait for the event."""
+    gate = threading.Event()
+    return FakeBackend(faults=Faults(gate=gate)), gate
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowBackend(FakeBackend):
+    """Every run takes a second of the clock that it is given."""
+
+    clock: Clock
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        self.clock.now += 1.0
+        return super().run(state, stage)
