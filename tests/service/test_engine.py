@@ -92,8 +92,10 @@ def test_a_deadline_that_has_passed_still_gets_the_first_stage(start: Start) -> 
     backend = SlowBackend()
     backend.clock = Clock()
     running = start(backend, clock=backend.clock)
-    got = ranked(running.ask(["a", "b"], deadline=1.0))
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in "ab"])
+    got = ranked(running.submit(pairs, deadline=1.0))
     assert (got.stages.tolist(), got.complete) == ([0, 0], False)
+    assert got.scores.tolist() == _stage_scores(pairs, 0).tolist()
 
 
 def test_times_add_up(start: Start) -> None:
