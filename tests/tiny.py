@@ -91,7 +91,10 @@ def save_cross_encoder(family: str, folder: Path, **changes: int) -> Path:
     if family == "roberta":
         special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
         tokenizer = roberta_tokenizer()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    names = ["input_ids", "attention_mask"] + ([] if family == "roberta" else ["token_type_ids"])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=names, **special
+    ).save_pretrained(folder)
     return folder
 
 

@@ -159,6 +159,13 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     assert all(torch.equal(best[name], value) for name, value in ranker.state_dict().items())
 
 
+def test_weights_of_the_warm_start_are_not_kept(tmp_path: Path) -> None:
+    """The best dev MAP of the steps that train the heads alone does not count: the exits are random then."""
+    values = iter([99.0, 70.0])
+    config = replace(CONFIG, final_only=0.5)
+    assert run(tmp_path, config).train(lambda ranker: next(values)) == 70.0
+
+
 def test_training_learns_to_match_letters(tmp_path: Path) -> None:
     """From random weights the heads' loss falls to less than half on five questions."""
     config = replace(

@@ -161,9 +161,14 @@ class Run:
         self._ranker.eval()
         value = dev_map(self._ranker)
         self._log(step=self._step, dev_map=round(value, 4))
-        if value > self._best:
+        if value > self._best and self._exits_trained:
             self._best = value
             _atomic_save(self._ranker.state_dict(), self._folder / "best.pt")
+
+    @property
+    def _exits_trained(self) -> bool:
+        """Weights from the warm start are no candidates: their exits are still random."""
+        return self._config.final_only >= 1.0 or self._step > self._config.final_only * self._config.steps
 
     def _save(self) -> None:
         state = {
