@@ -70,13 +70,27 @@ class Checkpoint:
         return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
 
     def encoder(self) -> PairEncoder:
-        """A fresh encoder; make one per thread."""
-        return PairEncoder.from_file(
-            self.path / "tokenizer.json",
-            family=self.config.transformer.family,
-            config=self.config.encoding,
-            type_vocab_size=self.config.transformer.type_vocab_size,
-        )
+        """A fresh encoder; make one per thread.
+
+        Raises CheckpointError when `tokenizer.json` is no tokenizer, or not this network's.
+        """
+        path, transformer = self.path / "tokenizer.json", self.config.transformer
+        try:
+            encoder = PairEncoder.from_file(
+                path,
+                family=transformer.family,
+                config=self.config.encoding,
+                type_vocab_size=transformer.type_vocab_size,
+            )
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise CheckpointError(f"{path} cannot be used: {error}") from error
+        # Some text would give an id without an embedding, and fail every pair that it is batched with.
+        if encoder.largest_token_id >= transformer.vocab_size:
+            raise CheckpointError(
+                f"{path} gives token ids up to {encoder.largest_token_id}, config.json says that "
+                f"transformer.vocab_size is {transformer.vocab_size}"
+            )
+        return encoder
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -114,6 +128,8 @@ def write_checkpoint(
     `files` are the weights and graphs by their path within the folder. Raises FileExistsError when `path`
     exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
     """
+    if wrong := [name for name in files if _leaves_folder(name) or name in (*REQUIRED, MANIFEST)]:
+        raise CheckpointError(f"{', '.join(wrong)}: not a name for weights or a graph within the checkpoint")
     if path.exists():
         raise FileExistsError(f"{path} exists; a checkpoint is never overwritten")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,12 +164,11 @@ def write_checkpoint(
 
 def _verify_files(path: Path, manifest: Manifest) -> None:
     for name in manifest.files:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or "\\" in name:
+        if _leaves_folder(name):
             raise CheckpointError(f"{path / MANIFEST} names {name!r}, which is not a path within the checkpoint")
     if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
-    found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if not item.is_dir()}
+    found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
     if links := [name for name, item in found.items() if item.is_symlink()]:
         raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
     if missing := sorted(set(manifest.files) - set(found)):
@@ -163,6 +178,16 @@ def _verify_files(path: Path, manifest: Manifest) -> None:
     for name, expected in manifest.files.items():
         if _digest(path / name) != expected:
             raise CheckpointError(f"{path / name} does not have the SHA-256 that the manifest states")
+
+
+def _leaves_folder(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return not parts or name.startswith("/") or ".." in parts or "\\" in name
+
+
+def _is_entry(item: Path) -> bool:
+    """Folders are nothing by themselves, but a link to one is a link."""
+    return item.is_symlink() or not item.is_dir()
 
 
 def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None:

@@ -19,7 +19,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
 }
 
-EXTRAS = {"cerberank_service": "service", "cerberank_training": "training", "cerberank_models": "training"}
+EXTRAS = {"serve": "service,onnx-cpu", "rank": "onnx-cpu", "bench": "dev"}
+"""What a verb needs beside the base; every other verb needs `training`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,12 +44,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("cerberank"):
             raise
-        extra = "dev" if verb == "bench" else EXTRAS[module.split(".")[0]]
         return _fail(
-            f"cerberank {verb}: {error.name!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1
+            f"cerberank {verb}: {error.name!r} is not installed; "
+            f"run: pip install 'cerberank[{_extra(verb, error.name)}]'",
+            code=1,
         )
     except KeyboardInterrupt:
         return 130
+
+
+def _extra(verb: str, missing: str) -> str:
+    """The extra that brings the module `missing`; serve and rank run without torch until they are asked for it."""
+    if verb in EXTRAS and missing in {"torch", "safetensors"}:
+        return "dev" if verb == "bench" else "torch"
+    return EXTRAS.get(verb, "training")
 
 
 def _usage() -> str:

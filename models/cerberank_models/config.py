@@ -40,7 +40,7 @@ class TransformerConfig(Frozen):
     type_vocab_size: Count = 2
     embedding_size: Count
     """Equal to `hidden_size` except for ELECTRA-small, which projects its embeddings up."""
-    layer_norm_epsilon: float = 1e-12
+    layer_norm_epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-12
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -133,6 +133,11 @@ class PairEncoder:
         """Read a `tokenizer.json`."""
         return cls(Tokenizer.from_file(str(path)), family=family, config=config, type_vocab_size=type_vocab_size)
 
+    @property
+    def largest_token_id(self) -> int:
+        """The largest id that any text can give; the network's `vocab_size` must be above it."""
+        return max(self._tokenizer.get_vocab().values())
+
     def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once."""
         budget = self._config.max_length - self._specials
@@ -140,7 +145,8 @@ class PairEncoder:
         texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
         contexts: list[list[int]] | None = None
         if self._config.segments == 3:
-            contexts, _ = self._tokenise([f"{c.previous} {c.next}" for c in candidates], budget)
+            # Byte-level tokenizers spend a token on a blank, so a missing neighbour must not leave one.
+            contexts, _ = self._tokenise([" ".join(filter(None, (c.previous, c.next))) for c in candidates], budget)
         token_ids: list[int] = []
         type_ids: list[int] = []
         offsets = [0]

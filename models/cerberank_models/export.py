@@ -27,7 +27,7 @@ from cerberank_models.torch_backend import TorchBackend
 
 PARITY = {"fp32": 1e-4, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
-GOLDEN_TOLERANCE = {"fp32": 1e-3, "int8": 0.05}
+GOLDEN_TOLERANCE = {"fp32": 1e-3, "int8": 0.1}
 """How far a service's scores may lie from the recorded ones: processors round int8 products differently."""
 
 

@@ -53,6 +53,8 @@ class Job:
     heads: Scores | None = None
     _fresh: Scores = field(init=False)
     _fresh_heads: Scores | None = None
+    _left: NDArray[np.bool_] = field(init=False)
+    """Shape [n]: the rows that the present stage has yet to run."""
     _held: list[tuple[Rows, Any]] = field(default_factory=list)
     _next: list[tuple[Rows, Any]] = field(default_factory=list)
 
@@ -62,6 +64,7 @@ class Job:
         self.scores = np.full(len(self.pairs), np.nan)
         self.stages = np.zeros(len(self.pairs), dtype=np.int64)
         self._fresh = np.full(len(self.pairs), np.nan)
+        self._left = np.ones(len(self.pairs), dtype=np.bool_)
 
     @property
     def stage_complete(self) -> bool:
@@ -74,6 +77,8 @@ class Job:
             return backend.start(self.pairs.select(rows))
         parts, found = [], []
         for held, state in self._held:
+            if np.array_equal(held, rows):  # as it is where nothing was dropped
+                return state
             place = np.flatnonzero(np.isin(held, rows, assume_unique=True))
             if len(place):
                 parts.append(backend.select(state, place))
@@ -86,8 +91,10 @@ class Job:
         return backend.select(joined, by_row[np.searchsorted(gathered, rows, sorter=by_row)])
 
     def record(self, rows: Rows, output: StageOutput[Any]) -> None:
-        """Keep what the present stage gave for `rows`, aligned with them."""
+        """Keep what the present stage gave for `rows`, aligned with them; give up the states that it ran from."""
         self._fresh[rows] = output.scores
+        self._left[rows] = False
+        self._held = [(held, state) for held, state in self._held if self._left[held].any()]
         if output.head_scores is not None:
             if self._fresh_heads is None:
                 self._fresh_heads = np.full((len(self.pairs), output.head_scores.shape[1]), np.nan)
@@ -105,6 +112,7 @@ class Job:
         if not last:
             kept = survivors(self.scores[self.alive], self.schedule[self.stage], self.minimum)
             self.alive = self.alive[kept]
+        self._left[self.alive] = True
         self.stage += 1
         return before - len(self.alive)
 

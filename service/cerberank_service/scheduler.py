@@ -1,9 +1,12 @@
 """Which rows of which questions run next. Pure: no torch, no asyncio, no clock.
 
-Later stages go first, because their questions hold hidden states and are nearly done. Within a stage
-the question that was served the fewest tokens goes first, so that one with 20 candidates need not wait for
-one with 5,000. A newcomer starts at what a question present all the time would have been served by now: a
-stream of small newcomers cannot hold the large one back for ever either.
+Turns are fair: the question that was served the fewest tokens leads the step, so that one with 20 candidates
+need not wait for one with 5,000. Service is counted in turns of `TURN_STEPS` steps. Within a turn later stages go
+first, because their questions hold hidden states and are nearly done, and then older questions: equal
+questions are finished one after another rather than all at the end. A newcomer starts at what a question present
+all the time would have been served by now: a stream of small ones cannot hold a large one back for ever either.
+
+The leader's stage is the step's stage; what its rows leave of the budget goes to others that wait for the same one.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+
+TURN_STEPS = 2
+"""More would finish equal questions sooner on average, fewer let a small question in sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,14 @@ class Scheduler:
         ready = [(key, waiting) for key, waiting in self._questions.items() if len(waiting.rows)]
         if not ready:
             return None
-        stage = max(waiting.stage for _, waiting in ready)
-        # sorted is stable and dicts keep order: equally served questions go by arrival.
-        turn = sorted((item for item in ready if item[1].stage == stage), key=lambda item: item[1].served)
+        # sorted is stable and dicts keep order: of equal questions the older one goes first.
+        ready.sort(key=lambda item: (item[1].served // (TURN_STEPS * self._budget), -item[1].stage))
+        stage = ready[0][1].stage
         parts: list[tuple[int, Rows]] = []
         spent = 0
-        for key, waiting in turn:
+        for key, waiting in ready:
+            if waiting.stage != stage:
+                continue
             rows, tokens = self._take(waiting, self._budget - spent, first=not parts)
             if len(rows):
                 parts.append((key, rows))

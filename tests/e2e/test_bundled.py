@@ -42,7 +42,7 @@ def test_the_readmes_curl_puts_the_right_sentence_first() -> None:
         check=True,
         env=environment,
     )
-    assert "January 1863" in json.loads(result.stdout)["results"][0]["text"]
+    assert "Harry Beck" in json.loads(result.stdout)["results"][0]["text"]
 
 
 @pytest.mark.parametrize(("index", "right"), [(0, 1), (1, 2), (2, 1)])

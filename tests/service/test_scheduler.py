@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_service.scheduler import Scheduler, Step
+from cerberank_service.scheduler import TURN_STEPS, Scheduler, Step
 
 STAGES = 3
 BUDGET = 50
@@ -94,22 +94,50 @@ def test_a_step_keeps_to_the_budget_unless_a_single_row_exceeds_it(
         assert len({key for key, _ in step.parts}) == len(step.parts)
 
 
-@given(traffic())
-def test_a_step_takes_the_latest_stage_that_waits(
-    given_: tuple[dict[int, list[int]], dict[int, list[int]], dict[int, int]],
-) -> None:
-    """After a step of stage s, stages below s rest until nothing waits at s or above."""
-    questions, survivors, at = given_
-    left = {key: [len(lengths), 0, 0] for key, lengths in questions.items()}  # rows waiting, by stage
-    alive = {key: len(lengths) for key, lengths in questions.items()}
-    for step in run_through(Scheduler(BUDGET), questions, survivors, at):
-        waiting = max((stage for rows in left.values() for stage in range(1, STAGES) if rows[stage]), default=0)
-        assert step.stage == waiting
-        for key, rows in step.parts:
-            left[key][step.stage] -= len(rows)
-            if not left[key][step.stage] and step.stage < STAGES - 1:
-                alive[key] = max(1, min(alive[key], survivors[key][step.stage]))
-                left[key][step.stage + 1] = alive[key]
+def test_within_a_turn_later_stages_go_first() -> None:
+    """A question that has begun is finished before another begins: its states are held, and it is nearly done."""
+    scheduler = Scheduler(BUDGET)
+    for key in range(3):
+        scheduler.add(key, np.full(4, 10))
+    seen = []
+    while (step := scheduler.next_step()) is not None:
+        scheduler.done(step)
+        seen.append((step.stage, [key for key, _ in step.parts]))
+        for key, _ in step.parts:
+            if scheduler.finished_stage(key):
+                if step.stage == 1:
+                    scheduler.remove(key)
+                else:
+                    scheduler.advance(key, np.arange(4), np.full(4, 10))
+    assert seen == [(0, [0, 1]), (1, [0]), (0, [1, 2]), (1, [1]), (0, [2]), (1, [2])]
+
+
+@pytest.mark.parametrize("large_stage", [0, 1, 2])
+def test_a_small_question_gets_in_between_the_steps_of_a_large_one(large_stage: int) -> None:
+    """It leads as soon as the large one's turn is over, in each of its stages."""
+    scheduler = Scheduler(BUDGET)
+    scheduler.add(0, np.full(1000, 10))
+    for _ in range(large_stage):
+        while not scheduler.finished_stage(0):
+            _run_next(scheduler)
+        scheduler.advance(0, np.arange(1000), np.full(1000, 10))
+    for _ in range(7):
+        _run_next(scheduler)
+    scheduler.add(1, np.full(2, 10))
+    waited = 0
+    for stage in range(STAGES):
+        while not scheduler.finished_stage(1):
+            waited += 1
+            _run_next(scheduler)
+        if stage < STAGES - 1:
+            scheduler.advance(1, np.arange(2), np.full(2, 10))
+    assert waited <= TURN_STEPS + STAGES
+
+
+def _run_next(scheduler: Scheduler) -> None:
+    step = scheduler.next_step()
+    assert step is not None
+    scheduler.done(step)
 
 
 def test_rows_run_longest_first_so_that_neighbours_pad_little() -> None:
@@ -118,18 +146,6 @@ def test_rows_run_longest_first_so_that_neighbours_pad_little() -> None:
     scheduler.add(0, np.asarray([1, 10, 2, 10, 9]))
     steps = [scheduler.next_step(), scheduler.next_step()]
     assert [step.parts[0][1].tolist() for step in steps if step] == [[1, 3], [4, 2, 0]]
-
-
-def test_a_small_question_gets_in_between_the_steps_of_a_large_one() -> None:
-    """It shares the very next step, though the large one came first."""
-    scheduler = Scheduler(BUDGET)
-    scheduler.add(0, np.full(1000, 10))
-    large = scheduler.next_step()
-    assert large is not None
-    scheduler.done(large)
-    scheduler.add(1, np.full(2, 10))
-    steps = [scheduler.next_step(), scheduler.next_step()]
-    assert any(key == 1 for step in steps if step for key, _ in step.parts)
 
 
 def test_several_questions_share_a_step() -> None:

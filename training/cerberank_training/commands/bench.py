@@ -15,8 +15,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ import transformers
 from sentence_transformers import CrossEncoder
 from tqdm import tqdm
 
+from cerberank_models.backend import Backend
 from cerberank_models.backends import open_backend
 from cerberank_models.bundled import default_checkpoint
 from cerberank_models.checkpoint import Checkpoint, read_checkpoint
-from cerberank_models.encoding import Candidate
+from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.import_command import import_model
 from cerberank_models.rank import rank_pairs
 
@@ -113,17 +115,9 @@ def _measure(source: Path, checkpoint: Checkpoint, arguments: argparse.Namespace
     for count in arguments.candidates:
         question, texts = _question(count, *arguments.words)
 
-        def ours(name: str, question: str = question, texts: tuple[str, ...] = texts) -> Any:
-            pairs = encoder.encode(question, [Candidate(text=text) for text in texts])
-            return rank_pairs(backends[name], pairs).scores
-
-        def theirs(question: str = question, texts: tuple[str, ...] = texts) -> Any:
-            return peer.predict([(question, text) for text in texts], show_progress_bar=False)
-
         runs: dict[str, Callable[[], Any]] = {
-            "cross_encoder": theirs,
-            "fp32": lambda ours=ours: ours("fp32"),
-            "int8": lambda ours=ours: ours("int8"),
+            "cross_encoder": partial(_theirs, peer, question, texts),
+            **{name: partial(_ours, encoder, backend, question, texts) for name, backend in backends.items()},
         }
         results = {name: np.asarray(run()) for name, run in runs.items()}  # also the warm-up
         seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -134,6 +128,14 @@ def _measure(source: Path, checkpoint: Checkpoint, arguments: argparse.Namespace
                 seconds[name].append(time.perf_counter() - started)
         rows.append(_row(count, seconds, results))
     return rows
+
+
+def _theirs(peer: Any, question: str, texts: Sequence[str]) -> Any:
+    return peer.predict([(question, text) for text in texts], show_progress_bar=False)
+
+
+def _ours(encoder: PairEncoder, backend: Backend[Any], question: str, texts: Sequence[str]) -> Any:
+    return rank_pairs(backend, encoder.encode(question, [Candidate(text=text) for text in texts])).scores
 
 
 def _row(count: int, seconds: dict[str, list[float]], results: dict[str, Any]) -> Row:

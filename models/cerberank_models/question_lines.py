@@ -1,0 +1,83 @@
+"""What `cerberank rank` reads: one line of JSON a question, in the shape of a `/v1/rank` body.
+
+In: the bytes of a line. Out: a QuestionLine, or a ValueError whose one-line message says what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
+
+from cerberank_models.config import Frozen
+from cerberank_models.encoding import Candidate, replace_surrogates
+
+
+class CandidateLine(Frozen):
+    """A candidate with context and an id of the caller's."""
+
+    id: str | None = None
+    text: str
+    previous: str = ""
+    next: str = ""
+
+    def candidate(self) -> Candidate:
+        """The part that the ranker sees."""
+        return Candidate(text=self.text, previous=self.previous, next=self.next)
+
+
+def _kind(value: Any) -> str:
+    """The union's branch, so that errors speak of that one alone."""
+    return "<text>" if isinstance(value, str) else "<object>"
+
+
+class QuestionLine(Frozen):
+    """One question with its candidates; texts become objects."""
+
+    id: str | None = None
+    question: str
+    candidates: Annotated[
+        list[
+            Annotated[Annotated[str, Tag("<text>")] | Annotated[CandidateLine, Tag("<object>")], Discriminator(_kind)]
+        ],
+        Field(min_length=1),
+    ]
+
+    @field_validator("question")
+    @classmethod
+    def _not_blank(cls, text: str) -> str:
+        if not text.strip():
+            raise ValueError("must not be blank")
+        return text
+
+    def parsed(self) -> list[CandidateLine]:
+        """Every candidate as an object."""
+        return [CandidateLine(text=item) if isinstance(item, str) else item for item in self.candidates]
+
+
+def read_line(line: bytes) -> QuestionLine:
+    """Parse one line; a byte-order mark is skipped, a lone surrogate becomes U+FFFD as in the encoder.
+
+    Raises ValueError naming the field.
+    """
+    try:
+        content = json.loads(line)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} at column {error.colno}") from error
+    try:
+        # Again as text: pydantic refuses strings with lone surrogates, wherever they stand.
+        return QuestionLine.model_validate_json(replace_surrogates(json.dumps(content, ensure_ascii=False)))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise ValueError(f"{_place(problem['loc'])}{problem['msg'].removeprefix('Value error, ')}") from error
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """`candidates.3.text: `; union tags, in angle brackets, are left out."""
+    parts = [str(part) for part in location if not str(part).startswith("<")]
+    return ".".join(parts) + ": " if parts else ""
