@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
+from cerberank_models import rank_command
 from cerberank_models.cli import VERBS, main
 
 
@@ -19,6 +21,67 @@ def test_an_unknown_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -
     """Exit code 2, and the near one."""
     assert main(["evalute"]) == 2
     assert "did you mean 'evaluate'" in capsys.readouterr().err
+
+
+def test_no_verb_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The usage is shown, the exit code is 2."""
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().out
+
+
+def test_python_runs_the_package_as_the_program() -> None:
+    """`python -m cerberank_models --version` prints the distribution's version."""
+    command = [sys.executable, "-m", "cerberank_models", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown == f"cerberank {version('cerberank')}\n"
+
+
+def test_an_interrupted_verb_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C gives exit code 130 and no traceback."""
+
+    def interrupt(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rank_command, "main", interrupt)
+    assert main(["rank"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "missing", "extra"),
+    [
+        ("rank", "onnxruntime", "onnx-cpu"),
+        ("rank", "torch", "torch"),
+        ("serve", "fastapi", "service,onnx-cpu"),
+        ("bench", "sentence_transformers", "dev"),
+        ("evaluate", "httpx", "training"),
+    ],
+)
+def test_a_missing_library_names_the_extra_that_brings_it(
+    verb: str, missing: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that can be copied, rather than a traceback."""
+
+    def lacking(name: str) -> None:
+        raise ModuleNotFoundError(name=missing)
+
+    monkeypatch.setattr("cerberank_models.cli.import_module", lacking)
+    assert main([verb]) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert f"'{missing}'" in message
+    assert f"pip install 'cerberank[{extra}]'" in message
+
+
+def test_a_fault_of_our_own_is_not_called_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of this project that is not found is a bug, with its traceback."""
+
+    def lacking(name: str) -> None:
+        raise ModuleNotFoundError(name="cerberank_models.gone")
+
+    monkeypatch.setattr("cerberank_models.cli.import_module", lacking)
+    with pytest.raises(ModuleNotFoundError):
+        main(["rank"])
 
 
 def test_verbs_for_serving_need_no_torch() -> None:

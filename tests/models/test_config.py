@@ -11,6 +11,10 @@ def changed(**changes: object) -> dict[str, object]:
     return {**random_ranker().config.model_dump(), **changes}
 
 
+def transformer(**changes: object) -> dict[str, object]:
+    return {**random_ranker().config.transformer.model_dump(), **changes}
+
+
 def test_stages_follow_exits_and_heads() -> None:
     """Every exit ends a stage, the heads end the last one."""
     stages = random_ranker(exits=(1, 2)).config.stages
@@ -43,6 +47,11 @@ def test_architecture_prints_the_papers_notation() -> None:
         ({"surprise": 1}, "surprise"),
         ({"encoding": {"max_length": 512}}, "positions"),
         ({"name": "../up"}, "name"),
+        ({"transformer": transformer(layer_norm_epsilon=0.0)}, "layer_norm_epsilon"),
+        ({"transformer": transformer(attention_heads=5)}, "multiple of attention_heads"),
+        ({"transformer": transformer(layers=9)}, "B3 3H1 needs 4 layers"),
+        ({"encoding": {"max_length": 40, "question_length": 34}}, "at most max_length - 7"),
+        ({"architecture": {"body_layers": 4, "heads": 0}, "exits": [{"after": 2}]}, "after its last layer"),
     ],
 )
 def test_a_wrong_configuration_is_refused(changes: dict[str, object], message: str) -> None:

@@ -1,14 +1,25 @@
 from __future__ import annotations
 
+import json
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.tiny import bert_tokenizer, roberta_tokenizer
+from tests.tiny import TEXT, bert_tokenizer, roberta_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs, replace_surrogates
+from cerberank_models.encoding import (
+    CHARACTERS_PER_TOKEN,
+    Candidate,
+    PairEncoder,
+    concat_pairs,
+    replace_surrogates,
+)
 
 TEXTS = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
     ["", " ", "\n\t", "\x00\x07", "\ud800", "a" * 500]
@@ -22,14 +33,46 @@ def encoder(family: str = "bert", **changes: int) -> PairEncoder:
     return PairEncoder(tokenizer, family=family, config=config, type_vocab_size=1 if family == "roberta" else 3)
 
 
-@pytest.mark.parametrize("text", ["it was built in paris .", "", "  The TOWER, 330 metres!  ", "caf\u00e9 na\u00efve"])
-def test_bert_pairs_equal_hugging_face(text: str) -> None:
-    """Token and type ids of transformers' fast tokenizer, where nothing is truncated."""
-    reference = transformers.BertTokenizer(tokenizer_object=bert_tokenizer(), vocab=bert_tokenizer().get_vocab())
-    expected = reference([QUESTION], [text])
-    got = encoder().encode(QUESTION, [Candidate(text=text)])
-    assert got.token_ids.tolist() == expected["input_ids"][0]
-    assert got.type_ids.tolist() == expected["token_type_ids"][0]
+@cache
+def hugging_face_tokenizer(family: str) -> Any:
+    """The tokenizer of transformers, post-processor included: WordPiece, or byte-level BPE with learnt merges."""
+    if family == "bert":
+        return transformers.BertTokenizer(vocab=bert_tokenizer().get_vocab())
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([TEXT] * 3, trainer)
+    learnt = json.loads(tokenizer.to_str())["model"]
+    return transformers.RobertaTokenizer(vocab=learnt["vocab"], merges=[tuple(pair) for pair in learnt["merges"]])
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@given(
+    question=st.text(max_size=40),
+    texts=st.lists(st.text(max_size=60) | st.text(TEXT, max_size=60), min_size=1, max_size=4),
+)
+@example(question=QUESTION, texts=["it was built in paris .", "", "  The TOWER, 330 metres!  ", "caf\u00e9 na\u00efve"])
+@settings(max_examples=60)
+def test_pairs_equal_hugging_face(family: str, question: str, texts: list[str]) -> None:
+    """Token and type ids of transformers' fast tokenizer for any text, where nothing is truncated."""
+    reference = hugging_face_tokenizer(family)
+    expected = reference([question] * len(texts), texts, return_token_type_ids=True)
+    pairs = PairEncoder(
+        Tokenizer.from_str(reference.backend_tokenizer.to_str()),
+        family=family,  # type: ignore[arg-type]
+        config=EncodingConfig(max_length=2048, question_length=1024),
+        type_vocab_size=1 if family == "roberta" else 2,
+    ).encode(question, [Candidate(text=text) for text in texts])
+    assert not pairs.truncated.any()
+    for row in range(len(texts)):
+        span = slice(pairs.offsets[row], pairs.offsets[row + 1])
+        assert pairs.token_ids[span].tolist() == expected["input_ids"][row]
+        assert pairs.type_ids[span].tolist() == expected["token_type_ids"][row]
 
 
 @pytest.mark.parametrize("text", ["it was built.", "", "caf\u00e9"])
@@ -53,6 +96,14 @@ def test_context_is_a_third_segment() -> None:
     assert second == [0, 0, 0, 1, 1, 2]
 
 
+def test_a_missing_neighbour_leaves_no_blank() -> None:
+    """Byte-level tokenizers spend a token on a blank; a lone neighbour is the same before and after."""
+    candidates = [Candidate(text="b"), Candidate(text="b", previous="c"), Candidate(text="b", next="c")]
+    got = encoder("roberta", segments=3).encode("a", candidates)
+    assert got.lengths.tolist() == [8, 9, 9]
+    assert got.select(np.array([1])).token_ids.tolist() == got.select(np.array([2])).token_ids.tolist()
+
+
 def test_the_candidate_goes_before_its_context() -> None:
     """When the budget is short the context is cut, and that does not count as truncation of the candidate."""
     got = encoder(segments=3).encode("a", [Candidate(text="b " * 40, previous="c " * 40)])
@@ -66,6 +117,25 @@ def test_truncation_is_flagged_for_exactly_the_cut_candidates() -> None:
     got = encoder().encode("a", [Candidate(text="b " * room), Candidate(text="b " * (room + 1))])
     assert got.truncated.tolist() == [False, True]
     assert got.lengths.tolist() == [48, 48]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@given(question=TEXTS, texts=st.lists(TEXTS | st.just("b " * 3000), min_size=1, max_size=4))
+@settings(max_examples=60)
+def test_truncated_says_exactly_what_was_cut(family: str, question: str, texts: list[str]) -> None:
+    """Against counting: the question's tokens over its cap, the candidate's over the rest, or too many characters."""
+    tokenizer = roberta_tokenizer() if family == "roberta" else bert_tokenizer()
+    specials = 4 if family == "roberta" else 3
+    asked = len(tokenizer.encode(replace_surrogates(question), add_special_tokens=False).ids)
+    room = 48 - specials - min(asked, 16)
+    expected = [
+        asked > 16
+        or len(text) > CHARACTERS_PER_TOKEN * 48
+        or len(tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids) > room
+        for text in texts
+    ]
+    got = encoder(family).encode(question, [Candidate(text=text) for text in texts])
+    assert got.truncated.tolist() == expected
 
 
 def test_a_long_question_is_capped_and_flags_every_candidate() -> None:
@@ -108,6 +178,22 @@ def test_a_candidate_encodes_the_same_alone_and_among_others(texts: list[str], d
 def test_lone_surrogates_become_replacement_characters() -> None:
     """Pairs of surrogates are one character, lone ones are not text."""
     assert replace_surrogates("a\ud83d\ude00b\ud800") == "a\U0001f600b\ufffd"
+
+
+@given(text=st.text(st.characters(codec=None)))
+def test_surrogates_are_all_that_is_replaced(text: str) -> None:
+    """The result is valid UTF-8, and text that already is stays as it is."""
+    replaced = replace_surrogates(text)
+    replaced.encode()
+    assert replace_surrogates(replaced) == replaced
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        assert replaced == text
+
+
+def test_nothing_is_not_concatenated() -> None:
+    """There is no pair to take the types from."""
+    with pytest.raises(ValueError, match="nothing"):
+        concat_pairs([])
 
 
 def test_a_tokenizer_of_another_family_is_refused() -> None:

@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.tiny import random_pairs
+from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backend import Backend, StageOutput
 from cerberank_models.backends import open_backend
 from cerberank_models.checkpoint import Checkpoint, read_checkpoint
+from cerberank_models.drop import drop_count
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.rank import GoldenMismatchError, NonFiniteScoreError, check_golden, rank_pairs
 
@@ -45,6 +48,58 @@ class Broken:
 
     def concat(self, states: Any) -> Any:
         return self.inner.concat(states)
+
+
+class Table:
+    """A backend that reads its scores `[candidates, 3 stages]` from a table; its state are the rows alive."""
+
+    def __init__(self, table: NDArray[np.float64]) -> None:
+        self.table, self.config = table, random_ranker().config
+        self.seen: list[list[int]] = []
+
+    def start(self, pairs: EncodedPairs) -> NDArray[np.int64]:
+        return np.arange(len(pairs))
+
+    def run(self, state: NDArray[np.int64], stage: int) -> StageOutput[NDArray[np.int64]]:
+        self.seen.append(state.tolist())
+        scores = self.table[state, stage]
+        heads = np.repeat(scores[:, None], 3, axis=1) if stage == 2 else None
+        return StageOutput(state=state, scores=scores, head_scores=heads)
+
+    def select(self, state: NDArray[np.int64], rows: NDArray[np.integer]) -> NDArray[np.int64]:
+        return state[rows]
+
+    def concat(self, states: Any) -> NDArray[np.int64]:
+        return np.concatenate(states)
+
+
+@given(
+    rows=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.5, 0.9])] * 3), min_size=1, max_size=25),
+    schedule=st.tuples(*[st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9])] * 2),
+    minimum=st.integers(1, 5),
+)
+def test_every_candidate_keeps_its_own_scores(
+    rows: list[tuple[float, ...]], schedule: tuple[float, ...], minimum: int
+) -> None:
+    """Against lists in plain Python: who runs each stage, whose score is whose, and the order."""
+    backend = Table(np.array(rows))
+    ranking = rank_pairs(backend, random_pairs([4] * len(rows)), schedule=schedule, minimum=minimum)
+
+    alive, runs, expected = list(range(len(rows))), [], [(0, 0.0)] * len(rows)
+    for stage, alpha in enumerate([*schedule, 0.0]):
+        runs.append(alive)
+        for row in alive:
+            expected[row] = (stage, rows[row][stage])
+        best = sorted(alive, key=lambda row: (-rows[row][stage], row))
+        alive = sorted(best[: len(alive) - drop_count(len(alive), alpha, minimum)])
+    assert backend.seen == runs
+    assert list(zip(ranking.stages.tolist(), ranking.scores.tolist(), strict=True)) == expected
+    order = sorted(range(len(rows)), key=lambda row: (-expected[row][0], -expected[row][1], row))
+    assert ranking.order.tolist() == order
+    assert ranking.head_scores is not None
+    for row, (stage, score) in enumerate(expected):
+        heads = ranking.head_scores[row]
+        assert (heads == score).all() if stage == 2 else np.isnan(heads).all()
 
 
 def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
