@@ -102,15 +102,31 @@ def _export_stage(ranker: Ranker, stage: int, folder: Path) -> Path:
             external_data=False,
             verbose=False,
         )
+    _strip(path)
     return path
+
+
+def _strip(path: Path) -> None:
+    """Remove the exporter's stack traces from the graph: they name files of the machine that exported it."""
+    model = onnx.load(path)
+    for part in (
+        model,
+        model.graph,
+        *model.graph.node,
+        *model.graph.value_info,
+        *model.graph.input,
+        *model.graph.output,
+    ):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    onnx.save(model, path)
 
 
 def quantise_stages(graphs: list[Path], folder: Path) -> list[Path]:
     """Write int8 forms of fp32 `graphs` into `folder`.
 
     Weights are int8 per channel, activations uint8 with a scale per run. Classifiers and exits stay fp32: they
-    are a thousandth of the work and decide the order. So does what follows a GELU, whose few large outputs
-    leave the others no resolution: a third of the work, and of the error (docs/decisions/0001).
+    are a thousandth of the work and decide the order. What else was tried: docs/decisions/0001.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return [_quantise(graph, folder / graph.name) for graph in graphs]
@@ -120,11 +136,8 @@ def _quantise(source: Path, target: Path) -> Path:
     model = onnx.load(source)
     # The exporter's shapes of transposed head weights mislead the quantiser (onnxruntime issue 25890).
     model.graph.ClearField("value_info")
-    activated = {output for node in model.graph.node if node.op_type == "Gelu" for output in node.output}
     kept = [
-        node.name
-        for node in model.graph.node
-        if any("classifier" in name or "exits" in name or name in activated for name in node.input)
+        node.name for node in model.graph.node if any("classifier" in name or "exits" in name for name in node.input)
     ]
     # The quantiser turns Gemm into MatMul and Add, renamed so, before it looks at the exclusions.
     kept += [f"{name}_MatMul" for name in kept]

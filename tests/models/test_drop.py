@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cerberank_models.drop import alive_counts, drop_count, order, relative_cost, survivors
@@ -25,6 +25,8 @@ def test_the_papers_savings_are_reproduced(alpha: float, saved: int) -> None:
 
 
 @given(alive=st.integers(1, 2000), percent=hundredths, minimum=st.integers(1, 50))
+@example(alive=3, percent=50, minimum=1)
+@example(alive=10, percent=15, minimum=1)
 def test_drop_count_is_the_nearest_integer_halves_down(alive: int, percent: int, minimum: int) -> None:
     """Against exact fractions, and never below the minimum."""
     exact = Fraction(percent, 100) * alive
