@@ -20,7 +20,8 @@ from cerberank_models.checkpoint import GoldenCandidate, GoldenQuestion, write_c
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.golden_texts import GOLDEN_TEXTS
 from cerberank_models.onnx_backend import OnnxBackend
-from cerberank_models.onnx_graph import export_stages, quantise_stages
+from cerberank_models.onnx_graph import export_stages
+from cerberank_models.quantise import measure_ranges, quantise
 from cerberank_models.rank import rank_pairs
 from cerberank_models.ranker import Ranker
 from cerberank_models.torch_backend import TorchBackend
@@ -29,6 +30,9 @@ PARITY = {"fp32": 1e-4, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
 GOLDEN_TOLERANCE = {"fp32": 1e-3, "int8": 0.1}
 """How far a service's scores may lie from the recorded ones: processors round int8 products differently."""
+
+MARGIN, GOLDEN_MARGIN = 1.1, 1.5
+"""How much int8 ranges are widened: those of given texts, and those of the few golden texts when none are given."""
 
 
 class ParityError(RuntimeError):
@@ -47,36 +51,38 @@ def export_checkpoint(
     precisions: Sequence[str] = ("fp32", "int8"),
     weights: bool = True,
     parity: Mapping[str, float] = PARITY,
+    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
-    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX.
+    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX. int8 measures its ranges
+    on the questions and candidates of `calibration`, a few hundred of the kind that will be ranked; without, on the
+    golden texts, which are too few to stay as near fp32 as it can.
     Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
     """
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
-    config = ranker.config
+    ranker, config = ranker.float().cpu().eval(), ranker.config
     encoder = PairEncoder(
         Tokenizer.from_str(tokenizer.to_str()),
         family=config.transformer.family,
         config=config.encoding,
         type_vocab_size=config.transformer.type_vocab_size,
     )
-    pairs = [encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS]
+    pairs = _golden_pairs(encoder)
     expected = _scores(TorchBackend(ranker), pairs)
     recorded = {"fp32": expected}
     files: dict[str, Path | bytes] = {}
     if weights:
         files["model.safetensors"] = save({name: value.contiguous() for name, value in ranker.state_dict().items()})
     with tempfile.TemporaryDirectory() as scratch:
-        graphs = {"fp32": export_stages(ranker, Path(scratch) / "fp32")}
-        if "int8" in precisions:
-            graphs["int8"] = quantise_stages(graphs["fp32"], Path(scratch) / "int8")
         for precision in precisions:
-            got = _scores(OnnxBackend(graphs[precision], config), pairs)
+            form = ranker if precision == "fp32" else _int8(ranker, encoder, calibration)
+            graphs = export_stages(form, Path(scratch) / precision)
+            got = _scores(OnnxBackend(graphs, config), pairs)
             _check_parity(precision, expected, got, parity[precision])
             recorded[precision] = got
-            files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs[precision]}
+            files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs}
         write_checkpoint(
             path,
             config=config,
@@ -88,6 +94,18 @@ def export_checkpoint(
             files=files,
             golden=_golden(recorded),
         )
+
+
+def _int8(ranker: Ranker, encoder: PairEncoder, calibration: Sequence[tuple[str, Sequence[Candidate]]]) -> Ranker:
+    if calibration:
+        batches, margin = [encoder.encode(question, candidates) for question, candidates in calibration], MARGIN
+    else:
+        batches, margin = _golden_pairs(encoder), GOLDEN_MARGIN
+    return quantise(ranker, measure_ranges(ranker, batches), margin=margin)
+
+
+def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
+    return [encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS]
 
 
 def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:

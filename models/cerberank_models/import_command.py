@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from cerberank_models.config import EncodingConfig
+from cerberank_models.encoding import Candidate
 from cerberank_models.export import ParityError, export_checkpoint
 from cerberank_models.hugging_face import UnsupportedModelError, load_weights, ranker_config
+from cerberank_models.question_lines import read_line
 from cerberank_models.ranker import Ranker
 
 CARD = """# {name}
 
 Imported from the Hugging Face cross-encoder `{source}` by `cerberank import`; the weights are unchanged.
 Architecture {architecture}, {stages} stage(s), pairs of at most {length} tokens. Data, licence, intended use and
-figures are those of the source: see its model card. The int8 form was quantised from fp32 without calibration data.
+figures are those of the source: see its model card. Ranges of the int8 form were measured on {calibration}.
 """
 
 
@@ -31,6 +34,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--name", help="model name (default: the last part of the source)")
     parser.add_argument("--max-length", type=int, help="tokens per pair (default: the model's, at most 512)")
     parser.add_argument("--precisions", default="fp32,int8", help="ONNX forms to write, comma-separated")
+    parser.add_argument(
+        "--calibrate", type=Path, help="questions to measure int8 ranges on, as `cerberank rank` reads them"
+    )
     arguments = parser.parse_args(argv)
     try:
         import_model(
@@ -39,6 +45,7 @@ def main(argv: list[str]) -> int:
             name=arguments.name or Path(arguments.source).name,
             max_length=arguments.max_length,
             precisions=tuple(arguments.precisions.split(",")),
+            calibration=_questions(arguments.calibrate) if arguments.calibrate else (),
         )
     except (UnsupportedModelError, ParityError, OSError, ValueError) as error:
         print(f"cerberank import: {error}", file=sys.stderr)  # noqa: T201
@@ -53,6 +60,7 @@ def import_model(
     name: str,
     max_length: int | None = None,
     precisions: tuple[str, ...] = ("fp32", "int8"),
+    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
 ) -> None:
     """Read `source`, check that every weight finds its place, write the checkpoint `out`.
 
@@ -88,8 +96,21 @@ def import_model(
             architecture=config.architecture,
             stages=len(config.stages),
             length=length,
+            calibration=f"{len(calibration)} given questions" if calibration else "the golden texts alone",
         ),
         version=str(getattr(described, "_commit_hash", None) or "imported"),
         source=source,
         precisions=precisions,
+        calibration=calibration,
     )
+
+
+def _questions(path: Path) -> list[tuple[str, list[Candidate]]]:
+    questions = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            question = read_line(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        questions.append((question.question, [candidate.candidate() for candidate in question.parsed()]))
+    return questions

@@ -1,4 +1,4 @@
-"""One ONNX graph per stage from a ranker: fp32, then int8 by dynamic quantisation.
+"""One ONNX graph per stage from a ranker, as it is or in its int8 form (`quantise.py`).
 
 Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
 mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import onnx
 import torch
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -21,7 +20,7 @@ from cerberank_models.ranker import Ranker
 from cerberank_models.transformer import padded_positions
 
 OPSET = 20
-"""The newest opset that ONNX Runtime's quantiser reads; 23 would bring a fused Attention operator."""
+"""What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""
 
 
 class _FirstStage(nn.Module):
@@ -70,9 +69,9 @@ def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[
 
 
 def export_stages(ranker: Ranker, folder: Path) -> list[Path]:
-    """Write `stage-<i>.onnx` in fp32 for every stage into `folder`; returns the paths in order."""
+    """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order."""
     folder.mkdir(parents=True, exist_ok=True)
-    ranker = ranker.float().cpu().eval()
+    ranker = ranker.cpu().eval()
     return [_export_stage(ranker, stage, folder) for stage in range(len(ranker.config.stages))]
 
 
@@ -120,40 +119,3 @@ def _strip(path: Path) -> None:
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
     onnx.save(model, path)
-
-
-def quantise_stages(graphs: list[Path], folder: Path) -> list[Path]:
-    """Write int8 forms of fp32 `graphs` into `folder`.
-
-    Weights are int8 per channel, activations uint8 with a scale per run. Classifiers and exits stay fp32: they
-    are a thousandth of the work and decide the order. What else was tried: docs/decisions/0001.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    return [_quantise(graph, folder / graph.name) for graph in graphs]
-
-
-def _quantise(source: Path, target: Path) -> Path:
-    model = onnx.load(source)
-    # The exporter's shapes of transposed head weights mislead the quantiser (onnxruntime issue 25890).
-    model.graph.ClearField("value_info")
-    kept = [
-        node.name for node in model.graph.node if any("classifier" in name or "exits" in name for name in node.input)
-    ]
-    # The quantiser turns Gemm into MatMul and Add, renamed so, before it looks at the exclusions.
-    kept += [f"{name}_MatMul" for name in kept]
-    stripped = target.with_suffix(".stripped")
-    onnx.save(model, stripped)
-    try:
-        quantize_dynamic(
-            stripped,
-            target,
-            op_types_to_quantize=["MatMul", "Gather"],
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            nodes_to_exclude=kept,
-            # Shapes and types are not inferred through ONNX Runtime's own attention operator.
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
-        )
-    finally:
-        stripped.unlink()
-    return target

@@ -11,6 +11,8 @@ from tokenizers import Tokenizer
 from cerberank_models.checkpoint import CheckpointError, read_checkpoint
 from cerberank_models.export import ParityError, export_checkpoint
 from cerberank_models.torch_backend import load_ranker
+from cerberank_training.calibration import calibration_texts
+from cerberank_training.data import DataError, read_questions
 
 
 def main(argv: list[str]) -> int:
@@ -23,6 +25,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--card", type=Path, help="a model card to use instead of the checkpoint's")
     parser.add_argument("--version", help="instead of the checkpoint's version")
     parser.add_argument("--drop-schedule", help="default drop ratios of the new folder, comma-separated")
+    parser.add_argument(
+        "--calibrate", metavar="FORMAT:PATH", help="data to measure int8 ranges on: of the kind that will be ranked"
+    )
     arguments = parser.parse_args(argv)
     try:
         checkpoint = read_checkpoint(arguments.checkpoint)
@@ -42,8 +47,9 @@ def main(argv: list[str]) -> int:
             metrics=checkpoint.manifest.metrics,
             precisions=tuple(arguments.precisions.split(",")),
             weights=arguments.weights,
+            calibration=calibration_texts(read_questions(arguments.calibrate)) if arguments.calibrate else (),
         )
-    except (CheckpointError, ParityError, OSError, ValueError) as error:
+    except (CheckpointError, DataError, ParityError, OSError, ValueError) as error:
         print(f"cerberank export: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0

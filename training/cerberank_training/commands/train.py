@@ -18,6 +18,7 @@ from cerberank_models.export import export_checkpoint
 from cerberank_models.hugging_face import UnsupportedModelError, initialise, load_weights, ranker_config
 from cerberank_models.ranker import Ranker
 from cerberank_models.torch_backend import TorchBackend
+from cerberank_training.calibration import calibration_texts
 from cerberank_training.data import Articles, DataError, Question, articles_path, read_questions
 from cerberank_training.evaluate import Evaluation, rank_questions
 from cerberank_training.recipes import RECIPES, Recipe, locate
@@ -88,6 +89,7 @@ def train(recipe: Recipe, arguments: argparse.Namespace) -> None:
         version=f"steps-{recipe.train.steps}-seed-{recipe.train.seed}",
         source=f"recipe {arguments.recipe}",
         metrics={"dev_map": best},
+        calibration=calibration_texts(questions),
     )
 
 
