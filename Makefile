@@ -25,8 +25,9 @@ bench: $(DEV)/.installed ## candidates per second against sentence-transformers,
 	$(DEV)/bin/cerberank bench
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
-	$(DEV)/bin/cerberank train --recipe mini --data $(or $(DATA),$(error set DATA to the data folder)) \
-		--base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) --out runs/mini
+	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \
+		--train squad-as2:$(or $(DATA),$(error set DATA to the data folder))/squad-as2/train.jsonl.gz \
+		--dev squad-as2:$(DATA)/squad-as2/dev.jsonl.gz --out runs/mini
 
 lock: ## make requirements/*.txt anew from pyproject.toml
 	./requirements/lock.sh

@@ -14,7 +14,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "rank": ("cerberank_models.rank_command", "rank candidates from a file or standard input"),
     "bench": ("cerberank_training.commands.bench", "measure candidates per second against sentence-transformers"),
     "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
-    "train": ("cerberank_training.commands.train", "train a ranker by a recipe"),
+    "teach": ("cerberank_training.commands.teach", "fine-tune a Hugging Face classifier into a teacher"),
+    "sample": ("cerberank_training.commands.sample", "write the groups that a recipe trains on, for teachers to score"),
+    "distil": ("cerberank_training.commands.distil", "train a student by a recipe, on labels or teachers' scores"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
 }

@@ -5,6 +5,8 @@ One module for a plain cross-encoder, a CERBERUS, a cascade, and a CERBERUS with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -42,12 +44,21 @@ class Ranker(nn.Module):
 
         Exits on the way are not computed.
         """
+        return self.stage_logits(token_ids, type_ids, offsets, (stage % len(self.config.stages),))[0]
+
+    def stage_logits(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor, stages: Sequence[int]) -> list[Tensor]:
+        """As `forward`, for several `stages` in ascending order, in one pass through the body."""
         layout = PackedLayout.of(offsets)
-        stage %= len(self.config.stages)
         hidden = self.embeddings(token_ids, type_ids, layout.positions)
-        for layer in self.body[: self.config.stages[stage].start]:
-            hidden = layer(hidden, layout)
-        return self.run_stage(hidden, layout, stage)[1]
+        logits = []
+        for stage, plan in enumerate(self.config.stages[: stages[-1] + 1]):
+            if stage in stages:
+                hidden, scores = self.run_stage(hidden, layout, stage)
+                logits.append(scores)
+            else:
+                for layer in self.body[plan.start : plan.stop]:
+                    hidden = layer(hidden, layout)
+        return logits
 
     def forward_padded(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
         """As `forward` on padded ids and mask `[N, S]`."""

@@ -85,13 +85,13 @@ def test_a_fault_of_our_own_is_not_called_a_missing_library(monkeypatch: pytest.
 
 
 def test_verbs_for_serving_need_no_torch() -> None:
-    """With torch, transformers and onnx made unimportable, serve and rank still load and train says what is missing."""
+    """With torch, transformers and onnx made unimportable, serve and rank still load and distil says what is missing."""
     script = (
         "import sys\n"
         "for name in ('torch', 'transformers', 'onnx'): sys.modules[name] = None\n"
         "from cerberank_models.cli import main\n"
         "import cerberank_service.serve, cerberank_models.rank_command, cerberank_models.onnx_backend\n"
-        "sys.exit(main(['train']))\n"
+        "sys.exit(main(['distil']))\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 1

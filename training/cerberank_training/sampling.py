@@ -12,9 +12,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.data import Question
+from cerberank_training.data import Articles, Question, articles_path
 
 WORD = re.compile(r"\w+")
 
@@ -40,6 +41,7 @@ class Group:
     question: str
     candidates: tuple[Candidate, ...]
     labels: tuple[float, ...]
+    title: str = ""
 
 
 class Sampler:
@@ -93,6 +95,7 @@ class Sampler:
             question=question.text,
             candidates=(positive, *negatives),
             labels=(1.0, *(0.0 for _ in negatives)),
+            title=question.title,
         )
 
     def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -110,6 +113,36 @@ class Sampler:
         if text not in self._words:
             self._words[text] = _words(text)
         return self._words[text]
+
+
+class SampledGroups:
+    """Groups that were sampled before, in the order of the file; each question's candidates are one group."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        """Raises ValueError when there is none."""
+        if not questions:
+            raise ValueError("no question: nothing can be learnt")
+        self._questions = questions
+
+    def step(self, step: int, size: int) -> list[Group]:
+        """Groups `step * size` and on; after the last one the first comes again."""
+        chosen = (self._questions[index % len(self._questions)] for index in range(step * size, (step + 1) * size))
+        return [
+            Group(
+                question=question.text,
+                candidates=tuple(row.candidate for row in question.candidates),
+                labels=tuple(float(row.label) for row in question.candidates),
+                title=question.title,
+            )
+            for question in chosen
+        ]
+
+
+def sampler_for(spec: str, questions: Sequence[Question], sampling: NegativeSampling, *, seed: int) -> Sampler:
+    """A sampler of `FORMAT:PATH`; negatives of the article where `articles-*` lies beside PATH."""
+    articles = articles_path(Path(spec.partition(":")[2]))
+    outside = Articles(articles).outside if articles.exists() else None
+    return Sampler(questions, sampling, seed=seed, outside=outside)
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,91 +1,41 @@
-"""The training loop of students: heads and exits on hard labels, resumable.
+"""The training loop of students: heads and exits, on labels and teachers' scores, resumable, in one process or several.
 
-One step draws ONE stage (CT section 3.3: uniformly among exits and the final one), computes its loss
-alone and back-propagates through every layer below, down to the embeddings. State is written
-beside the weights with an atomic rename; a killed run continues from the last such file and
-gives the same batches in the same order.
+State is written beside the weights with an atomic rename; a killed run continues from the last such
+file and gives the same batches in the same order. Several processes share each step's questions and
+follow the same gradient as one process with all of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from cerberank_models.encoding import PairEncoder, concat_pairs
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.ranker import Ranker
-from cerberank_training.losses import listwise_loss, pointwise_loss
-from cerberank_training.sampling import Group, Sampler
+from cerberank_training.batch import Batch, TeacherScores, make_batch
+from cerberank_training.objective import Objective
+from cerberank_training.processes import Processes
+from cerberank_training.sampling import Group
+from cerberank_training.strategies import check_strategy
+from cerberank_training.train_config import TrainConfig
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainConfig:
-    """Everything that decides what a run learns, apart from its data."""
+class Groups(Protocol):
+    """What a run reads: a Sampler, or groups that were sampled before."""
 
-    steps: int
-    questions_per_step: int = 16
-    learning_rate: float = 6e-5
-    fresh_learning_rate: float = 4e-4
-    """For classifiers and exits, which start from random weights."""
-    warmup: float = 0.05
-    """The share of the steps over which the learning rate rises; then it falls linearly to 0."""
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.1
-    listwise: float = 1.0
-    """Weight of the listwise loss beside the pointwise one."""
-    final_only: float = 0.0
-    """Share of the steps, at the start, that train the final stage alone (a warm start for CT's sampling)."""
-    train_token_embeddings: bool = False
-    """Off: a small data set would move the few words that it has and leave the others behind."""
-    precision: str = "bf16"
-    evaluate_every: int = 500
-    save_every: int = 100
-    seed: int = 1
-
-    def stage(self, step: int, stages: int) -> int:
-        """The stage that `step` trains, from the seed and the step alone (every process draws the same)."""
-        if step < self.final_only * self.steps:
-            return stages - 1
-        return random.Random(f"{self.seed}/stage/{step}").randrange(stages)
-
-    def rate(self, step: int) -> float:
-        """The learning rate's factor: a triangle over `steps`."""
-        ramp = max(1.0, self.warmup * self.steps)
-        return min((step + 1) / ramp, (self.steps - step) / max(1.0, self.steps - ramp))
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Packed token ids of a step, with labels[N] and the questions' offsets[Q + 1] into the pairs."""
-
-    token_ids: Tensor
-    type_ids: Tensor
-    offsets: Tensor
-    labels: Tensor
-    questions: Tensor
-
-
-def make_batch(groups: list[Group], encoder: PairEncoder, device: torch.device) -> Batch:
-    """Encode and pack the groups of one step."""
-    pairs = concat_pairs([encoder.encode(group.question, group.candidates) for group in groups])
-    sizes = np.cumsum([0, *(len(group.labels) for group in groups)])
-    labels = np.asarray([label for group in groups for label in group.labels], dtype=np.float32)
-    token_ids, type_ids, offsets, label_tensor, questions = (
-        torch.from_numpy(array).to(device) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets, labels, sizes)
-    )
-    return Batch(token_ids, type_ids, offsets, label_tensor, questions)
+    def step(self, step: int, size: int) -> list[Group]:
+        """The `size` groups of step `step`, always the same."""
 
 
 class Run:
@@ -95,74 +45,117 @@ class Run:
         self,
         folder: Path,
         ranker: Ranker,
-        sampler: Sampler,
+        groups: Groups,
         encoder: PairEncoder,
         config: TrainConfig,
         *,
+        objective: Objective = Objective(listwise=1.0),  # noqa: B008 - frozen
+        teachers: Sequence[TeacherScores] = (),
         device: str = "cpu",
     ) -> None:
-        """Prepare the run and, when `folder` holds the state of the same configuration, resume it."""
-        self._folder, self._sampler, self._encoder, self._config = folder, sampler, encoder, config
+        """Prepare the run and, when `folder` holds the state of the same configuration, resume it.
+
+        Raises ValueError when the strategy does not fit the heads and teachers.
+        """
+        check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
+        self._folder, self._groups, self._encoder = folder, groups, encoder
+        self._config, self._objective, self._teachers = config, objective, teachers
         self._device = torch.device(device)
+        self._processes = Processes.join(self._device)
         self._ranker = ranker.to(self._device)
         ranker.embeddings.tokens.weight.requires_grad_(config.train_token_embeddings)
+        self._network: nn.Module = _StageLogits(ranker)
+        if self._processes.count > 1:
+            self._network = DistributedDataParallel(self._network, find_unused_parameters=True)
         self._optimizer = torch.optim.AdamW(_parameter_groups(ranker, config), weight_decay=config.weight_decay)
-        self._step, self._best = 0, float("-inf")
+        self._step, self._best, self._without_gain = 0, float("-inf"), 0
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.pt").exists():
             self._resume()
 
     def train(self, dev_map: Callable[[Ranker], float]) -> float:
-        """Train to the last step; returns the best dev MAP, whose weights are then in the ranker."""
-        config, stages = self._config, len(self._ranker.config.stages)
-        with tqdm(total=config.steps, initial=self._step, unit="step", desc=self._folder.name) as bar:
-            while self._step < config.steps:
+        """Train to the last step; returns the best dev MAP, whose weights are then in the ranker.
+
+        In several processes `dev_map` is called in the first alone.
+        """
+        config = self._config
+        with tqdm(
+            total=config.steps,
+            initial=self._step,
+            unit="step",
+            desc=self._folder.name,
+            disable=self._processes.rank > 0,
+        ) as bar:
+            while self._step < config.steps and not self._out_of_patience:
                 started = time.perf_counter()
-                stage = config.stage(self._step, stages)
-                groups = self._sampler.step(self._step, config.questions_per_step)
-                loss, pairs = self._train_step(groups, stage)
+                loss, pairs = self._train_step()
                 self._step += 1
                 bar.update()
-                seconds = round(time.perf_counter() - started, 3)
-                self._log(step=self._step, stage=stage, loss=round(loss, 4), pairs=pairs, seconds=seconds)
+                self._log(
+                    step=self._step, loss=round(loss, 4), pairs=pairs, seconds=round(time.perf_counter() - started, 3)
+                )
                 if self._step % config.evaluate_every == 0 or self._step == config.steps:
                     self._evaluate(dev_map)
                 if self._step % config.save_every == 0 or self._step == config.steps:
                     self._save()
+        self._processes.sum(0)  # the first process has written best.pt
         best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
         self._ranker.load_state_dict(best, strict=True)
         return self._best
 
-    def _train_step(self, groups: list[Group], stage: int) -> tuple[float, int]:
-        factor = self._config.rate(self._step)
+    @property
+    def _out_of_patience(self) -> bool:
+        return self._config.patience is not None and self._without_gain >= self._config.patience
+
+    def _train_step(self) -> tuple[float, int]:
+        config, last = self._config, len(self._ranker.config.stages) - 1
         for group in self._optimizer.param_groups:
-            group["lr"] = group["base_lr"] * factor
-        torch.manual_seed(self._config.seed * 1_000_003 + self._step)  # dropout, the same after a resume
-        batch = make_batch(groups, self._encoder, self._device)
+            group["lr"] = group["base_lr"] * config.rate(self._step)
+        # Dropout: the same after a resume, another in each process.
+        torch.manual_seed((config.seed * 1_000_003 + self._step) * self._processes.count + self._processes.rank)
+        groups = self._processes.share(self._groups.step(self._step, config.questions_per_step))
+        batch = make_batch(groups, self._encoder, self._device, self._teachers)
+        trained = config.trained(self._step, last + 1)
+        watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
         self._ranker.train()
         # The CPU's fused attention has a backward pass that takes as long as all matrix products of
         # MiniLM together; the plain one makes a step 1.3x faster.
         backends = [SDPBackend.MATH] if self._device.type == "cpu" else list(SDPBackend.__members__.values())
         with (
             sdpa_kernel(backends),
-            torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._config.precision == "bf16"),
+            torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=config.precision == "bf16"),
         ):
-            logits = self._ranker(batch.token_ids, batch.type_ids, batch.offsets, stage)
-            loss = pointwise_loss(logits, batch.labels)
-            if self._config.listwise:
-                loss = loss + self._config.listwise * listwise_loss(logits, batch.labels, batch.questions)
-            self._optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self._ranker.parameters(), self._config.clip)
+            logits = dict(zip(watched, self._network(batch, watched), strict=True))
+        loss = self._loss({stage: value.float() for stage, value in logits.items()}, batch, trained)
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self._ranker.parameters(), config.clip)
         self._optimizer.step()
         return loss.item(), len(batch.labels)
 
+    def _loss(self, logits: dict[int, Tensor], batch: Batch, trained: tuple[int, ...]) -> Tensor:
+        last, objective = len(self._ranker.config.stages) - 1, self._objective
+        share = self._processes.share_of_mean(len(batch.labels))
+        heads = logits[last] if objective.exits == "heads" else None
+        losses = [
+            objective.heads_loss(logits[stage], batch, step=self._step, pair_share=share)
+            if stage == last and self._ranker.heads
+            else objective.exit_loss(logits[stage], batch, heads, pair_share=share)
+            for stage in trained
+        ]
+        return torch.stack(losses).sum()
+
     def _evaluate(self, dev_map: Callable[[Ranker], float]) -> None:
         self._ranker.eval()
-        value = dev_map(self._ranker)
+        value = self._processes.sum(dev_map(self._ranker) if self._processes.rank == 0 else 0.0)
         self._log(step=self._step, dev_map=round(value, 4))
-        if value > self._best and self._exits_trained:
-            self._best = value
+        if not self._exits_trained:
+            return
+        if value <= self._best:
+            self._without_gain += 1
+            return
+        self._best, self._without_gain = value, 0
+        if self._processes.rank == 0:
             _atomic_save(self._ranker.state_dict(), self._folder / "best.pt")
 
     @property
@@ -171,10 +164,13 @@ class Run:
         return self._config.final_only >= 1.0 or self._step > self._config.final_only * self._config.steps
 
     def _save(self) -> None:
+        if self._processes.rank > 0:
+            return
         state = {
             "step": self._step,
             "best": self._best,
-            "config": json.dumps(asdict(self._config), sort_keys=True),
+            "without_gain": self._without_gain,
+            "config": self._configuration,
             "ranker": self._ranker.state_dict(),
             "optimizer": self._optimizer.state_dict(),
         }
@@ -182,15 +178,32 @@ class Run:
 
     def _resume(self) -> None:
         state = torch.load(self._folder / "state.pt", map_location=self._device, weights_only=True)
-        if state["config"] != json.dumps(asdict(self._config), sort_keys=True):
+        if state["config"] != self._configuration:
             raise ValueError(f"{self._folder} holds a run of another configuration; choose another folder")
         self._ranker.load_state_dict(state["ranker"], strict=True)
         self._optimizer.load_state_dict(state["optimizer"])
-        self._step, self._best = state["step"], state["best"]
+        self._step, self._best, self._without_gain = state["step"], state["best"], state["without_gain"]
+
+    @property
+    def _configuration(self) -> str:
+        return json.dumps({"train": asdict(self._config), "objective": asdict(self._objective)}, sort_keys=True)
 
     def _log(self, **record: Any) -> None:
+        if self._processes.rank > 0:
+            return
         with (self._folder / "log.jsonl").open("a", encoding="utf-8") as log:
             log.write(json.dumps(record) + "\n")
+
+
+class _StageLogits(nn.Module):
+    """The ranker under a `forward` that DistributedDataParallel can wrap."""
+
+    def __init__(self, ranker: Ranker) -> None:
+        super().__init__()
+        self.ranker = ranker
+
+    def forward(self, batch: Batch, stages: tuple[int, ...]) -> list[Tensor]:
+        return self.ranker.stage_logits(batch.token_ids, batch.type_ids, batch.offsets, stages)
 
 
 def _parameter_groups(ranker: Ranker, config: TrainConfig) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
-`label` is 0 or 1; `previous`, `next` and a question `id` are optional; other keys are errors.
+`label` is 0 or 1; `previous`, `next`, a question `id` and a document's `title` are optional; other keys are errors.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class _Row(Frozen):
 class _Line(Frozen):
     id: str = ""
     question: str
+    title: str = ""
     candidates: Annotated[tuple[_Row, ...], Field(min_length=1)]
 
 
@@ -45,6 +46,7 @@ def read_generic(path: Path) -> Iterator[Question]:
         yield Question(
             id=parsed.id or str(number),
             text=parsed.question,
+            title=parsed.title,
             candidates=tuple(
                 LabelledCandidate(Candidate(text=row.text, previous=row.previous, next=row.next), row.label)
                 for row in parsed.candidates

@@ -1,0 +1,32 @@
+"""Five questions that a tiny network can learn: the right candidate repeats the question's letter."""
+
+from __future__ import annotations
+
+from tests.tiny import ENCODING, bert_tokenizer
+
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.sampling import NegativeSampling, Sampler
+
+
+def questions(count: int = 5) -> list[Question]:
+    letters = "abcde"
+    return [
+        Question(
+            id=letter,
+            text=f"what is {letter} ?",
+            candidates=(
+                LabelledCandidate(Candidate(text=f"{letter} is a city"), 1),
+                *(LabelledCandidate(Candidate(text=f"{other} is a city"), 0) for other in letters if other != letter),
+            ),
+        )
+        for letter in letters[:count]
+    ]
+
+
+def sampler(own: int = 2) -> Sampler:
+    return Sampler(questions(), NegativeSampling(own=own, hard=0, random=0), seed=1)
+
+
+def encoder() -> PairEncoder:
+    return PairEncoder(bert_tokenizer(), family="bert", config=ENCODING, type_vocab_size=2)

@@ -1,0 +1,137 @@
+"""`cerberank distil`: train a student by a recipe, on labels or teachers' scores; killed and called again, it goes on.
+
+Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models distil ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.export import export_checkpoint
+from cerberank_models.hugging_face import UnsupportedModelError
+from cerberank_models.ranker import Ranker
+from cerberank_models.torch_backend import TorchBackend
+from cerberank_training.calibration import calibration_texts
+from cerberank_training.data import DataError, Question, read_questions
+from cerberank_training.evaluate import Evaluation, rank_questions
+from cerberank_training.model_card import student_card
+from cerberank_training.processes import Processes
+from cerberank_training.recipes import RECIPES, Recipe
+from cerberank_training.sampling import SampledGroups, Sampler, sampler_for
+from cerberank_training.score_cache import ScoreCache
+from cerberank_training.strategies import STRATEGIES
+from cerberank_training.students import build_student
+from cerberank_training.train import Run
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        distil(_recipe(arguments), arguments)
+    except (DataError, UnsupportedModelError, ValueError, OSError) as error:
+        print(f"cerberank distil: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cerberank distil", description=__doc__)
+    parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
+    parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to learn on from")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--train", metavar="FORMAT:PATH", help="questions to sample from at every step")
+    source.add_argument("--groups", metavar="FORMAT:PATH", help="groups that `cerberank sample` wrote, taken in order")
+    parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
+    parser.add_argument("--dev-questions", type=int, default=300, help="a sample of so many of them")
+    parser.add_argument("--teacher", type=Path, action="append", default=[], help="a score cache; once a teacher")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/checkpoint")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
+    changes = parser.add_argument_group("instead of the recipe's")
+    changes.add_argument("--strategy", choices=STRATEGIES)
+    changes.add_argument("--heads", type=int)
+    changes.add_argument("--alpha", type=_numbers, help="weight of the labels: one number, or one a head")
+    changes.add_argument("--tau", type=_numbers, help="temperature: one number, or one a head")
+    changes.add_argument("--lambda", dest="weights", type=_numbers, help="weights of the heads' losses")
+    changes.add_argument("--steps", type=int)
+    changes.add_argument("--questions-per-step", type=int)
+    changes.add_argument("--evaluate-every", type=int)
+    changes.add_argument("--learning-rate", type=float)
+    changes.add_argument("--seed", type=int)
+    return parser
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(number) for number in text.split(","))
+
+
+def _recipe(arguments: argparse.Namespace) -> Recipe:
+    recipe = RECIPES[arguments.recipe]()
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    objective = {name: given[name] for name in ("strategy", "alpha", "tau", "weights") if name in given}
+    schedule = ("steps", "questions_per_step", "evaluate_every", "learning_rate", "seed")
+    return replace(
+        recipe,
+        shape=replace(recipe.shape, heads=given.get("heads", recipe.shape.heads)),
+        objective=replace(recipe.objective, **objective),
+        train=replace(recipe.train, **{name: given[name] for name in schedule if name in given}),
+    )
+
+
+def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
+    """Train by `recipe` and write the checkpoint."""
+    student = build_student(recipe.shape, arguments.base, seed=recipe.train.seed, dropout=recipe.train.dropout)
+    encoder = student.encoder()
+    groups: Sampler | SampledGroups
+    if arguments.groups:
+        questions = list(read_questions(arguments.groups))
+        groups = SampledGroups(questions)
+    else:
+        questions = list(read_questions(arguments.train))
+        groups = sampler_for(arguments.train, questions, recipe.sampling, seed=recipe.train.seed)
+    dev = list(read_questions(arguments.dev))
+    dev = random.Random(0).sample(dev, min(arguments.dev_questions, len(dev)))
+    teachers = [ScoreCache.open(path) for path in arguments.teacher]
+    run = Run(
+        arguments.out,
+        student.ranker,
+        groups,
+        encoder,
+        recipe.train,
+        objective=recipe.objective,
+        teachers=teachers,
+        device=arguments.device,
+    )
+    best = run.train(dev_map(encoder, dev, arguments.device))
+    if Processes.join(torch.device(arguments.device)).rank > 0:
+        return
+    export_checkpoint(
+        student.ranker,
+        student.tokenizer,
+        arguments.out / "checkpoint",
+        card=student_card(recipe, arguments, best),
+        version=f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}",
+        source=f"recipe {arguments.recipe}",
+        metrics={"dev_map": best},
+        calibration=calibration_texts(questions),
+    )
+
+
+def dev_map(encoder: PairEncoder, questions: list[Question], device: str) -> Callable[[Ranker], float]:
+    """A function that gives the final stage's MAP on `questions`, in percent."""
+
+    def measure(ranker: Ranker) -> float:
+        evaluation = Evaluation()
+        for question, ranks in rank_questions(TorchBackend(ranker, device=device), encoder, questions):
+            evaluation.add(question, {"final": ranks["final"]})
+        return evaluation.figures()["final"].mean["map"]
+
+    return measure

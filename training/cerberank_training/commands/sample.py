@@ -1,0 +1,55 @@
+"""`cerberank sample`: write the groups that a recipe would train on, so that teachers can score them before.
+
+The groups follow from data, recipe and seed alone. Reads FORMAT:PATH, writes generic JSONL (gzip when OUT ends in .gz):
+one line a question, its candidates in the order of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cerberank_training.data import DataError, read_questions
+from cerberank_training.recipes import RECIPES
+from cerberank_training.sampling import Group, sampler_for
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="cerberank sample", description=__doc__)
+    parser.add_argument("--recipe", choices=sorted(RECIPES), required=True, help="whose negatives")
+    parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
+    parser.add_argument("--questions", type=int, required=True, help="how many groups; more than an epoch begins anew")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    try:
+        questions = list(read_questions(arguments.train))
+        sampler = sampler_for(arguments.train, questions, RECIPES[arguments.recipe]().sampling, seed=arguments.seed)
+        partial = arguments.out.with_name(f".{arguments.out.name}.partial")
+        with (
+            gzip.open(partial, "wt", encoding="utf-8")
+            if arguments.out.suffix == ".gz"
+            else partial.open("w", encoding="utf-8") as file
+        ):
+            for index in tqdm(range(arguments.questions), unit="question", disable=None):
+                file.write(_line(sampler.step(index, 1)[0]))
+        partial.replace(arguments.out)
+    except (DataError, ValueError, OSError) as error:
+        print(f"cerberank sample: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _line(group: Group) -> str:
+    candidates = [
+        {"text": candidate.text, "label": int(label), "previous": candidate.previous, "next": candidate.next}
+        for candidate, label in zip(group.candidates, group.labels, strict=True)
+    ]
+    row = {"question": group.question, "title": group.title, "candidates": candidates}
+    return json.dumps(row, ensure_ascii=False) + "\n"

@@ -1,0 +1,54 @@
+"""The processes that train together (torchrun), or the one that trains alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import distributed
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """This process among `count`; `rank` 0 writes files and measures dev."""
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def join(cls, device: torch.device) -> Processes:
+        """Join the group that torchrun describes in the environment; alone without one."""
+        count = int(os.environ.get("WORLD_SIZE", "1"))
+        if count == 1:
+            return cls()
+        if not distributed.is_initialized():
+            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        return cls(distributed.get_rank(), count)
+
+    def share(self, items: Sequence[ItemT]) -> list[ItemT]:
+        """Every `count`-th item. Raises ValueError when the shares would differ in size."""
+        if len(items) % self.count:
+            raise ValueError(f"{len(items)} questions a step cannot be shared by {self.count} processes")
+        return list(items[self.rank :: self.count])
+
+    def share_of_mean(self, size: int) -> float:
+        """What a mean over this process's `size` examples is to be multiplied by.
+
+        DistributedDataParallel averages over the processes; the average of such products is the mean over all examples.
+        """
+        return self.count * size / self.sum(size)
+
+    def sum(self, value: float) -> float:
+        """The sum over the processes."""
+        if self.count == 1:
+            return value
+        total = torch.tensor(value, dtype=torch.float64)
+        if distributed.get_backend() == "nccl":
+            total = total.cuda()
+        distributed.all_reduce(total)
+        return float(total)

@@ -1,0 +1,49 @@
+"""The schedule of a training run: how many steps, which stages they train, how fast."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """Everything that decides what a run learns, apart from its data."""
+
+    steps: int
+    questions_per_step: int = 16
+    learning_rate: float = 6e-5
+    fresh_learning_rate: float = 4e-4
+    """For classifiers and exits, which start from random weights."""
+    warmup: float = 0.05
+    """The share of the steps over which the learning rate rises; then it falls linearly to 0."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.1
+    stages: Literal["uniform", "joint"] = "uniform"
+    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 3.3). `joint`: every stage
+    in every step, in one pass through the body, for hardly more work."""
+    final_only: float = 0.0
+    """Share of the steps, at the start, that train the heads alone (a warm start)."""
+    train_token_embeddings: bool = False
+    """Off: a small data set would move the few words that it has and leave the others behind."""
+    precision: str = "bf16"
+    evaluate_every: int = 500
+    patience: int | None = None
+    """Stop after so many evaluations on dev without gain."""
+    save_every: int = 100
+    seed: int = 1
+
+    def trained(self, step: int, stages: int) -> tuple[int, ...]:
+        """The stages that `step` trains, from the seed and the step alone (every process draws the same)."""
+        if step < self.final_only * self.steps:
+            return (stages - 1,)
+        if self.stages == "joint":
+            return tuple(range(stages))
+        return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
+
+    def rate(self, step: int) -> float:
+        """The learning rate's factor: a triangle over `steps`."""
+        ramp = max(1.0, self.warmup * self.steps)
+        return min((step + 1) / ramp, (self.steps - step) / max(1.0, self.steps - ramp))
