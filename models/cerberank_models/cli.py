@@ -16,6 +16,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
     "train": ("cerberank_training.commands.train", "train a ranker by a recipe"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
+    "compare": ("cerberank_training.commands.compare", "is one ranking better than another: Wilcoxon, Spearman"),
+    "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),
+    "tune": ("cerberank_training.commands.tune", "choose the drop schedule of a cascade on dev data"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
 }
 

@@ -7,7 +7,6 @@ or not there at all.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ from cerberank_models.bundled import default_checkpoint
 from cerberank_models.checkpoint import read_checkpoint
 from cerberank_training.agreement import Agreement, agreement
 from cerberank_training.atomic import replacing, write_bytes, write_json
-from cerberank_training.data import DataError, Question, Subset, read_questions, subset
+from cerberank_training.data import DataError, Question, Subset, read_questions, sampled
 from cerberank_training.evaluate import Evaluation, variant_costs
 from cerberank_training.per_question import QuestionRecord, candidates_hash, read_records, record, write_record
 from cerberank_training.rankings import (
@@ -78,7 +77,9 @@ def _schedule(text: str) -> tuple[float, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    questions = _questions(arguments)
+    questions = sampled(
+        read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name=arguments.subset
+    )
     teachers = {path.stem: read_records(path) for path in arguments.teacher}
     if len(teachers) < len(arguments.teacher):
         raise ValueError("teachers are told apart by their files' names, and two are the same")
@@ -111,15 +112,6 @@ def _run(arguments: argparse.Namespace) -> None:
 
         title = f"{Path(arguments.data).name}, {arguments.subset}"
         write_bytes(arguments.plot, evaluation_plot(shown, costs, title=title))
-
-
-def _questions(arguments: argparse.Namespace) -> list[Question]:
-    """All of them, or a random sample of the subset's."""
-    everything = read_questions(arguments.data)
-    if arguments.sample is None:
-        return list(everything)
-    usable = subset(everything, arguments.subset)
-    return random.Random(arguments.seed).sample(usable, min(arguments.sample, len(usable)))
 
 
 def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[dict[str, float], Iterator[Ranked]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,14 @@ def subset(questions: Iterable[Question], name: Subset) -> list[Question]:
         return list(questions)
     clean = [question for question in questions if any(question.labels)]
     return clean if name == "clean" else [question for question in clean if not all(question.labels)]
+
+
+def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name: Subset) -> list[Question]:
+    """All questions when `size` is None; else at most `size` of the subset's, the same for the same data and seed."""
+    if size is None:
+        return list(questions)
+    usable = subset(questions, name)
+    return random.Random(seed).sample(usable, min(size, len(usable)))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
