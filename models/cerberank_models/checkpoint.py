@@ -1,8 +1,9 @@
 """The checkpoint folder: atomic write, verified strict read.
 
     config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
-    onnx/<precision>/stage-<i>.onnx  manifest.json
+    onnx/<precision>/stage-<i>.onnx  [tune.json, tune.png, ...]  manifest.json
 
+Further files, such as the curves of `cerberank tune`, are hashed and verified like the rest; nothing here reads them.
 A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
 """
 
@@ -125,11 +126,11 @@ def write_checkpoint(
 ) -> Checkpoint:
     """Write the folder `path` beside itself, verify it, then rename it into place.
 
-    `files` are the weights and graphs by their path within the folder. Raises FileExistsError when `path`
-    exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
+    `files` are the weights, graphs and further files by their path within the folder. Raises FileExistsError when
+    `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
     """
     if wrong := [name for name in files if _leaves_folder(name) or name in (*REQUIRED, MANIFEST)]:
-        raise CheckpointError(f"{', '.join(wrong)}: not a name for weights or a graph within the checkpoint")
+        raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
     if path.exists():
         raise FileExistsError(f"{path} exists; a checkpoint is never overwritten")
     path.parent.mkdir(parents=True, exist_ok=True)

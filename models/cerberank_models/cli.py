@@ -18,6 +18,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "sample": ("cerberank_training.commands.sample", "write the groups that a recipe trains on, for teachers to score"),
     "distil": ("cerberank_training.commands.distil", "train a student by a recipe, on labels or teachers' scores"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
+    "compare": ("cerberank_training.commands.compare", "is one ranking better than another: Wilcoxon, Spearman"),
+    "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),
+    "tune": ("cerberank_training.commands.tune", "choose the drop schedule of a cascade on dev data"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
 }
 

@@ -100,6 +100,16 @@ class Stage(Frozen):
     kind: Literal["exit", "heads"]
 
 
+class TunedSchedule(Frozen):
+    """A drop schedule that `cerberank tune` measured on dev data, with what it costs and what it still reaches."""
+
+    schedule: tuple[DropRatio, ...]
+    cost: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Layers run relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
+    metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    """On dev, in percent: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping nothing."""
+
+
 class RankerConfig(Frozen):
     """Everything that `config.json` says: enough to rebuild the network and to serve it."""
 
@@ -111,6 +121,8 @@ class RankerConfig(Frozen):
     encoding: EncodingConfig = EncodingConfig()
     drop_schedule: tuple[DropRatio, ...] = ()
     """Default drop ratio of every stage but the last; empty means that nothing is dropped."""
+    tuned_schedules: tuple[TunedSchedule, ...] = ()
+    """Schedules to choose from under load, the costliest and most accurate first; empty before `cerberank tune`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -125,6 +137,14 @@ class RankerConfig(Frozen):
             raise ValueError("a plain encoder (heads = 0) needs an exit after its last layer")
         if self.drop_schedule and len(self.drop_schedule) != len(self.stages) - 1:
             raise ValueError(f"drop_schedule needs {len(self.stages) - 1} ratios, one per stage but the last")
+        for tuned in self.tuned_schedules:
+            if len(tuned.schedule) != len(self.stages) - 1:
+                raise ValueError(
+                    f"every tuned schedule needs {len(self.stages) - 1} ratios, one per stage but the last"
+                )
+        costs = [tuned.cost for tuned in self.tuned_schedules]
+        if costs != sorted(costs, reverse=True):
+            raise ValueError("tuned_schedules must go from the costliest to the cheapest")
         room = self.transformer.max_positions - self.transformer.position_offset
         if self.encoding.max_length > room:
             raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
@@ -139,6 +159,18 @@ class RankerConfig(Frozen):
             start = stops[-1] if stops else 0
             stages.append(Stage(start=start, stop=self.architecture.body_layers, kind="heads"))
         return tuple(stages)
+
+    @property
+    def stage_layers(self) -> tuple[float, ...]:
+        """What each stage costs, in layers of the body.
+
+        A head's last layer runs its queries and feed-forward on the first token alone; all heads' last layers
+        together count as half a layer.
+        """
+        layers = [float(stage.stop - stage.start) for stage in self.stages]
+        if self.architecture.heads and self.architecture.head_layers:
+            layers[-1] += (self.architecture.head_layers - 1) * self.architecture.heads + 0.5
+        return tuple(layers)
 
     @property
     def schedule(self) -> tuple[float, ...]:

@@ -44,6 +44,11 @@ def test_architecture_prints_the_papers_notation() -> None:
         ({"exits": [{"after": 4}]}, "ascending"),
         ({"drop_schedule": [0.3]}, "needs 2 ratios"),
         ({"drop_schedule": [0.3, 1.0]}, "less than 1"),
+        ({"tuned_schedules": [{"schedule": [0.3], "cost": 0.8, "metrics": {}}]}, "every tuned schedule needs 2 ratios"),
+        (
+            {"tuned_schedules": [{"schedule": [0, 0], "cost": cost, "metrics": {}} for cost in (0.5, 1.0)]},
+            "costliest to the cheapest",
+        ),
         ({"surprise": 1}, "surprise"),
         ({"encoding": {"max_length": 512}}, "positions"),
         ({"name": "../up"}, "name"),
@@ -58,6 +63,21 @@ def test_a_wrong_configuration_is_refused(changes: dict[str, object], message: s
     """The message names what is wrong."""
     with pytest.raises(ValidationError, match=message):
         RankerConfig.model_validate(changed(**changes))
+
+
+def test_what_each_stage_costs() -> None:
+    """Body layers, and the three heads' first-token layers together half a layer; a second head layer counts fully."""
+    assert random_ranker(exits=(1, 2)).config.stage_layers == (1.0, 1.0, 1.5)
+    assert random_ranker(body_layers=4, heads=0, exits=(2, 4)).config.stage_layers == (2.0, 2.0)
+    two = changed(architecture={"body_layers": 2, "heads": 3, "head_layers": 2}, exits=[{"after": 1}])
+    assert RankerConfig.model_validate(two).stage_layers == (1.0, 4.5)
+
+
+def test_a_configuration_of_before_tuning_still_reads() -> None:
+    """Checkpoints written without `tuned_schedules` have none."""
+    old = changed()
+    del old["tuned_schedules"]
+    assert RankerConfig.model_validate(old).tuned_schedules == ()
 
 
 def test_json_round_trip() -> None:

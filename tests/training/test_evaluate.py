@@ -9,10 +9,19 @@ from tests.tiny import random_pairs
 from cerberank_models.backends import open_backend
 from cerberank_models.checkpoint import read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank import NonFiniteScoreError, rank_pairs
+from cerberank_models.torch_backend import TorchBackend, load_ranker
 from cerberank_training.data import LabelledCandidate, Question, read_questions
-from cerberank_training.evaluate import Evaluation, apply_schedule, markdown, rank_questions, score_all
+from cerberank_training.evaluate import (
+    Evaluation,
+    apply_schedule,
+    rank_questions,
+    score_all,
+    score_questions,
+    variant_costs,
+)
 from cerberank_training.metrics import ranks_of
+from cerberank_training.report import markdown
 
 
 def question(labels: tuple[int, ...], identifier: str = "q") -> Question:
@@ -39,11 +48,15 @@ def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) ->
     figures = evaluation.figures()
     assert list(figures) == ["final", "exit 1", "exit 2", "head 1", "head 2", "head 3", "drop 0.3,0.3"]
     assert (figures["final"].questions, figures["final"].pairs) == (1, 3)
-    assert "| drop 0.3,0.3 |" in markdown(figures, [1, 1, 1.5])
+    costs = variant_costs(checkpoint.config, [(0.3, 0.3)])
+    assert list(costs) == list(figures)
+    assert costs["exit 2"] == pytest.approx(2 / 3.5)
+    assert costs["drop 0.3,0.3"] == pytest.approx((1 + 0.7 + 0.49 * 1.5) / 3.5)
+    assert "| drop 0.3,0.3 |" in markdown(figures, costs)
 
 
 def test_questions_without_a_positive_are_counted_not_averaged() -> None:
-    """And strict leaves out all-positive ones."""
+    """Strict leaves out all-positive ones too; raw counts all, 0 where there is nothing to find."""
     evaluation = Evaluation()
     for index, labels in enumerate([(1, 0), (0, 0), (1, 1)]):
         evaluation.add(question(labels, str(index)), {"final": np.array([1, 0])})
@@ -51,6 +64,27 @@ def test_questions_without_a_positive_are_counted_not_averaged() -> None:
     assert evaluation.figures("clean")["final"].questions == 2
     assert evaluation.figures("clean")["final"].mean["map"] == pytest.approx(75.0)
     assert evaluation.figures("strict")["final"].mean["map"] == pytest.approx(50.0)
+    assert evaluation.figures("raw")["final"].mean["map"] == pytest.approx(50.0)
+    assert evaluation.figures("raw")["final"].questions == 3
+    assert list(evaluation.all_figures()) == ["raw", "clean", "strict"]
+
+
+def test_a_subset_without_questions_has_no_figures() -> None:
+    """It is an error to ask for, and absent from all of them."""
+    evaluation = Evaluation()
+    evaluation.add(question((0, 0)), {"final": np.array([0, 1])})
+    assert list(evaluation.all_figures()) == ["raw"]
+    with pytest.raises(ValueError, match="no question is in the subset 'clean'"):
+        evaluation.figures("clean")
+
+
+def test_a_network_that_gives_nan_is_an_error_that_names_the_question(tiny_checkpoint: Path) -> None:
+    """Weights that overflowed must not become a ranking."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    ranker = load_ranker(checkpoint)
+    ranker.state_dict()["embeddings.tokens.weight"].fill_(float("nan"))
+    with pytest.raises(NonFiniteScoreError, match="question 'q7': stage 0"):
+        list(score_questions(TorchBackend(ranker), checkpoint.encoder(), [question((0, 1), "q7")]))
 
 
 def test_wikiqas_baselines(shared_data: Path) -> None:

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
 
-from cerberank_training.metrics import METRICS, question_metrics, ranks_of
+from cerberank_training.metrics import METRICS, expected_metrics, question_metrics, ranks_of
+
+MEASURES = dict(zip(METRICS, (AP, RR, P @ 1, nDCG @ 10, P @ 20), strict=True))
+"""The same metrics as ir-measures names them."""
 
 cases = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=6).filter(
     lambda rows: any(label for label, _ in rows)
@@ -40,6 +44,37 @@ def test_expectation_and_bounds_equal_all_tie_breaks(rows: list[tuple[int, int]]
         assert got.expected[name] == pytest.approx(np.mean(values))
         assert got.pessimistic[name] == pytest.approx(min(values))
         assert got.optimistic[name] == pytest.approx(max(values))
+
+
+@given(labels=st.lists(st.integers(0, 1), min_size=1, max_size=40).filter(any), data=st.data())
+@settings(deadline=None, max_examples=80)
+def test_without_ties_metrics_are_those_of_trec_eval(labels: list[int], data: st.DataObject) -> None:
+    """Every metric against ir-measures (pytrec_eval), on lists of up to 40 candidates; bounds meet the expectation."""
+    scores = data.draw(st.permutations(range(len(labels))))
+    expected = calc_aggregate(
+        MEASURES.values(),
+        [Qrel("q", str(index), label) for index, label in enumerate(labels)],
+        [ScoredDoc("q", str(index), float(score)) for index, score in enumerate(scores)],
+    )
+    ranks = ranks_of(np.zeros(len(labels), dtype=int), np.asarray(scores, dtype=float))
+    got = question_metrics(np.asarray(labels), ranks)
+    for name, measure in MEASURES.items():
+        assert got.expected[name] == pytest.approx(expected[measure])
+        assert got.pessimistic[name] == got.optimistic[name] == pytest.approx(expected[measure])
+    assert expected_metrics(np.asarray(labels), ranks) == got.expected
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 2), st.sampled_from([-1.0, 0.0, 0.5, 0.5 + 1e-12])), max_size=12))
+def test_ranks_are_dense_and_follow_the_pairs(rows: list[tuple[int, float]]) -> None:
+    """The rank is the number of distinct (stage, score) pairs that are better."""
+    ranks = ranks_of(np.array([stage for stage, _ in rows], dtype=int), np.array([score for _, score in rows]))
+    assert ranks.tolist() == [len({other for other in rows if other > row}) for row in rows]
+
+
+def test_nan_has_no_rank() -> None:
+    """NaN compares with nothing: any place would be an accident."""
+    with pytest.raises(ValueError, match="NaN"):
+        ranks_of(np.array([0, 0]), np.array([0.5, np.nan]))
 
 
 def test_deep_lists_count_to_ten_and_twenty() -> None:

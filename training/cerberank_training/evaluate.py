@@ -1,22 +1,25 @@
 """Evaluates a ranker: every exit, head and drop schedule from one pass over the candidates.
 
-Nothing is dropped while scoring: what a schedule would have dropped follows from the exits' scores.
+In: questions and a backend. Out: ranks and scores by variant, and figures by subset. Nothing is dropped while
+scoring: what a schedule would have dropped follows from the exits' scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backend import Backend, Scores
+from cerberank_models.config import RankerConfig
 from cerberank_models.drop import relative_cost, survivors
 from cerberank_models.encoding import EncodedPairs, PairEncoder
+from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data import Question, Subset, subset
-from cerberank_training.metrics import METRICS, QuestionMetrics, question_metrics, ranks_of
+from cerberank_training.metrics import METRICS, QuestionMetrics, question_metrics, ranks_of, unanswerable_metrics
 
 Ranks = NDArray[np.int64]
 
@@ -37,18 +40,20 @@ class Figures:
     questions: int
     pairs: int
     mean: dict[str, float]
-    error: dict[str, float]
-    """Standard error of the mean."""
+    error: dict[str, float | None]
+    """Standard error of the mean; None of a single question."""
     pessimistic: dict[str, float]
     optimistic: dict[str, float]
     tied: int
 
 
 def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
-    """Run every stage over every pair."""
+    """Run every stage over every pair. Raises NonFiniteScoreError when a score is not a number."""
     state, stages, heads = backend.start(pairs), [], None
     for stage in range(len(backend.config.stages)):
         output = backend.run(state, stage)
+        if not np.isfinite(output.scores).all():
+            raise NonFiniteScoreError(f"stage {stage} gave a score that is not a number")
         stages.append(output.scores)
         state, heads = output.state, output.head_scores
     return AllScores(tuple(stages), heads)
@@ -65,18 +70,33 @@ def apply_schedule(scores: AllScores, schedule: Sequence[float]) -> Ranks:
     return ranks_of(reached, final)
 
 
+def flat_scores(scores: AllScores) -> dict[str, Scores]:
+    """The scores [n] of every way of ranking that drops nothing: `final`, each exit, each head."""
+    flat = {"final": scores.stages[-1]}
+    flat |= {f"exit {index}": exit_scores for index, exit_scores in enumerate(scores.stages[:-1], start=1)}
+    if scores.heads is not None:
+        flat |= {f"head {index}": head_scores for index, head_scores in enumerate(scores.heads.T, start=1)}
+    return flat
+
+
+def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
+    """Ranks [n] by scores [n] that may be compared with each other."""
+    return {name: ranks_of(np.zeros(len(scores), dtype=np.int64), scores) for name, scores in flat.items()}
+
+
 def variants(scores: AllScores, schedules: Sequence[tuple[float, ...]]) -> dict[str, Ranks]:
     """Ranks under every way of ranking that the model offers, by name."""
-    flat = np.zeros(len(scores.stages[0]), dtype=np.int64)
-    ranks = {"final": ranks_of(flat, scores.stages[-1])}
-    for index, exit_scores in enumerate(scores.stages[:-1]):
-        ranks[f"exit {index + 1}"] = ranks_of(flat, exit_scores)
-    if scores.heads is not None:
-        for head in range(scores.heads.shape[1]):
-            ranks[f"head {head + 1}"] = ranks_of(flat, scores.heads[:, head])
-    for schedule in schedules:
-        ranks[schedule_name(schedule)] = apply_schedule(scores, schedule)
-    return ranks
+    dropping = {schedule_name(schedule): apply_schedule(scores, schedule) for schedule in schedules}
+    return flat_ranks(flat_scores(scores)) | dropping
+
+
+def variant_costs(config: RankerConfig, schedules: Sequence[tuple[float, ...]]) -> dict[str, float]:
+    """Cost of each variant relative to running every layer on every candidate; a head needs the others' run too."""
+    layers, total = config.stage_layers, sum(config.stage_layers)
+    costs = {"final": 1.0}
+    costs |= {f"exit {stage}": sum(layers[:stage]) / total for stage in range(1, len(layers))}
+    costs |= {f"head {head}": 1.0 for head in range(1, config.architecture.heads + 1)}
+    return costs | {schedule_name(schedule): relative_cost(layers, schedule) for schedule in schedules}
 
 
 def schedule_name(schedule: Sequence[float]) -> str:
@@ -84,16 +104,35 @@ def schedule_name(schedule: Sequence[float]) -> str:
     return "drop " + ",".join(f"{alpha:g}" for alpha in schedule)
 
 
+def score_questions(
+    backend: Backend[Any], encoder: PairEncoder, questions: Iterable[Question]
+) -> Iterator[tuple[Question, AllScores]]:
+    """Each question with every stage's scores. Raises NonFiniteScoreError that names the question."""
+    for question in questions:
+        pairs = encoder.encode(question.text, [labelled.candidate for labelled in question.candidates])
+        try:
+            scores = score_all(backend, pairs)
+        except NonFiniteScoreError as error:
+            raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
+        yield question, scores
+
+
 def rank_questions(
     backend: Backend[Any],
     encoder: PairEncoder,
     questions: Iterable[Question],
     schedules: Sequence[tuple[float, ...]] = (),
-) -> Iterable[tuple[Question, dict[str, Ranks]]]:
+) -> Iterator[tuple[Question, dict[str, Ranks]]]:
     """Each question with its ranks under every variant."""
-    for question in questions:
-        pairs = encoder.encode(question.text, [labelled.candidate for labelled in question.candidates])
-        yield question, variants(score_all(backend, pairs), schedules)
+    for question, scores in score_questions(backend, encoder, questions):
+        yield question, variants(scores, schedules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    pairs: int
+    subsets: frozenset[Subset]
+    metrics: dict[str, QuestionMetrics]
 
 
 class Evaluation:
@@ -101,33 +140,34 @@ class Evaluation:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._rows: list[tuple[Question, dict[str, QuestionMetrics]]] = []
+        self._rows: list[_Row] = []
         self.without_positive = 0
-        """Questions that no metric is defined for; they are counted, not averaged."""
+        """Questions that no metric is defined for: `raw` counts 0 for them, the other subsets leave them out."""
 
-    def add(self, question: Question, ranks: Mapping[str, Ranks]) -> None:
-        """Add one question with its ranks by variant."""
+    def add(self, question: Question, ranks: Mapping[str, Ranks]) -> dict[str, QuestionMetrics]:
+        """Add one question with its ranks by variant; returns its metrics."""
         labels = np.asarray(question.labels)
-        if not labels.any():
+        if labels.any():
+            metrics = {name: question_metrics(labels, value) for name, value in ranks.items()}
+        else:
+            metrics = dict.fromkeys(ranks, unanswerable_metrics())
             self.without_positive += 1
-            return
-        self._rows.append((question, {name: question_metrics(labels, value) for name, value in ranks.items()}))
+        within = frozenset(name for name in get_args(Subset) if subset([question], name))
+        self._rows.append(_Row(len(labels), within, metrics))
+        return metrics
 
     def figures(self, name: Subset = "clean") -> dict[str, Figures]:
-        """Figures by variant on `clean` or `strict`; raises ValueError when the subset is empty."""
-        chosen = {question.id for question in subset((question for question, _ in self._rows), name)}
-        rows = [(question, metrics) for question, metrics in self._rows if question.id in chosen]
+        """Figures by variant on a subset; raises ValueError when no question is in it."""
+        rows = [row for row in self._rows if name in row.subsets]
         if not rows:
             raise ValueError(f"no question is in the subset {name!r}")
-        pairs = sum(len(question.candidates) for question, _ in rows)
-        return {variant: _figures([metrics[variant] for _, metrics in rows], pairs=pairs) for variant in rows[0][1]}
+        pairs = sum(row.pairs for row in rows)
+        return {variant: _figures([row.metrics[variant] for row in rows], pairs=pairs) for variant in rows[0].metrics}
 
-    def per_question(self) -> list[dict[str, Any]]:
-        """One record a question: id, and the expected metrics of every variant."""
-        return [
-            {"id": question.id, **{name: value.expected for name, value in metrics.items()}}
-            for question, metrics in self._rows
-        ]
+    def all_figures(self) -> dict[Subset, dict[str, Figures]]:
+        """Figures by variant on every subset that has a question."""
+        present = frozenset[Subset]().union(*(row.subsets for row in self._rows))
+        return {name: self.figures(name) for name in get_args(Subset) if name in present}
 
 
 def _figures(rows: Sequence[QuestionMetrics], *, pairs: int) -> Figures:
@@ -143,20 +183,6 @@ def _figures(rows: Sequence[QuestionMetrics], *, pairs: int) -> Figures:
     )
 
 
-def _standard_error(values: NDArray[np.float64]) -> float:
-    return 100.0 * float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
-
-
-def markdown(figures: Mapping[str, Figures], stage_layers: Sequence[float] | None = None) -> str:
-    """A table with a row a variant; the cost of a drop schedule is relative to dropping nothing."""
-    lines = ["| ranking | MAP | MRR | P@1 | nDCG@10 | MAP bounds (ties) | cost | questions / pairs |", "|" + "---|" * 8]
-    for name, row in figures.items():
-        cost = 1.0
-        if name.startswith("drop ") and stage_layers is not None:
-            cost = relative_cost(stage_layers, [float(alpha) for alpha in name[5:].split(",")])
-        values = " | ".join(f"{row.mean[metric]:.1f}" for metric in METRICS[:4])
-        bounds = f"{row.pessimistic['map']:.1f}-{row.optimistic['map']:.1f} ({row.tied})"
-        shown = f"{cost:.2f}" if name == "final" or name.startswith("drop ") else ""
-        lines.append(f"| {name} | {values} | {bounds} | {shown} | {row.questions} / {row.pairs} |")
-    error = next(iter(figures.values())).error["map"]
-    return "\n".join([*lines, "", f"Standard error of the first row's MAP: {error:.1f}."])
+def _standard_error(values: NDArray[np.float64]) -> float | None:
+    """None rather than NaN, which JSON has no word for."""
+    return 100.0 * float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

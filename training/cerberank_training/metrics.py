@@ -31,11 +31,18 @@ class QuestionMetrics:
 def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
     """Dense ranks [n], 0 best: by stage reached, then by score there; equal pairs share a rank.
 
+    Raises ValueError for a score that is not a number, which no order is defined for.
+
     >>> ranks_of(np.array([1, 0, 1, 0]), np.array([0.2, 0.9, 0.2, 0.1])).tolist()
     [0, 1, 0, 2]
     """
-    keys = np.stack([-stages.astype(np.float64), -scores.astype(np.float64)], axis=1)
-    return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    if np.isnan(scores).any():
+        raise ValueError("a score is not a number (NaN)")
+    best_first = np.lexsort((-scores, -stages))
+    changes = (np.diff(scores[best_first]) != 0) | (np.diff(stages[best_first]) != 0)
+    ranks = np.empty(len(scores), dtype=np.int64)
+    ranks[best_first] = np.concatenate([[0], np.cumsum(changes)])[: len(scores)]
+    return ranks
 
 
 def question_metrics(labels: Labels, ranks: NDArray[np.integer]) -> QuestionMetrics:
@@ -57,6 +64,17 @@ def question_metrics(labels: Labels, ranks: NDArray[np.integer]) -> QuestionMetr
         optimistic=_metrics(_tie_groups(labels, _broken(ranks, -labels, n))),
         tied=sum(size for size, positives in groups if 0 < positives < size),
     )
+
+
+def expected_metrics(labels: Labels, ranks: NDArray[np.integer]) -> dict[str, float]:
+    """`question_metrics(labels, ranks).expected` alone, for searches that ask very often."""
+    return _metrics(_tie_groups(labels, ranks))
+
+
+def unanswerable_metrics() -> QuestionMetrics:
+    """What the `raw` subset counts for a question without a positive: 0 everywhere, as `trec_eval -c` does."""
+    zeros = dict.fromkeys(METRICS, 0.0)
+    return QuestionMetrics(expected=zeros, pessimistic=zeros, optimistic=zeros, tied=0)
 
 
 def _broken(ranks: NDArray[np.integer], first: Labels, second: Labels) -> NDArray[np.int64]:

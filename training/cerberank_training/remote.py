@@ -35,7 +35,7 @@ def _rank(client: httpx.Client, question: Question, drop_ratio: tuple[float, ...
     results = client.post("/v1/rank", json=body).raise_for_status().json()["results"]
     by_candidate = sorted(results, key=lambda result: result["index"])
     stages = np.asarray([result["stage"] for result in by_candidate])
-    ranks = {"service": ranks_of(stages, np.asarray([result["score"] for result in by_candidate]))}
+    ranks = {"final": ranks_of(stages, np.asarray([result["score"] for result in by_candidate]))}
     heads = [result.get("heads") for result in by_candidate]
     if all(heads):
         for head, scores in enumerate(np.asarray(heads, dtype=np.float64).T):

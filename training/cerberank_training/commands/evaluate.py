@@ -1,61 +1,74 @@
-"""`cerberank evaluate`: figures of a checkpoint by exit, head and drop schedule, or of a running service."""
+"""`cerberank evaluate`: figures of a checkpoint by exit, head and drop schedule, of a service, or of given scores.
+
+The figures of all subsets go into --json, every candidate's ranks and scores into --per-question. Files are whole
+or not there at all.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, get_args
 
+import httpx
 import numpy as np
 from tqdm import tqdm
 
-from cerberank_models.backends import open_backend
 from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import CheckpointError, read_checkpoint
-from cerberank_models.config import RankerConfig
-from cerberank_training.data import DataError, Question, read_questions
-from cerberank_training.evaluate import Evaluation, Figures, markdown, rank_questions
-from cerberank_training.remote import rank_remotely
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_training.agreement import Agreement, agreement
+from cerberank_training.atomic import replacing, write_bytes, write_json
+from cerberank_training.data import DataError, Question, Subset, read_questions, sampled
+from cerberank_training.evaluate import Evaluation, variant_costs
+from cerberank_training.per_question import QuestionRecord, candidates_hash, read_records, record, write_record
+from cerberank_training.rankings import (
+    Ranked,
+    checkpoint_rankings,
+    given_rankings,
+    precision_rankings,
+    service_rankings,
+)
+from cerberank_training.report import agreement_markdown, markdown
 
-ItemT = TypeVar("ItemT")
+Agreements = dict[tuple[str, str], Agreement]
+"""By (head, teacher)."""
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        questions = _sample(read_questions(arguments.data), arguments.sample, arguments.seed, arguments.subset)
-        evaluation, layers = _evaluate(arguments, questions)
-        figures = evaluation.figures(arguments.subset)
-    except (DataError, CheckpointError, ValueError) as error:
+        _run(arguments)
+    except (ValueError, ArithmeticError, OSError, httpx.HTTPError) as error:
         print(f"cerberank evaluate: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(markdown(figures, layers))  # noqa: T201
-    if evaluation.without_positive:
-        print(f"{evaluation.without_positive} questions without a positive are not in the means.")  # noqa: T201
-    _write(arguments, evaluation, figures)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank evaluate", description=__doc__)
     parser.add_argument("--data", required=True, metavar="FORMAT:PATH", help="such as wikiqa:WikiQA-test.tsv")
-    parser.add_argument("--checkpoint", type=Path, help="folder (default: the bundled one)")
-    parser.add_argument("--url", help="evaluate the service at this address instead")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--checkpoint", type=Path, help="folder (default: the bundled one)")
+    source.add_argument("--url", help="evaluate the service at this address instead")
+    source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
     parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
-    parser.add_argument("--subset", choices=("clean", "strict"), default="clean")
+    parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="what the table shows")
     parser.add_argument("--schedule", action="append", type=_schedule, default=[], metavar="A,B", help="drop ratios")
-    parser.add_argument("--sample", type=int, help="this many questions, drawn with --seed")
+    parser.add_argument("--sample", type=int, help="this many questions of the subset, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument(
+        "--teacher", action="append", type=Path, default=[], help="a teacher's per-question file: report agreement"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures of all subsets here")
     parser.add_argument("--per-question", type=Path, help="write one JSON line a question here")
+    parser.add_argument("--plot", type=Path, help="write MAP against cost here, as PNG")
     return parser
 
 
@@ -63,57 +76,88 @@ def _schedule(text: str) -> tuple[float, ...]:
     return tuple(float(alpha) for alpha in text.split(","))
 
 
-def _sample(questions: Iterable[Question], size: int | None, seed: int, name: str) -> list[Question]:
-    """A random sample of the questions that have a positive (for `strict`, of those with both labels)."""
-    usable = [q for q in questions if any(q.labels) and (name == "clean" or not all(q.labels))] if size else questions
-    everything = list(usable)
-    return everything if size is None else random.Random(seed).sample(everything, min(size, len(everything)))
+def _run(arguments: argparse.Namespace) -> None:
+    questions = sampled(
+        read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name=arguments.subset
+    )
+    teachers = {path.stem: read_records(path) for path in arguments.teacher}
+    if len(teachers) < len(arguments.teacher):
+        raise ValueError("teachers are told apart by their files' names, and two are the same")
+    costs, rankings = _source(arguments, questions)
+    if arguments.plot and not costs:
+        raise ValueError("--plot needs costs, which only a checkpoint has")
+    evaluation, agreements, same_top = Evaluation(), Agreements(), []
+    with replacing(arguments.per_question) if arguments.per_question else nullcontext() as file:
+        for ranked in tqdm(rankings, total=len(questions), unit="question", disable=None):
+            metrics = evaluation.add(ranked.question, ranked.ranks)
+            _add_agreements(agreements, ranked, teachers)
+            if arguments.against:
+                same_top.append(len({int(np.argmin(ranks)) for ranks in ranked.ranks.values()}) == 1)
+            if file is not None:
+                write_record(file, record(ranked.question, metrics=metrics, ranks=ranked.ranks, scores=ranked.scores))
+        # Within the block: a subset without questions leaves no per-question file either.
+        shown = evaluation.figures(arguments.subset)
+    print(markdown(shown, costs))  # noqa: T201
+    if evaluation.without_positive and arguments.subset != "raw":
+        print(f"{evaluation.without_positive} questions without a positive are not in the means.")  # noqa: T201
+    if same_top:
+        share = 100 * np.mean(same_top)
+        print(f"Top-1 agreement of {arguments.precision} and {arguments.against}: {share:.1f} %")  # noqa: T201
+    if agreements:
+        print("\n" + agreement_markdown(agreements))  # noqa: T201
+    if arguments.json:
+        write_json(arguments.json, _content(arguments, evaluation, costs, agreements))
+    if arguments.plot:
+        from cerberank_training.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
+
+        title = f"{Path(arguments.data).name}, {arguments.subset}"
+        write_bytes(arguments.plot, evaluation_plot(shown, costs, title=title))
 
 
-def _evaluate(arguments: argparse.Namespace, questions: list[Question]) -> tuple[Evaluation, list[float] | None]:
-    evaluation = Evaluation()
+def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[dict[str, float], Iterator[Ranked]]:
+    """Costs by variant, where they are known, and the rankings."""
     if arguments.url:
         schedule = arguments.schedule[0] if arguments.schedule else None
-        for question, ranks in _bar(rank_remotely(arguments.url, questions, drop_ratio=schedule), len(questions)):
-            evaluation.add(question, ranks)
-        return evaluation, None
+        return {}, service_rankings(arguments.url, questions, schedule=schedule)
+    if arguments.scores:
+        return {}, given_rankings(arguments.scores, questions)
     checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
-    encoder = checkpoint.encoder()
-    backend = open_backend(checkpoint, kind=arguments.backend, precision=arguments.precision)
-    ranked = rank_questions(backend, encoder, questions, arguments.schedule)
-    if arguments.against is None:
-        for question, ranks in _bar(ranked, len(questions)):
-            evaluation.add(question, ranks)
-        return evaluation, stage_layers(checkpoint.config)
-    other = open_backend(checkpoint, kind=arguments.backend, precision=arguments.against)
-    agree = []
-    for (question, ranks), (_, others) in _bar(
-        zip(ranked, rank_questions(other, encoder, questions), strict=True), len(questions)
-    ):
-        evaluation.add(question, {"final": ranks["final"], arguments.against: others["final"]})
-        agree.append(int(np.argmin(ranks["final"])) == int(np.argmin(others["final"])))
-    print(f"Top-1 agreement of {arguments.precision} and {arguments.against}: {100 * np.mean(agree):.1f} %")  # noqa: T201
-    return evaluation, stage_layers(checkpoint.config)
+    form: dict[str, Any] = {"kind": arguments.backend, "precision": arguments.precision}
+    if arguments.against:
+        rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
+        return {"final": 1.0, arguments.against: 1.0}, rankings
+    costs = variant_costs(checkpoint.config, arguments.schedule)
+    return costs, checkpoint_rankings(checkpoint, questions, **form, schedules=arguments.schedule)
 
 
-def stage_layers(config: RankerConfig) -> list[float]:
-    """Body layers of each stage; the heads' first-token layers count as half a layer in all (DESIGN, Speed)."""
-    layers = [float(stage.stop - stage.start) for stage in config.stages]
-    if config.architecture.heads and config.architecture.head_layers:
-        full = (config.architecture.head_layers - 1) * config.architecture.heads
-        layers[-1] += full + 0.5
-    return layers
+def _add_agreements(
+    agreements: Agreements, ranked: Ranked, teachers: Mapping[str, Mapping[str, QuestionRecord]]
+) -> None:
+    question, labels = ranked.question, np.asarray(ranked.question.labels)
+    for teacher, records in teachers.items():
+        line = records.get(question.id)
+        if line is None or line.candidates != candidates_hash(question):
+            raise DataError(f"teacher {teacher!r} has not scored these candidates of question {question.id!r}")
+        for name, ranks in ranked.ranks.items():
+            if name == "final" or name.startswith("head "):
+                so_far = agreements.get((name, teacher), Agreement())
+                agreements[name, teacher] = so_far + agreement(labels, ranks, line.ranks("final"))
 
 
-def _bar(items: Iterable[ItemT], total: int) -> Iterator[ItemT]:
-    yield from tqdm(items, total=total, unit="question", disable=None)
-
-
-def _write(arguments: argparse.Namespace, evaluation: Evaluation, figures: Mapping[str, Figures]) -> None:
-    if arguments.json:
-        content = {"data": arguments.data, "sample": arguments.sample, "seed": arguments.seed}
-        content["figures"] = {name: asdict(row) for name, row in figures.items()}
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if arguments.per_question:
-        lines = (json.dumps(record) + "\n" for record in evaluation.per_question())
-        arguments.per_question.write_text("".join(lines), encoding="utf-8")
+def _content(
+    arguments: argparse.Namespace, evaluation: Evaluation, costs: Mapping[str, float], agreements: Agreements
+) -> dict[str, Any]:
+    return {
+        "data": arguments.data,
+        "sample": arguments.sample,
+        "seed": arguments.seed,
+        "costs": costs,
+        "figures": {
+            name: {variant: asdict(row) for variant, row in rows.items()}
+            for name, rows in evaluation.all_figures().items()
+        },
+        "agreement": [
+            {"head": head, "teacher": teacher, **asdict(value), "agreement": value.share}
+            for (head, teacher), value in agreements.items()
+        ],
+    }

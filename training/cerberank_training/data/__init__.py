@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cerberank_training.data.asnq import read_asnq
 from cerberank_training.data.generic import read_generic
-from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, subset
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
 from cerberank_training.data.wikiqa import read_wikiqa
 
@@ -20,6 +20,7 @@ __all__ = [
     "articles_path",
     "read_questions",
     "read_squad",
+    "sampled",
     "subset",
 ]
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate
-from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, parse_line, read_lines
 
 
 class _Row(Frozen):
@@ -33,18 +33,18 @@ class _Line(Frozen):
 
 
 def read_generic(path: Path) -> Iterator[Question]:
-    """Questions one by one; a blank line is skipped."""
+    """Questions one by one; a blank line is skipped, an id that comes twice is an error."""
+    seen: set[str] = set()
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        try:
-            parsed = _Line.model_validate_json(line)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "line"
-            raise DataError(f"{path}:{number}: {place}: {first['msg']}") from error
+        parsed = parse_line(_Line, path, number, line)
+        identifier = parsed.id or str(number)
+        if identifier in seen:
+            raise DataError(f"{path}:{number}: the question id {identifier!r} comes twice")
+        seen.add(identifier)
         yield Question(
-            id=parsed.id or str(number),
+            id=identifier,
             text=parsed.question,
             title=parsed.title,
             candidates=tuple(

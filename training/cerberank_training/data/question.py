@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
+from pydantic import ValidationError
+
+from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate
 
 Subset = Literal["raw", "clean", "strict"]
+LineT = TypeVar("LineT", bound=Frozen)
 
 
 class DataError(ValueError):
@@ -27,7 +32,7 @@ class LabelledCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A question with its candidates in the order of the file."""
+    """A question with its candidates in the order of the file. Raises ValueError without any, or for another label."""
 
     id: str
     text: str
@@ -38,6 +43,12 @@ class Question:
     """The paragraph of the article that the candidates come from."""
     answers: tuple[str, ...] = ()
     """Short answers, where the data set has them."""
+
+    def __post_init__(self) -> None:
+        if not self.candidates:
+            raise ValueError("a question needs a candidate")
+        if not set(self.labels) <= {0, 1}:
+            raise ValueError("labels are 0 or 1")
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -53,6 +64,14 @@ def subset(questions: Iterable[Question], name: Subset) -> list[Question]:
     return clean if name == "clean" else [question for question in clean if not all(question.labels)]
 
 
+def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name: Subset) -> list[Question]:
+    """All questions when `size` is None; else at most `size` of the subset's, the same for the same data and seed."""
+    if size is None:
+        return list(questions)
+    usable = subset(questions, name)
+    return random.Random(seed).sample(usable, min(size, len(usable)))
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a UTF-8 file, unpacked when its name ends in .gz."""
     try:
@@ -61,6 +80,16 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.rstrip("\n")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: {error}") from error
+
+
+def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:
+    """A line of JSON as `model`; raises DataError with file, line and place."""
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "line"
+        raise DataError(f"{path}:{number}: {place}: {first['msg']}") from error
 
 
 def with_neighbours(sentences: list[str]) -> list[Candidate]:

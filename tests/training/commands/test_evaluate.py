@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise, permutations
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
+
+from cerberank_training.commands.evaluate import main
+
+MEASURES = {"map": AP, "mrr": RR, "p@1": P @ 1, "ndcg@10": nDCG @ 10, "p@20": P @ 20}
+Labelled = list[tuple[int, float]]
+
+
+def write_data(path: Path, labels: list[list[int]]) -> str:
+    lines = [
+        {
+            "question": f"how tall is {i} ?",
+            "candidates": [{"text": f"river {chr(97 + i % 26)} {chr(97 + k)}", "label": v} for k, v in enumerate(row)],
+        }
+        for i, row in enumerate(labels)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"jsonl:{path}"
+
+
+def write_scores(path: Path, scores: list[list[float]]) -> str:
+    lines = [json.dumps({"id": str(i), "scores": row}) + "\n" for i, row in enumerate(scores, start=1)]
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def expected_by_trec_eval(rows: Labelled) -> dict[str, float]:
+    """The mean of trec_eval's figures over every order that respects the scores."""
+    orders = [order for order in set(permutations(rows)) if all(a[1] >= b[1] for a, b in pairwise(order))]
+    totals = []
+    for order in orders:
+        qrels = [Qrel("q", str(place), label) for place, (label, _) in enumerate(order)]
+        run = [ScoredDoc("q", str(place), float(-place)) for place in range(len(order))]
+        totals.append(calc_aggregate(MEASURES.values(), qrels, run))
+    return {name: fmean(total[measure] for total in totals) for name, measure in MEASURES.items()}
+
+
+def test_it_agrees_with_trec_eval_over_all_tie_breaks(tmp_path: Path) -> None:
+    """Random scores of three values on generic JSONL: every subset's means, every question's metrics."""
+    rng = random.Random(5)
+    questions: list[Labelled] = [
+        [(rng.randint(0, 1), rng.choice([0.1, 0.5, 0.9])) for _ in range(rng.randint(1, 5))] for _ in range(40)
+    ]
+    data = write_data(tmp_path / "data.jsonl", [[label for label, _ in rows] for rows in questions])
+    scores = write_scores(tmp_path / "scores.jsonl", [[score for _, score in rows] for rows in questions])
+    out, lines = tmp_path / "out.json", tmp_path / "lines.jsonl"
+    assert main(["--data", data, "--scores", scores, "--json", str(out), "--per-question", str(lines)]) == 0
+    labels = [[label for label, _ in rows] for rows in questions]
+    oracle = [expected_by_trec_eval(rows) if any(row) else None for rows, row in zip(questions, labels, strict=True)]
+    figures = json.loads(out.read_text())["figures"]
+    zeros = dict.fromkeys(MEASURES, 0.0)
+    subsets = {
+        "raw": [value or zeros for value in oracle],
+        "clean": [value for value in oracle if value],
+        "strict": [value for value, row in zip(oracle, labels, strict=True) if value and not all(row)],
+    }
+    assert len({len(values) for values in subsets.values()}) == 3
+    for subset, values in subsets.items():
+        assert figures[subset]["final"]["questions"] == len(values)
+        for name in MEASURES:
+            mean = 100 * fmean(value[name] for value in values)
+            assert figures[subset]["final"]["mean"][name] == pytest.approx(mean)
+    records = [json.loads(line) for line in lines.read_text().splitlines()]
+    for record, rows, value in zip(records, questions, oracle, strict=True):
+        assert record["labels"] == [label for label, _ in rows]
+        assert record["rankings"]["final"]["scores"] == [score for _, score in rows]
+        assert record["rankings"]["final"]["metrics"] == pytest.approx(value or {})
+
+
+GOOD = {"question": "q", "candidates": [{"text": "a", "label": 1}, {"text": "b", "label": 0}]}
+SCORES = '{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "scores": [0.1, 0.2]}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"question": "q", "candi', "data.jsonl:2: line: Invalid JSON"),
+        (json.dumps({**GOOD, "candidates": [{"text": "a"}]}), "data.jsonl:2: candidates.0.label: Field required"),
+        (json.dumps({**GOOD, "candidates": [{"text": "a", "label": 2}]}), "data.jsonl:2: candidates.0.label"),
+        (json.dumps({**GOOD, "candidates": []}), "data.jsonl:2: candidates"),
+        (json.dumps({**GOOD, "id": "1"}), "data.jsonl:2: the question id '1' comes twice"),
+    ],
+)
+def test_broken_data_is_an_error_with_file_and_line_and_nothing_is_written(
+    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second line is the broken one; no output, whole or half, is left."""
+    (tmp_path / "data.jsonl").write_text(json.dumps(GOOD) + "\n" + line + "\n")
+    (tmp_path / "scores.jsonl").write_text(SCORES)
+    check_refused(tmp_path, message, capsys)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (SCORES.replace("0.2", "NaN"), "scores.jsonl:1: scores.1: Input should be a finite number"),
+        ('{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "sc', "scores.jsonl:2: line: Invalid JSON"),
+        ('{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "scores": [0.1]}', "scores.jsonl:2: 1 scores for the 2"),
+        ('{"id": "1", "scores": [0.1, 0.2]}\n', "scores.jsonl has no scores for question '2'"),
+        ('{"id": "1", "scores": [0.1, 0.2]}\n' * 2, "scores.jsonl:2: question '1' comes twice"),
+    ],
+)
+def test_broken_scores_are_an_error_with_file_and_line_and_nothing_is_written(
+    scores: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when the first question was fine and its line already on the way."""
+    (tmp_path / "data.jsonl").write_text((json.dumps(GOOD) + "\n") * 2)
+    (tmp_path / "scores.jsonl").write_text(scores)
+    check_refused(tmp_path, message, capsys)
+
+
+def check_refused(folder: Path, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = ["--json", str(folder / "o" / "f.json"), "--per-question", str(folder / "o" / "q.jsonl")]
+    assert main(["--data", f"jsonl:{folder / 'data.jsonl'}", "--scores", str(folder / "scores.jsonl"), *outputs]) == 1
+    assert message in capsys.readouterr().err
+    assert [path for path in (folder / "o").glob("*") if path.is_file()] == []
+
+
+def test_a_checkpoint_gets_figures_agreement_and_a_plot(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By exit, head and schedule with costs; a teacher that is head 2 itself agrees with it wholly."""
+    rng = random.Random(1)
+    data = write_data(tmp_path / "data.jsonl", [[1] + [rng.randint(0, 1) for _ in range(6)] for _ in range(12)])
+    common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32"]
+    lines, teacher, out, plot = (tmp_path / name for name in ("a.jsonl", "teacher.jsonl", "a.json", "a.png"))
+    assert main([*common, "--schedule", "0.3,0.3", "--per-question", str(lines)]) == 0
+    records: list[dict[str, Any]] = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert "scores" not in records[0]["rankings"]["drop 0.3,0.3"]
+    heads = ["head 1", "head 2", "head 3"]
+    assert list(records[0]["rankings"]) == ["final", "exit 1", "exit 2", *heads, "drop 0.3,0.3"]
+    teacher.write_text(
+        "".join(json.dumps({**line, "rankings": {"final": line["rankings"]["head 2"]}}) + "\n" for line in records)
+    )
+    assert main([*common, "--teacher", str(teacher), "--json", str(out), "--plot", str(plot)]) == 0
+    assert "| head 2 | teacher | 1.000 |" in capsys.readouterr().out
+    content = json.loads(out.read_text())
+    by_head = {row["head"]: row["agreement"] for row in content["agreement"]}
+    assert list(by_head) == ["final", *heads]
+    assert content["costs"]["exit 1"] == pytest.approx(1 / 3.5)
+    assert plot.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_teacher_of_other_candidates_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its ranks would be compared with those of other texts."""
+    data, scores = write_data(tmp_path / "d.jsonl", [[1, 0]]), write_scores(tmp_path / "s.jsonl", [[0.1, 0.2]])
+    assert main(["--data", data, "--scores", scores, "--per-question", str(tmp_path / "t.jsonl")]) == 0
+    other = (tmp_path / "d.jsonl").read_text().replace("river a b", "another")
+    (tmp_path / "d.jsonl").write_text(other)
+    assert main(["--data", data, "--scores", scores, "--teacher", str(tmp_path / "t.jsonl")]) == 1
+    assert "teacher 't' has not scored these candidates of question '1'" in capsys.readouterr().err

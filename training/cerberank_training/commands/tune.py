@@ -1,0 +1,166 @@
+"""`cerberank tune`: choose a cascade's drop schedule on dev data and write it into a new checkpoint.
+
+Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the cheapest
+that loses at most --max-loss points of MAP, or the most accurate one that costs at most --max-cost. The new folder
+also states a few schedules to choose among under load, and holds the curve as tune.json and tune.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tqdm import tqdm
+
+from cerberank_models.backends import open_backend
+from cerberank_models.checkpoint import Checkpoint, read_checkpoint
+from cerberank_models.config import TunedSchedule
+from cerberank_models.revise import revise_checkpoint
+from cerberank_training.data import read_questions, sampled
+from cerberank_training.evaluate import score_questions
+from cerberank_training.plots import tuning_plot
+from cerberank_training.report import table
+from cerberank_training.tune import GRID, Bounds, DevSet, Measured, choose, frontier, menu, search_grid, search_optuna
+
+FEW = 20
+"""Candidates a question below which the cost on dev says little about large questions."""
+SECTION = "## Drop schedules"
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        _run(arguments)
+    except (ValueError, ArithmeticError, OSError) as error:
+        print(f"cerberank tune: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cerberank tune", description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with exits")
+    parser.add_argument(
+        "--data", required=True, metavar="FORMAT:PATH", help="dev data, of the kind that will be ranked"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the folder to make; must not exist")
+    parser.add_argument("--version", help="of the new folder (default: the old one's with -tuned)")
+    parser.add_argument("--max-loss", type=float, help="points of MAP (default: 1, unless --max-cost is given)")
+    parser.add_argument("--max-cost", type=float, help="relative to dropping nothing")
+    parser.add_argument("--grid", type=_ratios, default=GRID, metavar="A,B,..", help="ratios tried at every exit")
+    parser.add_argument("--trials", type=int, default=200, help="of Optuna after the grid; 0 leaves it out")
+    parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
+    parser.add_argument("--precision", default="int8", help="the one that will be served (default: int8)")
+    return parser
+
+
+def _ratios(text: str) -> tuple[float, ...]:
+    return tuple(float(ratio) for ratio in text.split(","))
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.out.exists():
+        raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
+    checkpoint = read_checkpoint(arguments.checkpoint)
+    max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
+    bounds = Bounds(max_loss=max_loss, max_cost=arguments.max_cost)
+    dev = _score(checkpoint, arguments)
+    search_grid(dev, arguments.grid)
+    search_optuna(dev, bounds, trials=arguments.trials, seed=arguments.seed)
+    measured = [dev.measure(dev.keep_all), *dev.measured]
+    chosen, front = choose(measured, bounds), frontier(measured)
+    schedules = menu(front, chosen)
+    size = fmean(dev.sizes)
+    note = (
+        f"Chosen on {arguments.data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {arguments.precision})."
+    )
+    text = schedule_table(schedules, chosen)
+    print(f"{text}\n\n{note}")  # noqa: T201
+    if size < FEW:
+        print(  # noqa: T201
+            f"A ratio drops whole candidates, and these questions have few: the default's cost here is "
+            f"{chosen.dev_cost:.2f}, of many candidates {chosen.cost:.2f}, and its loss there is not measured."
+        )
+    settings = {name: getattr(arguments, name) for name in ("data", "sample", "seed", "precision", "grid", "trials")}
+    curve = {
+        **settings,
+        "bounds": asdict(bounds),
+        "questions": len(dev.sizes),
+        "candidates": sum(dev.sizes),
+        "default": asdict(chosen),
+        "frontier": [asdict(point) for point in front],
+        "tried": [asdict(point) for point in dev.measured],
+    }
+    _write(arguments, checkpoint, schedules, chosen, curve, f"{text}\n\n{note} Expect a little less on other data.")
+
+
+def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
+    questions = sampled(read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name="clean")
+    backend = open_backend(checkpoint, kind=arguments.backend, precision=arguments.precision)
+    scored = score_questions(backend, checkpoint.encoder(), questions)
+    return DevSet(
+        checkpoint.config.stage_layers, tqdm(scored, total=len(questions), unit="question", desc="score", disable=None)
+    )
+
+
+def _write(
+    arguments: argparse.Namespace,
+    checkpoint: Checkpoint,
+    schedules: tuple[TunedSchedule, ...],
+    chosen: Measured,
+    curve: dict[str, Any],
+    section: str,
+) -> None:
+    image = tuning_plot(
+        [(point["cost"], point["metrics"]["map"]) for point in curve["tried"]],
+        [(point["cost"], point["metrics"]["map"]) for point in curve["frontier"]],
+        (chosen.cost, chosen.metrics["map"]),
+        title=f"{checkpoint.config.name}, {Path(arguments.data).name}",
+    )
+    update = {"drop_schedule": chosen.schedule, "tuned_schedules": schedules}
+    revise_checkpoint(
+        checkpoint,
+        arguments.out,
+        version=arguments.version or f"{checkpoint.manifest.version}-tuned",
+        config=checkpoint.config.model_copy(update=update),
+        card=replace_section((checkpoint.path / "README.md").read_text(encoding="utf-8"), section),
+        files={"tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n", "tune.png": image},
+    )
+
+
+def schedule_table(schedules: tuple[TunedSchedule, ...], chosen: Measured) -> str:
+    """A row a schedule, the default marked."""
+    header = ["drop schedule", "cost", "MAP loss", "MAP", "MRR", "P@1", "nDCG@10"]
+    rows = [
+        [
+            ",".join(f"{alpha:g}" for alpha in row.schedule)
+            + (" (default)" if row.schedule == chosen.schedule else ""),
+            f"{row.cost:.2f}",
+            f"{row.metrics['map_loss']:.2f}",
+            *(f"{row.metrics[name]:.1f}" for name in ("map", "mrr", "p@1", "ndcg@10")),
+        ]
+        for row in schedules
+    ]
+    return table(header, rows)
+
+
+def replace_section(card: str, content: str) -> str:
+    r"""The card with the section on drop schedules at its end, or in the place of an earlier one.
+
+    >>> replace_section("# a\n\n## Drop schedules\n\nold\n\n## Limits\n\nb\n", "new")
+    '# a\n\n## Drop schedules\n\nnew\n\n## Limits\n\nb\n'
+    """
+    section = f"{SECTION}\n\n{content}\n"
+    before, found, after = card.partition(f"{SECTION}\n")
+    if not found:
+        return f"{card.rstrip()}\n\n{section}"
+    _, following, rest = after.partition("\n## ")
+    return f"{before}{section}" + (f"\n## {rest}" if following else "")
