@@ -85,7 +85,7 @@ def test_a_fault_of_our_own_is_not_called_a_missing_library(monkeypatch: pytest.
 
 
 def test_verbs_for_serving_need_no_torch() -> None:
-    """With torch, transformers and onnx made unimportable, serve and rank still load and distil says what is missing."""
+    """With torch, transformers and onnx made unimportable, serve and rank load and distil says what is missing."""
     script = (
         "import sys\n"
         "for name in ('torch', 'transformers', 'onnx'): sys.modules[name] = None\n"

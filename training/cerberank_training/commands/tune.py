@@ -99,7 +99,8 @@ def _run(arguments: argparse.Namespace) -> None:
         "frontier": [asdict(point) for point in front],
         "tried": [asdict(point) for point in dev.measured],
     }
-    _write(arguments, checkpoint, schedules, chosen, curve, f"{text}\n\n{note} Expect a little less on other data.")
+    section = f"{text}\n\n{note} Expect a little less on other data."
+    _write(arguments, checkpoint, chosen, schedules=schedules, curve=curve, section=section)
 
 
 def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
@@ -114,8 +115,9 @@ def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
 def _write(
     arguments: argparse.Namespace,
     checkpoint: Checkpoint,
-    schedules: tuple[TunedSchedule, ...],
     chosen: Measured,
+    *,
+    schedules: tuple[TunedSchedule, ...],
     curve: dict[str, Any],
     section: str,
 ) -> None:
