@@ -27,6 +27,7 @@ from cerberank_service.live import LiveModel, Loader, State, load
 from cerberank_service.metrics import Metrics
 from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, with_components
+from cerberank_service.pages import add_pages
 from cerberank_service.ranking import Ranking
 from cerberank_service.settings import Settings
 from cerberank_service.workers import Workers
@@ -99,6 +100,7 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
         )
     add_open_inference(app, service.live, service.settings, partial(_rank, service))
     _add_plain_routes(app, service)
+    add_pages(app)
     _add_error_handlers(app, service)
     with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest])
     return app
