@@ -6,11 +6,11 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Union
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -18,11 +18,16 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from cerberank_service.body import read_body
+from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects import DIALECTS, NATIVE, Dialect, tei
+from cerberank_service.dialects.open_inference import InferRequest
+from cerberank_service.dialects.shared_paths import by_path, spoken
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.live import LiveModel, Loader, State, load
 from cerberank_service.metrics import Metrics
+from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, with_components
+from cerberank_service.pages import add_pages
 from cerberank_service.ranking import Ranking
 from cerberank_service.settings import Settings
 from cerberank_service.workers import Workers
@@ -83,36 +88,52 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for dialect in DIALECTS:
+    for path, dialects in by_path(DIALECTS).items():
         app.add_api_route(
-            dialect.path,
-            _rank_route(service, dialect),
+            path,
+            _rank_route(service, dialects),
             methods=["POST"],
-            summary=dialect.summary,
-            tags=[dialect.tag],
-            response_model=dialect.response,
-            openapi_extra=describe_body(dialect.request),
+            summary=" or ".join(dialect.summary for dialect in dialects),
+            tags=[dialect.tag for dialect in dialects],
+            response_model=Union[tuple(dialect.response for dialect in dialects)],  # noqa: UP007 - made at run time
+            openapi_extra=describe_body(*(dialect.request for dialect in dialects)),
         )
+    add_open_inference(app, service.live, service.settings, partial(_rank, service))
     _add_plain_routes(app, service)
+    add_pages(app)
     _add_error_handlers(app, service)
-    with_components(app, [dialect.request for dialect in DIALECTS])
+    with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest])
     return app
 
 
-def _rank_route(service: Service, dialect: Dialect) -> Handler:
+def _rank_route(service: Service, dialects: Sequence[Dialect]) -> Handler:
     async def rank(request: Request) -> Response:
-        request_id = _request_id(request)
-        with service.metrics.in_flight.track_inprogress():
-            body = await read_body(request, service.settings.max_body_bytes)
-            content = await service.ranking.rank(body, dialect.parse, partial(_to_bytes, dialect), request_id)
-        return Response(content, media_type="application/json", headers={"X-Request-Id": request_id})
+        return await _rank(service, request, dialects)
 
-    rank.__name__ = f"rank_{dialect.tag}"
+    rank.__name__ = f"rank_{dialects[0].tag}"
     return rank
 
 
-def _to_bytes(dialect: Dialect, answer: Any, options: Any) -> bytes:
+async def _rank(service: Service, request: Request, dialects: Sequence[Dialect]) -> Response:
+    """Answer a request in one of the dialects of its path."""
+    request_id = _request_id(request)
+    request.state.dress = dialects[0].dress
+
+    def parse(body: bytes) -> tuple[RankCall, tuple[Dialect, Any]]:
+        dialect = spoken(dialects, body)
+        request.state.dress = dialect.dress
+        call, options = dialect.parse(body)
+        return call, (dialect, options)
+
+    with service.metrics.in_flight.track_inprogress():
+        body = await read_body(request, service.settings.max_body_bytes)
+        content = await service.ranking.rank(body, parse, _to_bytes, request_id)
+    return Response(content, media_type="application/json", headers={"X-Request-Id": request_id})
+
+
+def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> bytes:
     """Rendered and serialised in the worker thread: an answer may hold 10,000 places."""
+    dialect, options = spoken_as
     return to_json(dialect.render(answer, options))
 
 
@@ -149,7 +170,7 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_error_handlers(app: FastAPI, service: Service) -> None:
-    dressers = {dialect.path: dialect.dress for dialect in DIALECTS} | {"/info": tei.dress}
+    dressers = {path: dialects[0].dress for path, dialects in by_path(DIALECTS).items()} | {"/info": tei.dress}
 
     async def answer(request: Request, error: Exception) -> Response:
         known = _as_service_error(error)
@@ -157,7 +178,8 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         request_id = _request_id(request)
         if known.kind is Kind.INTERNAL and known is not error:
             logger.error("request %s failed", request_id, exc_info=error)
-        status, body = dressers.get(request.url.path, NATIVE.dress)(known, request_id)
+        of_path = dressers.get(request.url.path, NATIVE.dress)
+        status, body = getattr(request.state, "dress", of_path)(known, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
         headers = {**allow, **known.headers, "X-Request-Id": request_id}
         if known.kind is Kind.TOO_LARGE:

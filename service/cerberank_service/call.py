@@ -18,6 +18,8 @@ class RankCall:
     question: str
     candidates: tuple[Candidate, ...]
     model: str | None = None
+    version: str | None = None
+    """Refused with 404 when another one is served."""
     top_k: int | None = None
     drop_ratio: float | tuple[float, ...] | None = None
     """One ratio for every exit, or one per exit; None takes the checkpoint's schedule."""
@@ -63,3 +65,8 @@ class RankAnswer:
         survivor above it. Dialects without a stage would have their clients sort by it: it is capped.
         """
         return np.minimum.accumulate(self.scores[self.order])
+
+    def falling_log_odds(self) -> Scores:
+        """The same before the sigmoid; finite, because JSON has no infinity."""
+        inside = np.clip(self.falling_scores(), 1e-12, 1 - 1e-12)
+        return np.log(inside) - np.log1p(-inside)

@@ -12,9 +12,10 @@ from pydantic.json_schema import models_json_schema
 COMPONENT = "#/components/schemas/{model}"
 
 
-def describe_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The `requestBody` of an operation that reads `model`."""
-    schema = {"$ref": COMPONENT.format(model=model.__name__)}
+def describe_body(*models: type[BaseModel]) -> dict[str, Any]:
+    """The `requestBody` of an operation that reads any of `models`."""
+    references = [{"$ref": COMPONENT.format(model=model.__name__)} for model in models]
+    schema = references[0] if len(references) == 1 else {"anyOf": references}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

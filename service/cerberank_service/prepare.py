@@ -28,10 +28,7 @@ class Prepared:
 
 def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settings: Settings) -> Prepared:
     """Raises ServiceError for an unknown model, too many candidates or drop ratios that do not fit."""
-    names = {checkpoint.config.name, *settings.alias_names}
-    if call.model is not None and call.model not in names:
-        asked = call.model if len(call.model) <= 100 else call.model[:100] + "..."
-        raise ServiceError(Kind.NOT_FOUND, f"there is no model {asked!r}; served: {', '.join(sorted(names))}")
+    check_model(call.model, call.version, checkpoint, settings)
     if len(call.candidates) > settings.max_candidates:
         raise ServiceError(
             Kind.INVALID,
@@ -53,6 +50,18 @@ def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settin
         minimum=min(call.top_k or 1, len(first)),
         warnings=tuple(_warnings(call, checkpoint, cut)),
     )
+
+
+def check_model(model: str | None, version: str | None, checkpoint: Checkpoint, settings: Settings) -> None:
+    """Raises ServiceError (404) for a model or version that is not served; None is any."""
+    names = {checkpoint.config.name, *settings.alias_names}
+    if model is not None and model not in names:
+        asked = model if len(model) <= 100 else model[:100] + "..."
+        raise ServiceError(Kind.NOT_FOUND, f"there is no model {asked!r}; served: {', '.join(sorted(names))}")
+    if version is not None and version != checkpoint.manifest.version:
+        raise ServiceError(
+            Kind.NOT_FOUND, f"there is no version {version[:100]!r}; served: {checkpoint.manifest.version}"
+        )
 
 
 def _schedule(call: RankCall, checkpoint: Checkpoint) -> tuple[float, ...]:

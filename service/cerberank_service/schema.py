@@ -75,10 +75,15 @@ def read_json(model: type[WireT], body: bytes) -> WireT:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        repaired = LONE_SURROGATE.sub(lambda match: match[1] or rb"\ufffd", body)
+        repaired = repair(body)
         if error.errors()[0]["type"] != "json_invalid" or repaired == body:
             raise from_validation(error) from error
     return read_json(model, repaired)
+
+
+def repair(body: bytes) -> bytes:
+    """The body with U+FFFD in the place of lone surrogates."""
+    return LONE_SURROGATE.sub(lambda match: match[1] or rb"\ufffd", body)
 
 
 class CandidateObject(Wire):

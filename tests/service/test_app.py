@@ -17,6 +17,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_service.app import create_app
 from cerberank_service.dialects import DIALECTS
+from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.schema import EXAMPLE, RankResponse
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris", "1889"]
@@ -141,7 +142,7 @@ def _pieces() -> Iterator[bytes]:
     yield b'"]}'
 
 
-@pytest.mark.parametrize("path", [dialect.path for dialect in DIALECTS])
+@pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v2/models/fake-ranker/infer"])
 def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None:
     """On every path that takes one."""
     client = serve(FakeBackend(), max_body_bytes=50_000)
@@ -233,10 +234,11 @@ def test_the_openapi_document_describes_every_wire(client: TestClient) -> None:
     """Bodies, answers and an example that works, though FastAPI never sees the bodies."""
     document = client.get("/openapi.json").json()
     schemas = document["components"]["schemas"]
-    for dialect in DIALECTS:
-        operation = document["paths"][dialect.path]["post"]
-        reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-        assert reference.removeprefix("#/components/schemas/") in schemas
+    for path, dialects in by_path(DIALECTS).items():
+        operation = document["paths"][path]["post"]
+        body = operation["requestBody"]["content"]["application/json"]["schema"]
+        named = [reference.removeprefix("#/components/schemas/") for reference in _references(body)]
+        assert named == [dialect.request.__name__ for dialect in dialects]
         assert operation["responses"]["200"]["content"]["application/json"]["schema"]
     for reference in _references(document):
         assert reference.removeprefix("#/components/schemas/") in schemas

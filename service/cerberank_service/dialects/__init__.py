@@ -1,9 +1,19 @@
 """Other services' wires, each translated to the one call and back."""
 
-from cerberank_service.dialects import cohere, tei
+from cerberank_service.dialects import cohere, jina, tei, vllm, vllm_score, voyage
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native import NATIVE
 
-DIALECTS: tuple[Dialect, ...] = (NATIVE, cohere.V2, cohere.V1, tei.RERANK)
+DIALECTS: tuple[Dialect, ...] = (
+    NATIVE,
+    cohere.V2,
+    cohere.V1,
+    jina.RERANK,
+    voyage.RERANK,
+    tei.RERANK,
+    vllm.RERANK,
+    vllm_score.SCORE,
+)
+"""On a path that several share, the first takes what no other claims."""
 
 __all__ = ["DIALECTS", "NATIVE", "Dialect"]

@@ -1,5 +1,8 @@
 """Cohere's rerank, v2 and v1, as the `cohere` SDK calls it.
 
+Many other clients send v1's fields to `/v1/rerank` and read an answer in Jina's or vLLM's shape: v1's answer has the
+`model`, `object` and `usage` that they look for as well.
+
 `relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with
 a warning in `meta`, because the SDK silently retries every status from 500 on.
 """
@@ -82,6 +85,14 @@ class RerankAnswer(Wire):
     meta: dict[str, Any]
 
 
+class RerankAnswerV1(RerankAnswer):
+    """The same, with what clients of Jina and vLLM read."""
+
+    model: str
+    object: str
+    usage: dict[str, int]
+
+
 def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
     request = read_json(RerankV2, body)
     candidates = tuple(Candidate(text=text) for text in request.documents)
@@ -91,12 +102,13 @@ def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
 
 def _parse_v1(body: bytes) -> tuple[RankCall, RerankV1]:
     request = read_json(RerankV1, body)
-    candidates = tuple(Candidate(text=_text(document)) for document in request.documents)
+    candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
     return call, request
 
 
-def _text(document: str | DocumentV1) -> str:
+def text_of(document: str | DocumentV1) -> str:
+    """Of a document in either form."""
     return document if isinstance(document, str) else document.text
 
 
@@ -106,9 +118,10 @@ def _render_v2(answer: RankAnswer, request: RerankV2) -> dict[str, Any]:
 
 def _render_v1(answer: RankAnswer, request: RerankV1) -> dict[str, Any]:
     rendered = _render(answer, "1")
+    rendered |= {"model": answer.model, "object": "list", "usage": {"total_tokens": answer.tokens}}
     if request.return_documents:
         for result in rendered["results"]:
-            result["document"] = {"text": _text(request.documents[result["index"]])}
+            result["document"] = {"text": text_of(request.documents[result["index"]])}
     return rendered
 
 
@@ -134,7 +147,7 @@ def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
 
 
 V2 = Dialect(
-    path="/v2/rerank",
+    paths=("/v2/rerank",),
     summary="Cohere rerank, v2",
     tag="cohere",
     request=RerankV2,
@@ -144,11 +157,11 @@ V2 = Dialect(
     dress=dress,
 )
 V1 = Dialect(
-    path="/v1/rerank",
+    paths=("/v1/rerank",),
     summary="Cohere rerank, v1",
     tag="cohere",
     request=RerankV1,
-    response=RerankAnswer,
+    response=RerankAnswerV1,
     parse=_parse_v1,
     render=_render_v1,
     dress=dress,

@@ -1,8 +1,8 @@
-"""What makes a dialect: a path, a translation there and back, and the clothes of its errors."""
+"""What makes a dialect: its paths, a translation there and back, and the clothes of its errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from cerberank_service.errors import ServiceError
 class Dialect:
     """One wire. `parse` and `render` run in worker threads."""
 
-    path: str
+    paths: tuple[str, ...]
+    """Where it is spoken; some are shared, see `shared_paths`."""
     summary: str
     tag: str
     request: type[BaseModel]
@@ -28,3 +29,5 @@ class Dialect:
     """JSON-ready values from the answer and the parsed request."""
     dress: Callable[[ServiceError, str], tuple[int, Any]]
     """Status and body of an error, given the request id."""
+    speaks: Callable[[Mapping[str, Any]], bool] | None = None
+    """On a shared path: whether a body with these fields is this dialect's; None where it is the path's first."""

@@ -15,7 +15,7 @@ def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
 
 
 NATIVE = Dialect(
-    path="/v1/rank",
+    paths=("/v1/rank",),
     summary="Rank candidates for a question",
     tag="cerberank",
     request=schema.RankRequest,

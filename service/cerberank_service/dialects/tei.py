@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, field_validator
 
 from cerberank_models.checkpoint import Checkpoint
@@ -60,10 +59,7 @@ def _parse(body: bytes) -> tuple[RankCall, RerankRequest]:
 
 
 def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:
-    scores = answer.falling_scores()
-    if request.raw_scores:
-        inside = np.clip(scores, 1e-12, 1 - 1e-12)  # JSON has no infinity
-        scores = np.log(inside) - np.log1p(-inside)
+    scores = answer.falling_log_odds() if request.raw_scores else answer.falling_scores()
     ranks = []
     for index, score in zip(answer.order.tolist(), scores.tolist(), strict=True):
         rank: dict[str, Any] = {"index": index, "score": score}
@@ -102,7 +98,7 @@ def info(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
 
 
 RERANK = Dialect(
-    path="/rerank",
+    paths=("/rerank",),
     summary="text-embeddings-inference rerank",
     tag="text-embeddings-inference",
     request=RerankRequest,

@@ -1,0 +1,88 @@
+"""Jina's rerank: Cohere v1's fields, but documents come back unless refused.
+
+On the shared path `/v1/rerank` it is told by a model name that begins with `jina-`, such as an alias for clients with
+a fixed name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.errors import ServiceError
+from cerberank_service.schema import Items, Wire, not_blank, read_json
+
+
+class JinaRerank(Wire):
+    """Jina's request."""
+
+    model: str
+    query: str
+    documents: Annotated[list[DocumentIn], Items]
+    top_n: Annotated[int | None, Field(ge=1)] = None
+    return_documents: bool = True
+    max_doc_length: Annotated[
+        int | None, Field(ge=1, description="Accepted; texts are cut to the checkpoint's own limit.")
+    ] = None
+    return_embeddings: Annotated[Literal[False], Field(description="A cross-encoder has none.")] = False
+
+    _query = field_validator("query")(not_blank)
+
+
+class JinaAnswer(Wire):
+    """Jina's answer, best first."""
+
+    model: str
+    object: Literal["list"]
+    usage: dict[str, int]
+    results: list[ScoredDocument]
+
+
+def _parse(body: bytes) -> tuple[RankCall, JinaRerank]:
+    request = read_json(JinaRerank, body)
+    candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
+    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    return call, request
+
+
+def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:
+    results = []
+    for index, score in zip(answer.order.tolist(), answer.falling_scores().tolist(), strict=True):
+        result: dict[str, Any] = {"index": index, "relevance_score": score}
+        if request.return_documents:
+            result["document"] = {"text": text_of(request.documents[index])}
+        results.append(result)
+    return {
+        "model": request.model,
+        "object": "list",
+        "usage": {"total_tokens": answer.tokens, "prompt_tokens": answer.tokens},
+        "results": results,
+    }
+
+
+def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """`detail`, which begins with the request id."""
+    return error.kind.value, {"detail": f"[RID: {request_id}] {error.message}"}
+
+
+def _speaks(fields: Mapping[str, Any]) -> bool:
+    return str(fields.get("model")).startswith("jina-")
+
+
+RERANK = Dialect(
+    paths=("/v1/rerank", "/jina/v1/rerank"),
+    summary="Jina rerank",
+    tag="jina",
+    request=JinaRerank,
+    response=JinaAnswer,
+    parse=_parse,
+    render=_render,
+    dress=dress,
+    speaks=_speaks,
+)

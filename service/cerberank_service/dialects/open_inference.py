@@ -1,0 +1,116 @@
+"""The Open Inference Protocol v2 (KServe, Triton): a question and its candidates as BYTES tensors.
+
+Inputs `question` [1] and `candidates` [n]; outputs by candidate `scores` FP32 [n] and `stages` INT32 [n], and `order`
+INT64 [n], the candidates best first. Parameters: `drop_ratio`, and Triton's `timeout` in microseconds, which is the
+deadline. Tensors may come in Triton's binary form, as its client sends them; answers are JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, JsonValue, model_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.tensors import Tensor, read_tensors
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.schema import Ratio, Wire, read_json
+
+INPUTS = ("question", "candidates")
+OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}
+
+
+class RequestedOutput(Wire):
+    """An output that the client wants; parameters such as `binary_data` are without effect."""
+
+    name: Literal["scores", "stages", "order"]
+    parameters: dict[str, JsonValue] | None = None
+
+
+class InferParameters(Wire):
+    """Options of a request."""
+
+    drop_ratio: Ratio | None = None
+    timeout: Annotated[int | None, Field(ge=1, description="The deadline, in microseconds.")] = None
+    binary_data_output: Annotated[bool, Field(description="Accepted; answers are JSON.")] = False
+
+
+class InferRequest(Wire):
+    """The body of `infer`."""
+
+    id: Annotated[str | None, Field(max_length=128)] = None
+    parameters: InferParameters = InferParameters()
+    inputs: Annotated[list[Tensor], Field(min_length=2, max_length=2)]
+    outputs: Annotated[list[RequestedOutput] | None, Field(max_length=len(OUTPUTS))] = None
+
+    @model_validator(mode="after")
+    def _both_inputs(self) -> InferRequest:
+        if {tensor.name for tensor in self.inputs} != set(INPUTS):
+            raise ValueError("needs the inputs question and candidates, each once")
+        return self
+
+
+class OutputTensor(Wire):
+    """An output, flat."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[float]
+
+
+class InferAnswer(Wire):
+    """The answer of `infer`."""
+
+    model_name: str
+    model_version: str
+    id: str
+    parameters: dict[str, bool]
+    outputs: list[OutputTensor]
+
+
+def parse(body: bytes, *, model: str, version: str | None, json_length: int | None) -> tuple[RankCall, InferRequest]:
+    """Body to call; `json_length` bytes are JSON, what follows are binary tensors. Raises ServiceError (400, 422)."""
+    request = read_json(InferRequest, body[:json_length])
+    texts = dict(read_tensors(request.inputs, b"" if json_length is None else body[json_length:]))
+    if len(texts["question"]) != 1 or not texts["question"][0].strip():
+        raise ServiceError(Kind.INVALID, "question: must be one text with a visible character")
+    timeout = request.parameters.timeout
+    call = RankCall(
+        question=texts["question"][0],
+        candidates=tuple(Candidate(text=text) for text in texts["candidates"]),
+        model=model,
+        version=version,
+        drop_ratio=request.parameters.drop_ratio,
+        deadline_ms=None if timeout is None else timeout / 1000.0,
+    )
+    return call, request
+
+
+def render(answer: RankAnswer, request: InferRequest) -> dict[str, Any]:
+    """The requested outputs, or all; scores fall along `order`."""
+    scores = np.empty(len(answer.scores))
+    scores[answer.order] = answer.falling_scores()
+    values: dict[str, list[Any]] = {
+        "scores": scores.tolist(),
+        "stages": answer.stages.tolist(),
+        "order": answer.order.tolist(),
+    }
+    wanted = list(OUTPUTS) if request.outputs is None else [output.name for output in request.outputs]
+    return {
+        "model_name": answer.model,
+        "model_version": answer.version,
+        "id": request.id or answer.request_id,
+        "parameters": {"complete": answer.complete},
+        "outputs": [
+            {"name": name, "shape": [len(values[name])], "datatype": OUTPUTS[name], "data": values[name]}
+            for name in wanted
+        ],
+    }
+
+
+def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """The protocol's body."""
+    return error.kind.value, {"error": error.message}

@@ -1,0 +1,75 @@
+"""BYTES tensors of the Open Inference Protocol: in the JSON, or behind it in Triton's binary form."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.schema import Items, Wire
+
+
+class TensorParameters(Wire):
+    """Of an input: how many bytes behind the JSON are its data."""
+
+    binary_data_size: Annotated[int | None, Field(ge=0)] = None
+
+
+class Tensor(Wire):
+    """An input; `data` is flat or nested by row."""
+
+    name: Literal["question", "candidates"]
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=8)]
+    datatype: Literal["BYTES"]
+    parameters: TensorParameters = TensorParameters()
+    data: Annotated[list[JsonValue] | None, Items] = None
+
+
+def read_tensors(tensors: Sequence[Tensor], binary: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Name and texts of each input; `binary` is what followed the JSON. Raises ServiceError (400, 422)."""
+    place = 0
+    for tensor in tensors:
+        size = tensor.parameters.binary_data_size
+        if (size is None) == (tensor.data is None):
+            raise ServiceError(Kind.INVALID, f"{tensor.name}: needs data or binary_data_size, one of them")
+        if size is None:
+            texts = list(_flat(tensor.data, tensor.name))
+        else:
+            texts = list(_unpacked(binary[place : place + size], tensor.name))
+            place += size
+        if len(texts) != math.prod(tensor.shape) or not texts:
+            raise ServiceError(
+                Kind.INVALID, f"{tensor.name}: shape {tensor.shape} does not fit {len(texts)} texts, or there are none"
+            )
+        yield tensor.name, texts
+    if place != len(binary):
+        raise ServiceError(Kind.MALFORMED, f"{len(binary) - place} bytes behind the JSON belong to no input")
+
+
+def _flat(data: JsonValue, name: str) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, list):
+        for item in data:
+            yield from _flat(item, name)
+    else:
+        raise ServiceError(Kind.INVALID, f"{name}: BYTES holds strings only")
+
+
+def _unpacked(data: bytes, name: str) -> Iterator[str]:
+    """Strings, each after its length in four bytes, little-endian."""
+    place = 0
+    try:
+        while place < len(data):
+            (size,) = struct.unpack_from("<I", data, place)
+            text = data[place + 4 : place + 4 + size]
+            if len(text) != size:
+                raise ValueError(size)
+            yield text.decode()
+            place += 4 + size
+    except (struct.error, ValueError) as error:
+        raise ServiceError(Kind.MALFORMED, f"{name}: the binary data is cut off or not UTF-8") from error

@@ -1,0 +1,129 @@
+"""vLLM's `/rerank`, and what it has in common with `/score`.
+
+The path is shared with text-embeddings-inference, whose list is called `texts`. Texts beyond the token limit are cut,
+where vLLM would refuse the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, field_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.schema import Items, Wire, not_blank, read_json
+
+Texts = str | Annotated[list[str], Items]
+STATUSES = {Kind.INVALID: 400}
+"""vLLM answers 400 where others answer 422."""
+
+
+class Common(Wire):
+    """What both requests may hold. A cut, a priority or a cache has no counterpart here and is without effect."""
+
+    model: str | None = None
+    user: str | None = None
+    request_id: str | None = None
+    truncate_prompt_tokens: Annotated[int | None, Field(ge=-1)] = None
+    truncation_side: Literal["right"] | None = None
+    max_tokens_per_query: Annotated[int, Field(ge=0)] = 0
+    max_tokens_per_doc: Annotated[int, Field(ge=0)] = 0
+    padding: str | None = None
+    priority: int = 0
+    cache_salt: str | None = None
+    mm_processor_kwargs: dict[str, JsonValue] | None = None
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+    use_activation: Annotated[bool | None, Field(description="False gives log-odds instead of probabilities.")] = None
+
+
+class VllmRerank(Common):
+    """vLLM's rerank request."""
+
+    query: str
+    documents: Texts
+    top_n: Annotated[int, Field(ge=0, description="0 gives all.")] = 0
+
+    _query = field_validator("query")(not_blank)
+
+
+class VllmResult(Wire):
+    """One place in the answer of `/rerank`; the text always comes back."""
+
+    index: int
+    document: dict[str, str | None]
+    relevance_score: float
+
+
+class VllmRerankAnswer(Wire):
+    """The answer of `/rerank`, best first."""
+
+    id: str
+    model: str
+    usage: dict[str, int]
+    results: list[VllmResult]
+
+
+def texts_of(side: str | list[str]) -> list[str]:
+    """One text or several, as a list."""
+    return [side] if isinstance(side, str) else side
+
+
+def _parse_rerank(body: bytes) -> tuple[RankCall, VllmRerank]:
+    request = read_json(VllmRerank, body)
+    candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
+    return RankCall(
+        question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None
+    ), request
+
+
+def scores_of(answer: RankAnswer, request: Common) -> list[float]:
+    """Scores in the answer's order, with or without the sigmoid."""
+    scores = answer.falling_log_odds() if request.use_activation is False else answer.falling_scores()
+    return list(scores.tolist())
+
+
+def usage_of(answer: RankAnswer) -> dict[str, int]:
+    """The token counts of an answer."""
+    return {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens}
+
+
+def _render_rerank(answer: RankAnswer, request: VllmRerank) -> dict[str, Any]:
+    texts = texts_of(request.documents)
+    places = zip(answer.order.tolist(), scores_of(answer, request), strict=True)
+    return {
+        "id": f"rerank-{answer.request_id}",
+        "model": answer.model,
+        "usage": usage_of(answer),
+        "results": [
+            {"index": index, "document": {"text": texts[index]}, "relevance_score": score} for index, score in places
+        ],
+    }
+
+
+def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """VLLM's body and statuses."""
+    status = STATUSES.get(error.kind, error.kind.value)
+    kind = HTTPStatus(status).phrase.replace(" ", "").removesuffix("Error") + "Error"
+    return status, {"error": {"message": error.message, "type": kind, "param": None, "code": status}}
+
+
+def _speaks(fields: Mapping[str, Any]) -> bool:
+    return "documents" in fields
+
+
+RERANK = Dialect(
+    paths=("/rerank", "/vllm/rerank", "/vllm/v1/rerank"),
+    summary="vLLM rerank",
+    tag="vllm",
+    request=VllmRerank,
+    response=VllmRerankAnswer,
+    parse=_parse_rerank,
+    render=_render_rerank,
+    dress=dress,
+    speaks=_speaks,
+)

@@ -1,0 +1,90 @@
+"""Voyage's rerank, as the `voyageai` SDK calls it.
+
+On the shared path `/v1/rerank` it is told by `truncation`, which the SDK always sends, or `top_k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.errors import ServiceError
+from cerberank_service.schema import Items, Wire, not_blank, read_json
+
+
+class VoyageRerank(Wire):
+    """Voyage's request."""
+
+    model: str
+    query: str
+    documents: Annotated[list[str], Items]
+    top_k: Annotated[int | None, Field(ge=1)] = None
+    return_documents: bool = False
+    truncation: Annotated[bool, Field(description="False refuses texts beyond the token limit.")] = True
+
+    _query = field_validator("query")(not_blank)
+
+
+class VoyageResult(Wire):
+    """One place in the answer."""
+
+    index: int
+    relevance_score: float
+    document: str | None = None
+
+
+class VoyageAnswer(Wire):
+    """Voyage's answer, best first."""
+
+    object: Literal["list"]
+    data: list[VoyageResult]
+    model: str
+    usage: dict[str, int]
+
+
+def _parse(body: bytes) -> tuple[RankCall, VoyageRerank]:
+    request = read_json(VoyageRerank, body)
+    return RankCall(
+        question=request.query,
+        candidates=tuple(Candidate(text=text) for text in request.documents),
+        model=request.model,
+        top_k=request.top_k,
+        refuse_truncation=not request.truncation,
+    ), request
+
+
+def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:
+    data = []
+    for index, score in zip(answer.order.tolist(), answer.falling_scores().tolist(), strict=True):
+        result: dict[str, Any] = {"index": index, "relevance_score": score}
+        if request.return_documents:
+            result["document"] = request.documents[index]
+        data.append(result)
+    return {"object": "list", "data": data, "model": request.model, "usage": {"total_tokens": answer.tokens}}
+
+
+def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """`detail`; the SDK maps the status to its own exception types."""
+    return error.kind.value, {"detail": error.message}
+
+
+def _speaks(fields: Mapping[str, Any]) -> bool:
+    return "truncation" in fields or "top_k" in fields
+
+
+RERANK = Dialect(
+    paths=("/v1/rerank", "/voyage/v1/rerank"),
+    summary="Voyage rerank",
+    tag="voyage",
+    request=VoyageRerank,
+    response=VoyageAnswer,
+    parse=_parse,
+    render=_render,
+    dress=dress,
+    speaks=_speaks,
+)

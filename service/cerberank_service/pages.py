@@ -1,0 +1,47 @@
+"""The pages for people: a playground at `/`, the service's state at `/status`. Files only, no build, no internet."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+
+STATIC = Path(__file__).parent / "static"
+PAGES = {"/": "playground.html", "/status": "status.html"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Assets(StaticFiles):
+    """Scripts and styles, with the pages' headers: a new version of the service is seen at once."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """As any static file."""
+        response = super().file_response(*args, **options)
+        response.headers.update(HEADERS)
+        return response
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add both pages and their assets to `app`."""
+    for path, name in PAGES.items():
+        app.add_api_route(path, _page(name), methods=["GET"], include_in_schema=False, name=name)
+    app.mount("/assets", Assets(directory=STATIC), name="assets")
+
+
+def _page(name: str) -> Callable[[], Awaitable[FileResponse]]:
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / name, headers=HEADERS)
+
+    return page

@@ -1,0 +1,60 @@
+/**
+ * An answer as a table: best first, one group of rows for each stage that candidates reached.
+ *
+ * Roles are given, because a phone's layout takes them from the elements.
+ */
+
+import { make } from "./dom.js";
+
+/**
+ * @param {object} answer of `/v1/rank` with heads
+ * @param {string[]} texts the candidates as they were sent
+ * @param {number[]} exits the layer after which each exit stands
+ */
+export function resultsTable(answer, texts, exits) {
+  const heads = Math.max(0, ...answer.results.map((result) => result.heads?.length ?? 0));
+  const names = ["Place", "Candidate", "Score", ...Array.from({ length: heads }, (_, head) => `Head ${head + 1}`)];
+  const table = make("table", { role: "table", "aria-label": "Candidates, best first" });
+  const columns = names.map((name) => make("th", { scope: "col", role: "columnheader" }, name));
+  table.append(make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...columns)));
+  const places = answer.results.map((result, place) => ({ ...result, place: place + 1 }));
+  const stages = [...new Set(places.map((result) => result.stage))].sort((left, right) => right - left);
+  for (const stage of stages) {
+    const reached = places.filter((result) => result.stage === stage);
+    const spanning = { scope: "rowgroup", role: "rowheader", colspan: String(names.length) };
+    const title = make("tr", { role: "row" }, make("th", spanning, groupTitle(stage, reached.length, exits)));
+    const rows = reached.map((result) => row(result, texts[result.index], names));
+    table.append(make("tbody", { role: "rowgroup" }, title, ...rows));
+  }
+  return table;
+}
+
+function groupTitle(stage, count, exits) {
+  const candidates = count === 1 ? "1 candidate" : `${count} candidates`;
+  if (stage === exits.length) return `Scored by the last stage: ${candidates}`;
+  return `Dropped at exit ${stage + 1}, after layer ${exits[stage]}: ${candidates}, with that exit's scores`;
+}
+
+function row(result, text, names) {
+  const cut = result.truncated ? make("span", { class: "cut" }, "(cut to the token limit)") : null;
+  const cells = [
+    make("td", { class: "place", role: "cell" }, String(result.place)),
+    make("td", { class: "text", role: "cell" }, text, cut),
+    make("td", { class: "score", role: "cell", "data-name": "Score" }, bar(result.score)),
+  ];
+  const heads = names.slice(3);
+  if (heads.length > 0 && result.heads === undefined) {
+    const spanning = { class: "head", role: "cell", colspan: String(heads.length), "aria-colspan": String(heads.length) };
+    cells.push(make("td", { ...spanning, "data-name": "Heads" }, make("span", { class: "cut" }, "not reached")));
+  } else {
+    const headCell = (name, head) => make("td", { class: "head", role: "cell", "data-name": name }, bar(result.heads[head]));
+    cells.push(...heads.map(headCell));
+  }
+  return make("tr", { role: "row", class: result.place === 1 ? "best" : "" }, ...cells);
+}
+
+function bar(share) {
+  const fill = make("i", { "aria-hidden": "true" });
+  fill.style.setProperty("--share", `${100 * share}%`);
+  return make("div", { class: "bar" }, make("b", {}, `${(100 * share).toFixed(1)} %`), fill);
+}

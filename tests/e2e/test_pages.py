@@ -1,0 +1,172 @@
+"""The pages in a real browser against the real process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+from tests.e2e.browser import DESKTOP, PHONE, Browser, open_browser
+from tests.e2e.conftest import Process
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+QUESTION = "how tall is the tower ?"
+TEXTS = [f"{number} metres word " + "word " * number for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(chromium: Browser, service: Process) -> Browser:
+    """On the playground of a ready service, as on a desk by day."""
+    chromium.look("light", DESKTOP)
+    chromium.requested()
+    chromium.driver.get(f"{service.url}/")
+    chromium.wait_for("#model", "random-tiny 1")
+    chromium.console()
+    return chromium
+
+
+def fill_in(browser: Browser, texts: list[str]) -> None:
+    for selector, text in (("#question", QUESTION), ("#candidates", "\n".join(texts))):
+        browser.find(selector).clear()
+        browser.find(selector).send_keys(text)
+
+
+def native(service: Process, texts: list[str], **fields: object) -> list[dict[str, Any]]:
+    body = {"question": QUESTION, "candidates": texts, "return_heads": True} | fields
+    results: list[dict[str, Any]] = httpx.post(f"{service.url}/v1/rank", json=body).raise_for_status().json()["results"]
+    return results
+
+
+def test_a_question_is_ranked_by_clicking(browser: Browser, service: Process) -> None:
+    """The order, scores and heads are the API's; time, cost and version are named."""
+    fill_in(browser, TEXTS)
+    browser.find("#rank").click()
+    browser.wait_for("#summary", "10 candidates in")
+    expected = native(service, TEXTS, drop_ratio=0.0)
+    assert browser.texts("td.text") == [TEXTS[result["index"]].strip() for result in expected]
+    assert browser.texts("td.score b") == [f"{100 * result['score']:.1f} %" for result in expected]
+    assert len(browser.texts("td.head b")) == sum(len(result["heads"]) for result in expected)
+    assert "random-tiny 1" in browser.texts("#summary")[0]
+    assert [text.rsplit(" ", 2)[0] for text in browser.texts(".timing li")] == [
+        "read and encode",
+        "queue",
+        "model",
+        "the rest",
+    ]
+    assert browser.console() == []
+
+
+def test_the_slider_shows_where_each_candidate_was_dropped(browser: Browser, service: Process) -> None:
+    """A group of rows for each stage, with the API's candidates in it."""
+    fill_in(browser, TEXTS)
+    browser.find("#rank").click()
+    browser.wait_for("#summary", ", 0 dropped")
+    browser.slide("#ratio", 0.4)
+    assert browser.texts("#ratio-value") == ["40 %"]
+    expected = native(service, TEXTS, drop_ratio=0.4)
+    stages = [result["stage"] for result in expected]
+    last = max(stages)
+    browser.wait_for("#summary", f", {sum(stage != last for stage in stages)} dropped")
+    groups = [len(browser.texts(f"tbody:nth-of-type({place}) td.text")) for place in range(1, len(set(stages)) + 1)]
+    assert groups == [stages.count(stage) for stage in sorted(set(stages), reverse=True)]
+    titles = browser.texts("tbody th")
+    assert "last stage" in titles[0]
+    assert all("Dropped at exit" in title for title in titles[1:])
+
+
+def test_every_example_ranks(browser: Browser) -> None:
+    """Choosing one is enough."""
+    menu = Select(browser.find("#example"))
+    for option in range(1, len(menu.options)):
+        browser.driver.execute_script("document.getElementById('summary').textContent = ''")
+        menu.select_by_index(option)
+        count = len(browser.find("#candidates").get_attribute("value").splitlines())
+        browser.wait_for("#summary", f"{count} candidates in")
+    assert browser.console() == []
+
+
+def test_the_keyboard_is_enough(browser: Browser) -> None:
+    """From the top: skip link, pages, form; Control and Enter rank."""
+    keys = ActionChains(browser.driver)
+    keys.send_keys(Keys.TAB * 5).send_keys(QUESTION).send_keys(Keys.TAB).send_keys("330 metres").send_keys(Keys.ENTER)
+    keys.send_keys("in paris").key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
+    browser.wait_for("#summary", "2 candidates in")
+
+
+def test_texts_are_never_read_as_html(browser: Browser) -> None:
+    """A candidate with a script in it is shown as it is."""
+    fill_in(browser, ['<img src="x" onerror="document.title = 1"> 330 metres', "<b>iron</b>"])
+    browser.find("#rank").click()
+    browser.wait_for("#summary", "2 candidates in")
+    assert "<b>iron</b>" in browser.texts("td.text")
+    assert browser.driver.title == "Cerberank playground"
+
+
+def test_a_problem_is_said(browser: Browser, service: Process) -> None:
+    """When the service is gone, as an alert; the question stays."""
+    fill_in(browser, TEXTS)
+    service.process.kill()
+    service.process.wait()
+    browser.find("#rank").click()
+    browser.wait_for("#problem", "cannot be reached")
+    assert browser.find("#question").get_attribute("value") == QUESTION
+
+
+def test_nothing_comes_from_elsewhere(browser: Browser, service: Process) -> None:
+    """Both pages work without internet, and without an error in the console."""
+    browser.driver.get(f"{service.url}/status")
+    browser.wait_for("#state", "random-tiny is ready")
+    browser.wait_for("#models", "architecture")
+    urls = browser.requested()
+    assert len(urls) > 8
+    assert [url for url in urls if not url.startswith(service.url)] == []
+    assert browser.console() == []
+
+
+def test_the_status_page_counts(browser: Browser, service: Process) -> None:
+    """What `/metrics` says, without reloading."""
+    browser.driver.get(f"{service.url}/status")
+    browser.wait_for("#cerberank_requests_total", "0")
+    native(service, TEXTS)
+    browser.wait_for("#cerberank_requests_total", "1")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
+def test_axe_finds_no_serious_violation(browser: Browser, service: Process, theme: str, size: tuple[int, int]) -> None:
+    """On both pages, with dropped candidates in the table; and nothing is wider than the screen."""
+    if not AXE.is_file():
+        pytest.skip("needs axe-core: npm install --no-save axe-core")
+    browser.look(theme, size)
+    fill_in(browser, TEXTS)
+    browser.slide("#ratio", 0.4)
+    browser.find("#rank").click()
+    browser.wait_for("#summary", "10 candidates in")
+    assert _violations(browser) == []
+    browser.driver.get(f"{service.url}/status")
+    browser.wait_for("#models", "architecture")
+    assert _violations(browser) == []
+
+
+def _violations(browser: Browser) -> list[str]:
+    assert browser.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
+    found = browser.driver.execute_async_script("axe.run().then(arguments[0])")
+    assert len(found["passes"]) > 10
+    return [
+        f"{violation['id']}: {node['html']}"
+        for violation in found["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]

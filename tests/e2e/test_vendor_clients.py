@@ -1,0 +1,97 @@
+"""The unmodified SDKs of Voyage, Triton and Cohere (v1) against the real process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import cohere
+import httpx
+import numpy as np
+import pytest
+import tritonclient.http as triton
+import voyageai
+from tests.e2e.conftest import Process
+from tritonclient.utils import InferenceServerException
+
+QUESTION = "how tall is the tower ?"
+TEXTS = ["it was built in paris", "330 metres", "bees make honey", "the tower is 330 metres tall", "a city"]
+
+
+@pytest.fixture
+def order(service: Process) -> list[int]:
+    answer = httpx.post(f"{service.url}/v1/rank", json={"question": QUESTION, "candidates": TEXTS})
+    return [result["index"] for result in answer.raise_for_status().json()["results"]]
+
+
+@pytest.fixture
+def voyage(service: Process, monkeypatch: pytest.MonkeyPatch) -> voyageai.Client:
+    monkeypatch.setattr(voyageai, "api_base", f"{service.url}/v1")
+    return voyageai.Client(api_key="none", max_retries=1)
+
+
+def test_the_voyage_sdk_ranks(voyage: voyageai.Client, order: list[int]) -> None:
+    """On the path that it shares, with top_k and its own reading of the documents."""
+    answer = voyage.rerank(QUESTION, TEXTS, model="random-tiny", top_k=3)
+    assert [result.index for result in answer.results] == order[:3]
+    assert [result.document for result in answer.results] == [TEXTS[index] for index in order[:3]]
+    assert answer.total_tokens > 0
+    assert [result.index for result in voyage.rerank(QUESTION, TEXTS, model="random-tiny").results] == order
+
+
+def test_the_voyage_sdk_gets_typed_errors(voyage: voyageai.Client) -> None:
+    """422 becomes its own exception, with our message."""
+    with pytest.raises(voyageai.error.MalformedRequestError, match="documents"):
+        voyage.rerank(QUESTION, [], model="random-tiny")
+    with pytest.raises(voyageai.error.MalformedRequestError, match="exceed"):
+        voyage.rerank(QUESTION, ["word " * 5000], model="random-tiny", truncation=False)
+
+
+@pytest.fixture
+def client(service: Process) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(service.url.removeprefix("http://"), network_timeout=60) as client:
+        yield client
+
+
+def tensors(*, binary: bool) -> list[triton.InferInput]:
+    made = []
+    for name, texts in (("question", [QUESTION]), ("candidates", TEXTS)):
+        tensor = triton.InferInput(name, [len(texts)], "BYTES")
+        tensor.set_data_from_numpy(np.asarray(texts, dtype=object), binary_data=binary)
+        made.append(tensor)
+    return made
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_triton_s_client_infers(client: triton.InferenceServerClient, order: list[int], binary: bool) -> None:
+    """With tensors in its default binary form and as JSON; types and shapes as the metadata promise."""
+    answer = client.infer("random-tiny", tensors(binary=binary), request_id="mine", timeout=60_000_000)
+    assert answer.as_numpy("order").tolist() == order
+    scores = answer.as_numpy("scores")
+    assert (scores.dtype, scores.shape) == (np.float32, (len(TEXTS),))
+    assert (np.diff(scores[order]) <= 0).all()
+    assert answer.as_numpy("stages").dtype == np.int32
+    assert answer.get_response()["id"] == "mine"
+    wanted = client.infer("random-tiny", tensors(binary=binary), outputs=[triton.InferRequestedOutput("scores")])
+    assert wanted.as_numpy("order") is None
+    np.testing.assert_array_equal(wanted.as_numpy("scores"), scores)
+
+
+def test_triton_s_client_asks_about_server_and_model(client: triton.InferenceServerClient) -> None:
+    """Probes and metadata, and its own exception for a model that is not served."""
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("random-tiny")
+    assert not client.is_model_ready("other")
+    assert client.get_server_metadata()["name"] == "cerberank"
+    assert client.get_model_metadata("random-tiny")["versions"] == ["1"]
+    with pytest.raises(InferenceServerException, match="served: random-tiny"):
+        client.infer("other", tensors(binary=True))
+
+
+def test_the_cohere_sdk_of_v1_ranks(service: Process, order: list[int]) -> None:
+    """On the path that Voyage and Jina share, with documents back."""
+    with cohere.Client(api_key="none", base_url=service.url) as client:
+        answer = client.rerank(model="rerank-v3.5", query=QUESTION, documents=TEXTS, return_documents=True)
+    assert [result.index for result in answer.results] == order
+    assert [result.document.text for result in answer.results if result.document] == [TEXTS[i] for i in order]
+    assert answer.meta is not None

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import RAISES, SECRET, FakeBackend, checkpoint_for, ranker_config
+
+from cerberank_service.live import Loaded
+from cerberank_service.settings import Settings
+
+TEXTS = ["it is old", "330 metres", "made of iron", "in paris"]
+INFER = "/v2/models/fake-ranker/infer"
+
+
+def body(question: str = "how tall?", texts: list[Any] = TEXTS, **fields: object) -> dict[str, Any]:
+    return {
+        "inputs": [
+            {"name": "question", "shape": [1], "datatype": "BYTES", "data": [question]},
+            {"name": "candidates", "shape": [len(texts)], "datatype": "BYTES", "data": texts},
+        ],
+        **fields,
+    }
+
+
+def outputs(answer: dict[str, Any]) -> dict[str, list[Any]]:
+    return {output["name"]: output["data"] for output in answer["outputs"]}
+
+
+def test_the_outputs_are_the_native_answer_by_candidate(serve: Serve) -> None:
+    """Stages and order are its own, scores fall along the order."""
+    client = serve(FakeBackend(ranker_config(schedule=(0.4, 0.4))))
+    native = client.post("/v1/rank", json={"question": "how tall?", "candidates": TEXTS}).json()["results"]
+    answer = client.post(INFER, json=body(id="mine")).raise_for_status().json()
+    assert (answer["model_name"], answer["model_version"], answer["id"]) == ("fake-ranker", "7", "mine")
+    found = outputs(answer)
+    assert found["order"] == [result["index"] for result in native]
+    assert [found["stages"][index] for index in found["order"]] == [result["stage"] for result in native]
+    along = [found["scores"][index] for index in found["order"]]
+    assert along == sorted(along, reverse=True)
+    assert along[0] == native[0]["score"]
+
+
+def test_only_the_wanted_outputs_are_given(client: TestClient) -> None:
+    """In the order asked for, with name, shape and type as the metadata say."""
+    wanted = [{"name": "order"}, {"name": "scores", "parameters": {"binary_data": True}}]
+    answer = client.post(INFER, json=body(outputs=wanted)).json()
+    described = {output["name"]: output for output in client.get("/v2/models/fake-ranker").json()["outputs"]}
+    assert [output["name"] for output in answer["outputs"]] == ["order", "scores"]
+    for output in answer["outputs"]:
+        assert output["datatype"] == described[output["name"]]["datatype"]
+        assert output["shape"] == [4]
+
+
+def test_parameters_reach_the_call(client: TestClient) -> None:
+    """A drop ratio drops, and a timeout of a microsecond is a passed deadline."""
+    dropped = outputs(client.post(INFER, json=body(parameters={"drop_ratio": 0.5})).json())
+    assert sorted(dropped["stages"]) != [2, 2, 2, 2]
+    late = client.post(INFER, json=body(parameters={"timeout": 1})).json()
+    assert late["parameters"] == {"complete": False}
+
+
+def test_metadata_and_probes(client: TestClient) -> None:
+    """The fields that the protocol requires, with and without a version in the path."""
+    assert set(client.get("/v2").json()) == {"name", "version", "extensions"}
+    assert client.get("/v2/health/live").json() == {"live": True}
+    assert client.get("/v2/health/ready").json() == {"ready": True}
+    for path in ("/v2/models/fake-ranker", "/v2/models/fake-ranker/versions/7"):
+        metadata = client.get(path).raise_for_status().json()
+        assert (metadata["name"], metadata["versions"]) == ("fake-ranker", ["7"])
+        assert {tensor["name"] for tensor in metadata["inputs"]} == {"question", "candidates"}
+        assert client.get(f"{path}/ready").json() == {"name": "fake-ranker", "ready": True}
+        assert client.post(f"{path}/infer", json=body()).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/fake-ranker/versions/8"])
+def test_what_is_not_served_is_not_found(client: TestClient, path: str) -> None:
+    """On each of the model's routes, in the protocol's clothes."""
+    answers = [client.get(path), client.get(f"{path}/ready"), client.post(f"{path}/infer", json=body())]
+    for response in answers:
+        assert response.status_code == 404
+        assert set(response.json()) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (body(question=" "), 422),
+        (body(texts=[]), 422),
+        (body(texts=[1]), 422),
+        (body(texts=[RAISES]), 500),
+        (body(outputs=[{"name": "other"}]), 422),
+        (body(parameters={"priority": 3}), 422),
+        ({"inputs": body()["inputs"][:1]}, 422),
+        ({"inputs": body()["inputs"][:1] * 2}, 422),
+        ({"inputs": [], "id": 3}, 422),
+    ],
+)
+def test_errors_wear_the_protocol_s_clothes(client: TestClient, content: dict[str, Any], status: int) -> None:
+    """One string that says what to change."""
+    response = client.post(INFER, json=content)
+    assert response.status_code == status
+    assert set(response.json()) == {"error"}
+    assert SECRET not in response.text
+
+
+def test_a_wrong_length_of_the_json_is_a_bad_request(client: TestClient) -> None:
+    """Triton's header is believed as far as it makes sense."""
+    for length in ("0", "5", "99999999"):
+        response = client.post(INFER, json=body(), headers={"Inference-Header-Content-Length": length})
+        assert response.status_code == (200 if length == "99999999" else 400)
+
+
+def test_while_the_model_loads_it_is_not_ready(open_app: Serve, tmp_path: Path) -> None:
+    """503 from the probes and from the model; the process is alive."""
+    gate, backend = threading.Event(), FakeBackend()
+
+    def slowly(settings: Settings) -> Loaded:
+        assert gate.wait(20)
+        return Loaded(checkpoint_for(backend, tmp_path), backend)
+
+    client = open_app(slowly)
+    try:
+        for path in ("/v2/health/ready", "/v2/models/fake-ranker", "/v2/models/fake-ranker/ready"):
+            response = client.get(path)
+            assert (response.status_code, set(response.json())) == (503, {"error"})
+            assert "Retry-After" in response.headers
+        assert client.post(INFER, json=body()).json()["error"]
+        assert client.get("/v2/health/live").status_code == 200
+    finally:
+        gate.set()

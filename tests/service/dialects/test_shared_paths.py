@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend
+
+from cerberank_service.dialects import DIALECTS
+from cerberank_service.dialects.shared_paths import by_path, spoken
+
+SHARED = {path: dialects for path, dialects in by_path(DIALECTS).items() if len(dialects) > 1}
+COMMON = {"model": "m", "query": "q", "documents": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "tag"),
+    [
+        ("/v1/rerank", COMMON, "cohere"),
+        ("/v1/rerank", COMMON | {"top_n": 1, "return_documents": True}, "cohere"),
+        ("/v1/rerank", COMMON | {"documents": [{"text": "a", "truncation": True}]}, "cohere"),
+        ("/v1/rerank", COMMON | {"model": "jina-reranker-v2-base-multilingual"}, "jina"),
+        ("/v1/rerank", COMMON | {"truncation": True}, "voyage"),
+        ("/v1/rerank", COMMON | {"top_k": None}, "voyage"),
+        ("/rerank", {"query": "q", "texts": ["documents"]}, "text-embeddings-inference"),
+        ("/rerank", COMMON, "vllm"),
+    ],
+)
+def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) -> None:
+    """Top-level names only: a document may have any."""
+    assert spoken(SHARED[path], json.dumps(fields).encode()).tag == tag
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b'{"top_k": "\xff"}'])
+def test_what_is_no_object_is_the_first_dialect_s(body: bytes) -> None:
+    """Which then says what is wrong with it."""
+    for dialects in SHARED.values():
+        assert spoken(dialects, body) is dialects[0]
+
+
+def test_half_an_emoji_does_not_change_the_dialect() -> None:
+    """The repair that the parsers make is made here too."""
+    assert spoken(SHARED["/rerank"], b'{"query": "\\ud83d", "documents": ["a"]}').tag == "vllm"
+
+
+def test_only_shared_paths_need_a_claim() -> None:
+    """The first dialect of each takes the rest; every other one can be told from it."""
+    assert set(SHARED) == {"/v1/rerank", "/rerank"}
+    for dialects in SHARED.values():
+        assert dialects[0].speaks is None
+        assert all(dialect.speaks for dialect in dialects[1:])
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "keys"),
+    [
+        ("/v1/rerank", {"model": "jina-x"}, {"detail"}),
+        ("/v1/rerank", {"truncation": True}, {"detail"}),
+        ("/v1/rerank", {}, {"id", "message"}),
+        ("/rerank", {}, {"error"}),
+    ],
+)
+def test_errors_after_parsing_wear_the_spoken_dialect_s_clothes(
+    client: TestClient, path: str, fields: dict[str, Any], keys: set[str]
+) -> None:
+    """An unknown model is found out after the body was read."""
+    response = client.post(path, json=COMMON | fields)
+    assert response.status_code == 404
+    assert set(response.json()) == keys
+
+
+@pytest.mark.parametrize(
+    ("path", "results"),
+    [("/jina/v1/rerank", "results"), ("/voyage/v1/rerank", "data"), ("/vllm/v1/rerank", "results")],
+)
+def test_a_prefix_leaves_no_doubt(serve: Serve, path: str, results: str) -> None:
+    """A base URL of its own for each, for clients whose fields do not tell."""
+    answer = serve(FakeBackend(), aliases="m").post(path, json=COMMON).raise_for_status().json()
+    assert len(answer[results]) == 1

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, ConfigDict, JsonValue
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import RAISES, SECRET, FakeBackend, ranker_config
+
+QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres", "made of iron"]}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Document(Strict):
+    text: str | None = None
+    multi_modal: list[JsonValue] | None = None
+
+
+class Place(Strict):
+    index: int
+    document: Document
+    relevance_score: float
+
+
+class Usage(Strict):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Published(Strict):
+    """vLLM's published RerankResponse."""
+
+    id: str
+    model: str
+    usage: Usage
+    results: list[Place]
+
+
+def test_the_answer_is_the_published_one_in_the_native_order(serve: Serve) -> None:
+    """With documents, always; scores never rise."""
+    client = serve(FakeBackend(ranker_config(schedule=(0.4, 0.4))))
+    native = client.post("/v1/rank", json={"question": QUERY["query"], "candidates": QUERY["documents"]}).json()
+    answer = Published.model_validate(client.post("/rerank", json=QUERY).raise_for_status().json())
+    assert [place.index for place in answer.results] == [result["index"] for result in native["results"]]
+    assert all(place.document.text == QUERY["documents"][place.index] for place in answer.results)
+    scores = [place.relevance_score for place in answer.results]
+    assert scores == sorted(scores, reverse=True)
+    assert answer.usage.total_tokens == native["usage"]["tokens"]
+
+
+@pytest.mark.parametrize(("top_n", "given"), [(0, 3), (1, 1), (9, 3)])
+def test_top_n_of_nought_is_all(client: TestClient, top_n: int, given: int) -> None:
+    """As vLLM has it."""
+    assert len(client.post("/rerank", json=QUERY | {"top_n": top_n}).json()["results"]) == given
+
+
+def test_without_activation_scores_are_log_odds(client: TestClient) -> None:
+    """The sigmoid of one is the other."""
+    body = [QUERY, QUERY | {"use_activation": False}]
+    scores, raw = (
+        np.asarray([place["relevance_score"] for place in client.post("/rerank", json=each).json()["results"]])
+        for each in body
+    )
+    np.testing.assert_allclose(1 / (1 + np.exp(-raw)), scores, atol=1e-9)
+
+
+def test_a_single_document_and_the_common_fields_are_taken(client: TestClient) -> None:
+    """What vLLM's own request may hold."""
+    common = {"user": "u", "request_id": "r", "truncate_prompt_tokens": -1, "priority": 0, "max_tokens_per_doc": 0}
+    answer = client.post("/rerank", json={"query": "how tall?", "documents": "330 metres"} | common)
+    assert len(answer.raise_for_status().json()["results"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "kind"),
+    [
+        ({"documents": []}, 400, "BadRequestError"),
+        ({"query": " "}, 400, "BadRequestError"),
+        ({"top_n": -1}, 400, "BadRequestError"),
+        ({"truncation_side": "left"}, 400, "BadRequestError"),
+        ({"model": "other"}, 404, "NotFoundError"),
+        ({"documents": [RAISES]}, 500, "InternalServerError"),
+    ],
+)
+def test_errors_wear_vllm_s_clothes(client: TestClient, change: dict[str, object], status: int, kind: str) -> None:
+    """400 where others say 422, and the code once more in the body."""
+    response = client.post("/rerank", json=QUERY | change)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert (error["type"], error["param"], error["code"]) == (kind, None, status)
+    assert SECRET not in response.text
