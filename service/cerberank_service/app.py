@@ -144,6 +144,7 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         engine = service.live.engine
         service.metrics.queued_tokens.set(engine.queued_tokens if engine is not None else 0)
+        service.metrics.queued_seconds.set(engine.queued_seconds if engine is not None else 0)
         service.metrics.ready.set(service.live.state is State.READY)
         return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 

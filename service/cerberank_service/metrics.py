@@ -5,6 +5,7 @@ Labels are bounded: models and versions are the served ones, stages the model's,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -45,6 +46,23 @@ class Metrics:
         self.dropped = self._counter("dropped_candidates", "Candidates that a stage's exit dropped", ("stage", *model))
         self.steps = self._counter("engine_steps", "Batches run, by stage", ("stage", *model))
         self.step_seconds = self._counter("engine_busy_seconds", "Seconds in batches, by stage", ("stage", *model))
+        self.recomputed = self._counter(
+            "recomputed_tokens", "Tokens run again, by stage, because their states were given up", ("stage", *model)
+        )
+        self.wasted = self._counter("wasted_tokens", "Tokens run for questions that got no answer", model)
+        self.cancelled = self._counter("cancelled_requests", "Questions dropped because their client had gone", model)
+        self.state_bytes = Gauge(
+            "cerberank_state_bytes", "Hidden states that wait between steps", model, registry=self.registry
+        )
+        self.step_limit = Gauge(
+            "cerberank_step_tokens", "Tokens that a step may hold: halved when memory ran out", registry=self.registry
+        )
+        self.queued_seconds = Gauge(
+            "cerberank_queued_seconds", "Predicted seconds until they are answered", registry=self.registry
+        )
+        self.seconds_per_token = Gauge(
+            "cerberank_seconds_per_token", "As measured, by stage", ("stage", *model), registry=self.registry
+        )
         self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
         self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
         self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
@@ -66,9 +84,11 @@ class Metrics:
         for complete in ("true", "false"):
             self.requests.labels(complete, model, version)
         for stage in range(stages):
-            for counter in (self.tokens, self.dropped, self.steps, self.step_seconds):
+            for counter in (self.tokens, self.dropped, self.steps, self.step_seconds, self.recomputed):
                 counter.labels(str(stage), model, version)
-        for plain in (self.candidates, self.padding, self.truncated, self.duplicates):
+            self.seconds_per_token.labels(str(stage), model, version)
+        waste = (self.wasted, self.cancelled, self.state_bytes)
+        for plain in (self.candidates, self.padding, self.truncated, self.duplicates, *waste):
             plain.labels(model, version)
         return EngineMetrics(self, model, version, padding)
 
@@ -112,6 +132,26 @@ class EngineMetrics:
         self._metrics.padding.labels(*self._model).inc(padding - self._padding)
         self._padding = padding
 
-    def stage_done(self, stage: int, *, dropped: int) -> None:
-        """Count what a question's exit dropped."""
-        self._metrics.dropped.labels(str(stage), *self._model).inc(dropped)
+    def recomputed(self, stage: int, tokens: int) -> None:
+        """Count tokens that ran again because their states were given up."""
+        self._metrics.recomputed.labels(str(stage), *self._model).inc(tokens)
+
+    def held(self, size: int) -> None:
+        """State the bytes of waiting hidden states."""
+        self._metrics.state_bytes.labels(*self._model).set(size)
+
+    def cancelled(self) -> None:
+        """Count a question whose client has gone."""
+        self._metrics.cancelled.labels(*self._model).inc()
+
+    def question_done(self, dropped: Iterable[tuple[int, int]], *, wasted: int) -> None:
+        """Count what a question's exits dropped, (stage, candidates), and what it ran in vain."""
+        for stage, count in dropped:
+            self._metrics.dropped.labels(str(stage), *self._model).inc(count)
+        self._metrics.wasted.labels(*self._model).inc(wasted)
+
+    def speeds(self, seconds_per_token: Iterable[float], step_tokens: int) -> None:
+        """State what was measured, and what a step may hold."""
+        for stage, seconds in enumerate(seconds_per_token):
+            self._metrics.seconds_per_token.labels(str(stage), *self._model).set(seconds)
+        self._metrics.step_limit.set(step_tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,8 +24,6 @@ from cerberank_service.workers import Workers
 OptionsT = TypeVar("OptionsT")
 Parse = Callable[[bytes], tuple[RankCall, OptionsT]]
 Render = Callable[[RankAnswer, OptionsT], Any]
-TOKENS_PER_SECOND = 10_000
-"""A cautious guess of a small CPU's speed, only to tell refused clients when to come back."""
 
 
 class Ranking:
@@ -40,8 +37,8 @@ class Ranking:
         """The rendered answer. Raises ServiceError."""
         started = time.monotonic()
         checkpoint, engine = self._model()
+        engine.check_room()  # before it costs anything
         call, options, prepared = await self._workers.run(partial(self._read, body, parse, checkpoint))
-        self._check_backlog(engine)
         encoded = time.monotonic()
         deadline = None if call.deadline_ms is None else started + call.deadline_ms / 1000.0
         ranked = await _submit(engine, prepared, deadline)
@@ -65,13 +62,6 @@ class Ranking:
     def _read(self, body: bytes, parse: Parse[OptionsT], checkpoint: Checkpoint) -> tuple[RankCall, OptionsT, Prepared]:
         call, options = parse(body)
         return call, options, prepare(call, checkpoint, self._workers.encoder(checkpoint), self._settings)
-
-    def _check_backlog(self, engine: Engine) -> None:
-        queued = engine.queued_tokens
-        self._metrics.queued_tokens.set(queued)
-        if queued > self._settings.max_queued_tokens:
-            wait = math.ceil(queued / TOKENS_PER_SECOND)
-            raise ServiceError(Kind.UNAVAILABLE, "too much work is queued; try again later", retry_after=min(wait, 60))
 
 
 async def _submit(engine: Engine, prepared: Prepared, deadline: float | None) -> Ranked:
