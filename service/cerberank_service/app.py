@@ -18,7 +18,9 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from cerberank_service.body import read_body
+from cerberank_service.deadlines import HEADER, read_header
 from cerberank_service.dialects import DIALECTS, NATIVE, Dialect, tei
+from cerberank_service.disconnect import unless_gone
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.live import LiveModel, Loader, State, load
 from cerberank_service.metrics import Metrics
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 JOIN_SECONDS = 5.0
 """For the step that is running; a model that hangs longer than that dies with the process."""
+CLIENT_GONE = 499
+"""Nobody reads it; what proxies write into their logs."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -102,9 +106,15 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
 def _rank_route(service: Service, dialect: Dialect) -> Handler:
     async def rank(request: Request) -> Response:
         request_id = _request_id(request)
+        timeout = read_header(request.headers.get(HEADER))
         with service.metrics.in_flight.track_inprogress():
             body = await read_body(request, service.settings.max_body_bytes)
-            content = await service.ranking.rank(body, dialect.parse, partial(_to_bytes, dialect), request_id)
+            render = partial(_to_bytes, dialect)
+            content = await unless_gone(
+                request, service.ranking.rank(body, dialect.parse, render, request_id, timeout_ms=timeout)
+            )
+        if content is None:
+            return Response(status_code=CLIENT_GONE)
         return Response(content, media_type="application/json", headers={"X-Request-Id": request_id})
 
     rank.__name__ = f"rank_{dialect.tag}"

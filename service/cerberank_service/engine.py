@@ -93,10 +93,11 @@ class Engine:
         with self._lock:
             return self._admission.seconds
 
-    def wait(self, seconds: float, priority: int) -> float:
-        """Seconds that a question which takes `seconds` by itself would wait for others, as predicted."""
+    def predict(self, stage_tokens: tuple[float, ...], priority: int) -> float:
+        """Seconds that a question of so many tokens by stage would take now, others' steps included."""
+        own = self.speeds.seconds(stage_tokens)
         with self._lock:
-            return self._admission.wait(seconds, weight_of(priority), self._runner.step_tokens)
+            return own + self._admission.wait(own, weight_of(priority), self._runner.step_tokens)
 
     def check_room(self) -> None:
         """Raises ServiceError (503) when not even a question of the highest priority would be accepted."""

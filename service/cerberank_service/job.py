@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,12 @@ class Ranked:
 
 
 Outcome = Ranked | ServiceError
+
+
+def stage_tokens(pairs: EncodedPairs, schedule: Sequence[float], minimum: int) -> tuple[float, ...]:
+    """Tokens that each stage is expected to run: what survives is taken to be of average length."""
+    mean = pairs.tokens / len(pairs)
+    return tuple(rows * mean for rows in alive_counts(len(pairs), schedule, minimum))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -81,9 +87,8 @@ class Job:
 
     @property
     def stage_tokens(self) -> tuple[float, ...]:
-        """Tokens that each stage is expected to run: what survives is taken to be of average length."""
-        mean = self.pairs.tokens / len(self.pairs)
-        return tuple(rows * mean for rows in alive_counts(len(self.pairs), self.schedule, self.minimum))
+        """Tokens that each stage is expected to run."""
+        return stage_tokens(self.pairs, self.schedule, self.minimum)
 
     @property
     def has_order(self) -> bool:

@@ -19,6 +19,7 @@ from cerberank_models.rank import check_golden
 from cerberank_service.cost import StageSpeeds, stage_work
 from cerberank_service.engine import Engine
 from cerberank_service.metrics import Metrics, padding_of
+from cerberank_service.prepare import tuned_schedules
 from cerberank_service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -117,6 +118,10 @@ class LiveModel:
             "stages": len(config.stages),
             "exits": [exit_.after for exit_ in config.exits],
             "drop_schedule": list(config.schedule),
+            "tuned_schedules": [
+                {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
+                for entry in tuned_schedules(checkpoint)
+            ],
             "max_length": config.encoding.max_length,
             "context": config.encoding.segments == 3,
             "backend": self._settings.backend,
@@ -137,8 +142,9 @@ class LiveModel:
             logger.exception("the model is not ready")
             return
         config, version = loaded.checkpoint.config, loaded.checkpoint.manifest.version
+        tuned = tuned_schedules(loaded.checkpoint)
         padding = padding_of(loaded.backend)
-        metrics = self._metrics.for_model(config.name, version, len(config.stages), padding=padding)
+        metrics = self._metrics.for_model(config.name, version, len(config.stages), padding=padding, tuned=tuned)
         with self._lock:
             if self._state is not State.LOADING:
                 return

@@ -5,16 +5,18 @@ Labels are bounded: models and versions are the served ones, stages the model's,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind
+from cerberank_service.slo import TunedSchedule, label_of
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+OTHER = "other"
 PHASES = ("encode", "queue", "compute", "total")
 
 
@@ -24,6 +26,7 @@ class Metrics:
     def __init__(self) -> None:
         """Register the series and create those whose labels are known."""
         self.registry = CollectorRegistry()
+        self._tuned: frozenset[str] = frozenset()
         ProcessCollector(registry=self.registry)
         model = ("model", "version")
         self.phase_seconds = Histogram(
@@ -41,6 +44,12 @@ class Metrics:
             registry=self.registry,
         )
         self.requests = self._counter("requests", "Answered requests", ("complete", *model))
+        self.schedules = self._counter(
+            "schedules", "Answers by drop schedule: the tuned ones, and `other`", ("schedule", *model)
+        )
+        self.expected_loss = self._counter(
+            "expected_loss_points", "Points that the schedules of all answers are expected to cost", ("metric", *model)
+        )
         self.tokens = self._counter("tokens", "Tokens run, by stage", ("stage", *model))
         self.padding = self._counter("padding_tokens", "Padding tokens run beside them", model)
         self.dropped = self._counter("dropped_candidates", "Candidates that a stage's exit dropped", ("stage", *model))
@@ -74,7 +83,9 @@ class Metrics:
         for kind in Kind:
             self.errors.labels(kind.label)
 
-    def for_model(self, model: str, version: str, stages: int, *, padding: int = 0) -> EngineMetrics:
+    def for_model(
+        self, model: str, version: str, stages: int, *, padding: int = 0, tuned: Sequence[TunedSchedule] = ()
+    ) -> EngineMetrics:
         """Create the series of a model and return what its engine writes to.
 
         `padding` is what the backend has counted so far, on golden questions and warm-up: no request caused it.
@@ -83,6 +94,11 @@ class Metrics:
             self.phase_seconds.labels(phase, model, version)
         for complete in ("true", "false"):
             self.requests.labels(complete, model, version)
+        self._tuned = frozenset(label_of(entry.schedule) for entry in tuned)
+        for schedule in (*self._tuned, OTHER):
+            self.schedules.labels(schedule, model, version)
+        for metric in {name for entry in tuned for name in entry.metrics}:
+            self.expected_loss.labels(metric, model, version)
         for stage in range(stages):
             for counter in (self.tokens, self.dropped, self.steps, self.step_seconds, self.recomputed):
                 counter.labels(str(stage), model, version)
@@ -99,6 +115,10 @@ class Metrics:
             self.phase_seconds.labels(phase, *model).observe(getattr(answer.timing, phase) / 1000.0)
         self.candidates.labels(*model).observe(len(answer.scores))
         self.requests.labels(str(answer.complete).lower(), *model).inc()
+        schedule = label_of(answer.drop_schedule)
+        self.schedules.labels(schedule if schedule in self._tuned else OTHER, *model).inc()
+        for metric, points in answer.expected_loss.items():
+            self.expected_loss.labels(metric, *model).inc(max(0.0, points))
         self.truncated.labels(*model).inc(int(answer.truncated.sum()))
 
     def render(self) -> bytes:
