@@ -19,9 +19,11 @@ from starlette.exceptions import HTTPException
 
 from cerberank_service.body import read_body
 from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.deadlines import HEADER, read_header
 from cerberank_service.dialects import DIALECTS, NATIVE, Dialect, tei
 from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path, spoken
+from cerberank_service.disconnect import unless_gone
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.live import LiveModel, Loader, State, load
 from cerberank_service.metrics import Metrics
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 JOIN_SECONDS = 5.0
 """For the step that is running; a model that hangs longer than that dies with the process."""
+CLIENT_GONE = 499
+"""Nobody reads it; what proxies write into their logs."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -125,9 +129,14 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
         call, options = dialect.parse(body)
         return call, (dialect, options)
 
+    timeout = read_header(request.headers.get(HEADER))
     with service.metrics.in_flight.track_inprogress():
         body = await read_body(request, service.settings.max_body_bytes)
-        content = await service.ranking.rank(body, parse, _to_bytes, request_id)
+        content = await unless_gone(
+            request, service.ranking.rank(body, parse, _to_bytes, request_id, timeout_ms=timeout)
+        )
+    if content is None:
+        return Response(status_code=CLIENT_GONE)
     return Response(content, media_type="application/json", headers={"X-Request-Id": request_id})
 
 
@@ -165,6 +174,7 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         engine = service.live.engine
         service.metrics.queued_tokens.set(engine.queued_tokens if engine is not None else 0)
+        service.metrics.queued_seconds.set(engine.queued_seconds if engine is not None else 0)
         service.metrics.ready.set(service.live.state is State.READY)
         return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 

@@ -11,17 +11,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
-import numpy as np
-
-from cerberank_models.backend import Backend, StageOutput
+from cerberank_models.backend import Backend
+from cerberank_service.admission import Admission, retry_after, weight_of
+from cerberank_service.cost import StageSpeeds, stage_work
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.job import Job, Rows, split
+from cerberank_service.job import Job, Outcome
 from cerberank_service.metrics import EngineMetrics
+from cerberank_service.runner import Part, Result, Runner
 from cerberank_service.scheduler import Scheduler, Step
 
 logger = logging.getLogger(__name__)
+
+BYTES_PER_NUMBER = 4
+"""Of a hidden state; backends in half precision take less."""
 
 
 def stopped() -> ServiceError:
@@ -34,14 +39,9 @@ def dead() -> ServiceError:
     return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
 
 
-def failed() -> ServiceError:
-    """For the question that made the model raise."""
-    return ServiceError(Kind.INTERNAL, "the model failed on this request; other requests were not affected")
-
-
-def not_a_number() -> ServiceError:
-    """For the question whose scores cannot be ranked."""
-    return ServiceError(Kind.INTERNAL, "the model gave a score that is not a number for this request")
+def unwanted() -> ServiceError:
+    """For a question whose client has gone; nobody reads it."""
+    return ServiceError(Kind.UNAVAILABLE, "the client has gone")
 
 
 class Engine:
@@ -53,18 +53,28 @@ class Engine:
         *,
         step_tokens: int,
         metrics: EngineMetrics,
+        state_bytes: int = 512 * 1024 * 1024,
+        most_tokens: int = 4_000_000,
+        speeds: StageSpeeds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take over `backend`: after `start` only the engine's thread uses it."""
+        """Take over `backend`: after `start` only the engine's thread uses it.
+
+        States that wait between steps hold at most `state_bytes`, accepted questions about `most_tokens` tokens.
+        """
+        work = stage_work(backend.config)
+        self.speeds = speeds or StageSpeeds(work)
         self._backend, self._metrics, self._clock = backend, metrics, clock
-        self._scheduler = Scheduler(step_tokens)
+        self._held_tokens = state_bytes // (backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
+        self._scheduler = Scheduler(step_tokens, work)
+        self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
+        self._admission = Admission(most_tokens, self.speeds)
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._jobs: dict[int, Job] = {}
         self._lock = threading.Lock()
         self._accepting = True
         self._give_up_at: float | None = None
         self._numbers = 0
-        self._queued_tokens = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
@@ -75,27 +85,55 @@ class Engine:
     @property
     def queued_tokens(self) -> int:
         """Tokens of accepted questions that are not answered yet."""
-        return self._queued_tokens
+        return self._admission.tokens
+
+    @property
+    def queued_seconds(self) -> float:
+        """How long what was accepted will take, as predicted."""
+        with self._lock:
+            return self._admission.seconds
+
+    def predict(self, stage_tokens: tuple[float, ...], priority: int) -> float:
+        """Seconds that a question of so many tokens by stage would take now, others' steps included."""
+        own = self.speeds.seconds(stage_tokens)
+        with self._lock:
+            return own + self._admission.wait(own, weight_of(priority), self._runner.step_tokens)
+
+    def check_room(self) -> None:
+        """Raises ServiceError (503) when not even a question of the highest priority would be accepted."""
+        with self._lock:
+            self._admission.check_room(0)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Accept a question. Raises ServiceError (503) when the engine has stopped or failed."""
+        """Accept a question.
+
+        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, or the question
+        cannot reach its first stage in time.
+        """
         with self._lock:  # a question is either refused here or seen by the thread before it ends
             if not self._accepting:
                 raise stopped() if self._give_up_at is not None else dead()
-            self._queued_tokens += job.pairs.tokens
+            weight, stage_tokens = weight_of(job.priority), job.stage_tokens
+            left = None if job.deadline is None else job.deadline - self._clock()
+            self._admission.check_room(job.priority)
+            self._admission.check_deadline(stage_tokens, weight, left, self._runner.step_tokens)
+            job.key, self._numbers = self._numbers, self._numbers + 1
+            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight)
             self._inbox.put(job)
 
     def stop(self, drain_seconds: float) -> None:
-        """Refuse new questions; what was accepted has `drain_seconds` to be answered. Does not wait."""
+        """Refuse new questions; what was accepted has `drain_seconds` to be answered. Does not wait.
+
+        A second call may only shorten the time.
+        """
         with self._lock:
-            if self._give_up_at is None:
-                self._give_up_at = self._clock() + drain_seconds
-                self._accepting = False
-                self._inbox.put(None)
+            self._give_up_at = min(self._give_up_at or inf, self._clock() + drain_seconds)
+            self._accepting = False
+            self._inbox.put(None)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the thread to end, at most `timeout` seconds."""
@@ -106,20 +144,24 @@ class Engine:
         error = stopped
         try:
             while self._receive():
-                self._expire()
+                self._sweep()
                 step = self._scheduler.next_step()
                 if step is not None:
                     self._execute(step)
-        except Exception:
+        except BaseException:  # whatever ends the thread, those who wait must hear of it
             logger.exception("the engine failed; every waiting request is answered with an error")
             error = dead
         finally:
             with self._lock:
                 self._accepting = False
             while not self._inbox.empty():
-                self._admit(self._inbox.get())
-            for key in list(self._jobs):
-                self._resolve(key, error())
+                if (job := self._inbox.get()) is not None:
+                    self._jobs[job.key] = job
+            for job in self._jobs.values():  # nothing else is touched: it may be what failed
+                with self._lock:
+                    self._admission.leave(job.key)
+                job.resolve(error())
+            self._jobs.clear()
 
     def _receive(self) -> bool:
         """Take in new questions, waiting when there is nothing to do; False when it is time to end."""
@@ -132,66 +174,72 @@ class Engine:
     def _admit(self, job: Job | None) -> None:
         if job is None:
             return
-        key, self._numbers = self._numbers, self._numbers + 1
-        self._jobs[key] = job
-        self._scheduler.add(key, job.pairs.lengths)
+        self._jobs[job.key] = job
+        deadline = inf if job.deadline is None else job.deadline
+        self._scheduler.add(job.key, job.stage_tokens, weight=weight_of(job.priority), deadline=deadline)
+        self._scheduler.queue(job.key, 0, job.alive, job.pairs.lengths)
 
-    def _expire(self) -> None:
-        """Answer questions whose deadline has passed, once the first stage has given them an order."""
+    def _sweep(self) -> None:
+        """Between steps: answer questions whose deadline has passed, forget those whose client has gone."""
         now = self._clock()
-        for key, job in list(self._jobs.items()):
-            if job.deadline is not None and now >= job.deadline and job.stage_complete:
-                self._resolve(key, job.ranked(now=now, complete=False))
+        for job in list(self._jobs.values()):
+            if job.cancelled:
+                self._metrics.cancelled()
+                self._resolve(job, unwanted())
+            elif job.deadline is not None and now >= job.deadline:
+                if job.has_order:
+                    self._resolve(job, job.ranked(now=now, complete=False))
+                elif len(self._jobs) > 1:  # alone, it gets its first step however late
+                    self._resolve(job, self._too_late())
+
+    def _too_late(self) -> ServiceError:
+        return ServiceError(
+            Kind.UNAVAILABLE,
+            "the deadline passed before any candidate could be scored; try again later",
+            retry_after=retry_after(self.queued_seconds / 2),
+        )
 
     def _execute(self, step: Step) -> None:
         now = self._clock()
-        for key, _ in step.parts:
-            if self._jobs[key].started is None:
-                self._jobs[key].started = now
-        outputs = self._outputs(step)
-        self._scheduler.done(step)
+        parts = [Part(self._jobs[key], rows) for key, rows in step.parts]
+        for part in parts:
+            if part.job.started is None:
+                part.job.started = now
+        results = list(self._runner.run(step.stage, parts))
+        self._scheduler.step_tokens = self._runner.step_tokens
         self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, backend=self._backend)
-        for (key, rows), output in zip(step.parts, outputs, strict=True):
-            if isinstance(output, ServiceError):
-                self._resolve(key, output)
-            else:
-                self._record(key, rows, output)
+        self._metrics.speeds(self.speeds.seconds_per_token, self._runner.step_tokens)
+        for result in results:
+            self._record(step.stage, result)
+        self._bound_states()
 
-    def _outputs(self, step: Step) -> list[StageOutput[Any] | ServiceError]:
-        """Run the step as one batch; when that raises, question by question, to find the guilty ones."""
-        try:
-            return list(self._run_parts(step))
-        except Exception:
-            if len(step.parts) == 1:
-                logger.exception("a question of %d rows failed in stage %d", len(step.parts[0][1]), step.stage)
-                return [failed()]
-            logger.warning("a batch of %d questions failed; running them one by one", len(step.parts))
-        return [self._outputs(Step(step.stage, (part,), step.tokens))[0] for part in step.parts]
-
-    def _run_parts(self, step: Step) -> list[StageOutput[Any]]:
-        states = [self._jobs[key].state_of(self._backend, rows) for key, rows in step.parts]
-        output = self._backend.run(self._backend.concat(states), step.stage)
-        return split(output, [len(rows) for _, rows in step.parts], self._backend)
-
-    def _record(self, key: int, rows: Rows, output: StageOutput[Any]) -> None:
-        job = self._jobs[key]
-        if not np.isfinite(output.scores).all():
-            self._resolve(key, not_a_number())
+    def _record(self, stage: int, result: Result) -> None:
+        part, output = result
+        job = part.job
+        if job.key not in self._jobs:  # other rows of it have failed
             return
-        job.record(rows, output)
-        if not self._scheduler.finished_stage(key):
+        if isinstance(output, ServiceError):
+            self._resolve(job, output)
             return
-        stage, last = job.stage, job.stage == len(self._backend.config.stages) - 1
-        dropped = job.finish_stage(last)
-        self._metrics.stage_done(stage, dropped=dropped)
-        if last:
-            self._resolve(key, job.ranked(now=self._clock(), complete=True))
-        else:
-            self._scheduler.advance(key, job.alive, job.pairs.lengths[job.alive])
-
-    def _resolve(self, key: int, outcome: Any) -> None:
-        job = self._jobs.pop(key)
-        self._scheduler.remove(key)
         with self._lock:
-            self._queued_tokens -= job.pairs.tokens
+            self._admission.ran(job.key, stage, part.tokens)
+        job.record(stage, part.rows, output)
+        follow = job.follow(stage, part.rows, self._backend)
+        if job.done:
+            self._resolve(job, job.ranked(now=self._clock(), complete=True))
+        else:
+            self._scheduler.queue(job.key, stage + 1, follow, job.pairs.lengths[follow])
+
+    def _bound_states(self) -> None:
+        """Give states up while too many wait: those of the question that holds most."""
+        while (held := sum(job.held.tokens for job in self._jobs.values())) > self._held_tokens:
+            max(self._jobs.values(), key=lambda job: job.held.tokens).held.give_up()
+        self._metrics.held(held * self._backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
+
+    def _resolve(self, job: Job, outcome: Outcome) -> None:
+        del self._jobs[job.key]
+        self._scheduler.remove(job.key, answered=job.done)
+        with self._lock:
+            self._admission.leave(job.key)
+        self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
         job.resolve(outcome)

@@ -1,4 +1,4 @@
-"""One question on its way through the engine: its survivors, their states, and its result."""
+"""One question on its way through the engine: its survivors, what each stage said of them, and its result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cerberank_models.backend import Backend, Scores, StageOutput
-from cerberank_models.drop import order, survivors
+from cerberank_models.drop import alive_counts, order, survivors
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.errors import ServiceError
+from cerberank_service.held import HeldStates, Rows
 
-Rows = NDArray[np.int64]
+UNSCORED = -1
+"""The stage of a candidate that no stage has scored: the deadline came first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +24,9 @@ class Ranked:
 
     order: Rows
     scores: Scores
+    """NaN for candidates that no stage scored."""
     stages: Rows
+    """The last stage that counts, UNSCORED for none."""
     heads: Scores | None
     complete: bool
     queue_seconds: float
@@ -33,9 +36,15 @@ class Ranked:
 Outcome = Ranked | ServiceError
 
 
+def stage_tokens(pairs: EncodedPairs, schedule: Sequence[float], minimum: int) -> tuple[float, ...]:
+    """Tokens that each stage is expected to run: what survives is taken to be of average length."""
+    mean = pairs.tokens / len(pairs)
+    return tuple(rows * mean for rows in alive_counts(len(pairs), schedule, minimum))
+
+
 @dataclass(kw_only=True, slots=True)
 class Job:
-    """A question in the engine. Only the engine's thread touches it after `submit`."""
+    """A question in the engine. Only the engine's thread touches it after `submit`, but for `cancelled`."""
 
     pairs: EncodedPairs
     schedule: tuple[float, ...]
@@ -45,104 +54,96 @@ class Job:
     deadline: float | None
     resolve: Callable[[Outcome], None]
     """Called exactly once, from the engine's thread."""
-    stage: int = 0
+    priority: int = 0
+    """0 (the highest) to 999."""
+    cancelled: bool = False
+    """Set by any thread when nobody waits for the answer any more."""
+    key: int = -1
+    """The engine's number for it."""
     started: float | None = None
+    done: bool = False
+    dropped: list[tuple[int, int]] = field(default_factory=list)
+    """(stage, candidates that its exit dropped)."""
+    tokens_run: int = 0
     alive: Rows = field(init=False)
-    scores: Scores = field(init=False)
-    stages: Rows = field(init=False)
+    held: HeldStates = field(init=False)
+    trace: Scores = field(init=False)
+    """Shape [n, stages]: every score that any stage gave, NaN where none did."""
     heads: Scores | None = None
-    _fresh: Scores = field(init=False)
-    _fresh_heads: Scores | None = None
-    _left: NDArray[np.bool_] = field(init=False)
-    """Shape [n]: the rows that the present stage has yet to run."""
-    _held: list[tuple[Rows, Any]] = field(default_factory=list)
-    _next: list[tuple[Rows, Any]] = field(default_factory=list)
+    _scores: Scores = field(init=False)
+    _stages: Rows = field(init=False)
+    _waiting: int = field(init=False)
+    """Rows that have yet to reach the end of the present stage, after which the exit drops."""
 
     def __post_init__(self) -> None:
-        """Nothing is known yet: every score is NaN until the first stage is complete."""
-        self.alive = np.arange(len(self.pairs), dtype=np.int64)
-        self.scores = np.full(len(self.pairs), np.nan)
-        self.stages = np.zeros(len(self.pairs), dtype=np.int64)
-        self._fresh = np.full(len(self.pairs), np.nan)
-        self._left = np.ones(len(self.pairs), dtype=np.bool_)
+        """Nothing is known yet."""
+        count = len(self.pairs)
+        self.alive = np.arange(count, dtype=np.int64)
+        self.held = HeldStates(self.pairs.lengths)
+        self.trace = np.full((count, len(self.schedule) + 1), np.nan)
+        self._scores = np.full(count, np.nan)
+        self._stages = np.full(count, UNSCORED, dtype=np.int64)
+        self._waiting = count
 
     @property
-    def stage_complete(self) -> bool:
-        """Whether at least one stage has scored every candidate, so that there is an order to answer with."""
-        return self.stage > 0
+    def stage_tokens(self) -> tuple[float, ...]:
+        """Tokens that each stage is expected to run."""
+        return stage_tokens(self.pairs, self.schedule, self.minimum)
 
-    def state_of(self, backend: Backend[Any], rows: Rows) -> Any:
-        """The state from which the present stage runs for `rows`, in that order."""
-        if self.stage == 0:
-            return backend.start(self.pairs.select(rows))
-        parts, found = [], []
-        for held, state in self._held:
-            if np.array_equal(held, rows):  # as it is where nothing was dropped
-                return state
-            place = np.flatnonzero(np.isin(held, rows, assume_unique=True))
-            if len(place):
-                parts.append(backend.select(state, place))
-                found.append(held[place])
-        gathered = np.concatenate(found)
-        joined = backend.concat(parts)
-        if np.array_equal(gathered, rows):
-            return joined
-        by_row = np.argsort(gathered)
-        return backend.select(joined, by_row[np.searchsorted(gathered, rows, sorter=by_row)])
+    @property
+    def has_order(self) -> bool:
+        """Whether any candidate was scored, so that there is something to answer with."""
+        return bool((~np.isnan(self.trace[:, 0])).any())
 
-    def record(self, rows: Rows, output: StageOutput[Any]) -> None:
-        """Keep what the present stage gave for `rows`, aligned with them; give up the states that it ran from."""
-        self._fresh[rows] = output.scores
-        self._left[rows] = False
-        self._held = [(held, state) for held, state in self._held if self._left[held].any()]
+    def record(self, stage: int, rows: Rows, output: StageOutput[Any]) -> None:
+        """Keep what `stage` gave for `rows`, aligned with them; release the states that it ran from."""
+        self.trace[rows, stage] = output.scores
         if output.head_scores is not None:
-            if self._fresh_heads is None:
-                self._fresh_heads = np.full((len(self.pairs), output.head_scores.shape[1]), np.nan)
-            self._fresh_heads[rows] = output.head_scores
+            if self.heads is None:
+                self.heads = np.full((len(self.pairs), output.head_scores.shape[1]), np.nan)
+            self.heads[rows] = output.head_scores
+        self.held.release(rows)
         if output.state is not None:
-            self._next.append((rows, output.state))
+            self.held.put(rows, output.state)
 
-    def finish_stage(self, last: bool) -> int:
-        """Commit the stage's scores and drop; returns how many candidates were dropped."""
-        self.scores[self.alive] = self._fresh[self.alive]
-        self.stages[self.alive] = self.stage
-        self.heads = self._fresh_heads
-        self._held, self._next = self._next, []
-        before = len(self.alive)
-        if not last:
-            kept = survivors(self.scores[self.alive], self.schedule[self.stage], self.minimum)
-            self.alive = self.alive[kept]
-        self._left[self.alive] = True
-        self.stage += 1
-        return before - len(self.alive)
+    def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
+        """The rows that may enter the next stage, now that `rows` have left this one.
+
+        An exit that drops must wait for all of the question's rows; one that drops nothing lets them pass, unless
+        there is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
+        """
+        last = stage == len(self.schedule)
+        if not last and self.schedule[stage] == 0.0 and self.deadline is None:
+            return rows
+        self._waiting -= len(rows)
+        if self._waiting:
+            return rows[:0]
+        self._scores[self.alive] = self.trace[self.alive, stage]
+        self._stages[self.alive] = stage
+        self.done = last
+        if last:
+            return rows[:0]
+        kept = self.alive[survivors(self._scores[self.alive], self.schedule[stage], self.minimum)]
+        if len(kept) < len(self.alive):
+            self.dropped.append((stage, len(self.alive) - len(kept)))
+            self.held.release(np.setdiff1d(self.alive, kept, assume_unique=True))
+            self.held.compact(backend)
+        self.alive, self._waiting = kept, len(kept)
+        return kept
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
-        """The order by what is known now."""
+        """The order by what is known now: by whole stages, and by part of the first one before it is whole."""
         started = self.started if self.started is not None else now
+        scores, stages = self._scores, self._stages
+        if (stages == UNSCORED).all():
+            scores = self.trace[:, 0]
+            stages = np.where(np.isnan(scores), UNSCORED, 0)
         return Ranked(
-            order=order(self.stages, self.scores),
-            scores=self.scores,
-            stages=self.stages,
+            order=order(stages, np.nan_to_num(scores)),
+            scores=scores,
+            stages=stages,
             heads=self.heads,
             complete=complete,
             queue_seconds=started - self.submitted,
             compute_seconds=now - started,
         )
-
-
-def split(output: StageOutput[Any], sizes: Sequence[int], backend: Backend[Any]) -> list[StageOutput[Any]]:
-    """Cut the output of a joint batch into one output a question."""
-    if len(sizes) == 1:
-        return [output]
-    parts, start = [], 0
-    for size in sizes:
-        place = np.arange(start, start + size)
-        parts.append(
-            StageOutput(
-                state=None if output.state is None else backend.select(output.state, place),
-                scores=output.scores[place],
-                head_scores=None if output.head_scores is None else output.head_scores[place],
-            )
-        )
-        start += size
-    return parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +15,8 @@ from cerberank_models.backends import open_backend
 from cerberank_models.bundled import default_checkpoint
 from cerberank_models.checkpoint import Checkpoint, read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import check_golden, rank_pairs
+from cerberank_models.rank import check_golden
+from cerberank_service.cost import StageSpeeds, stage_work
 from cerberank_service.engine import Engine
 from cerberank_service.metrics import Metrics, padding_of
 from cerberank_service.settings import Settings
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 WARM_UP_WORDS = (4, 16, 48, 96)
 """Lengths of the warm-up candidates: a short phrase up to the usual token limit."""
+
+WARM_UP_ROUNDS = 2
 
 
 class State(Enum):
@@ -113,6 +117,10 @@ class LiveModel:
             "stages": len(config.stages),
             "exits": [exit_.after for exit_ in config.exits],
             "drop_schedule": list(config.schedule),
+            "tuned_schedules": [
+                {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
+                for entry in checkpoint.config.tuned_schedules
+            ],
             "max_length": config.encoding.max_length,
             "context": config.encoding.segments == 3,
             "backend": self._settings.backend,
@@ -127,27 +135,44 @@ class LiveModel:
             loaded = self._loader(self._settings)
             self.checkpoint = loaded.checkpoint
             check_golden(loaded.backend, loaded.checkpoint, self._settings.precision)
-            _warm_up(loaded)
+            speeds = _warm_up(loaded)
         except Exception as error:  # whatever it is, the service must say why it is not ready
             self._state, self.reason = State.FAILED, str(error)
             logger.exception("the model is not ready")
             return
         config, version = loaded.checkpoint.config, loaded.checkpoint.manifest.version
+        tuned = loaded.checkpoint.config.tuned_schedules
         padding = padding_of(loaded.backend)
-        metrics = self._metrics.for_model(config.name, version, len(config.stages), padding=padding)
+        metrics = self._metrics.for_model(config.name, version, len(config.stages), padding=padding, tuned=tuned)
         with self._lock:
             if self._state is not State.LOADING:
                 return
-            self.engine = Engine(loaded.backend, step_tokens=self._settings.step_tokens, metrics=metrics)
+            self.engine = Engine(
+                loaded.backend,
+                step_tokens=self._settings.step_tokens,
+                metrics=metrics,
+                state_bytes=self._settings.state_bytes,
+                most_tokens=self._settings.max_queued_tokens,
+                speeds=speeds,
+            )
             self.engine.start()
             self._state = State.READY
             self._metrics.ready.set(1)
         logger.info("ready: %s %s (%s)", config.name, version, loaded.checkpoint.path.name)
 
 
-def _warm_up(loaded: Loaded) -> None:
-    """Run every stage once for a range of lengths, so that the first client does not pay for it."""
-    encoder = loaded.checkpoint.encoder()
-    for words in WARM_UP_WORDS:
-        candidates = [Candidate(text="word " * words)] * 16
-        rank_pairs(loaded.backend, encoder.encode("what is a word", candidates))
+def _warm_up(loaded: Loaded) -> StageSpeeds:
+    """Run every stage for a range of lengths, so that the first client does not pay for it; returns the speeds."""
+    encoder, backend = loaded.checkpoint.encoder(), loaded.backend
+    speeds = StageSpeeds(stage_work(backend.config))
+    for round_ in range(WARM_UP_ROUNDS):
+        for words in WARM_UP_WORDS:
+            pairs = encoder.encode("what is a word", [Candidate(text="word " * words)] * 16)
+            state = backend.start(pairs)
+            for stage in range(len(backend.config.stages)):
+                before = time.monotonic()
+                output = backend.run(state, stage)
+                if round_:  # the first one allocates and tunes
+                    speeds.observe(stage, pairs.tokens, time.monotonic() - before)
+                state = output.state
+    return speeds

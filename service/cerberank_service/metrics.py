@@ -5,15 +5,19 @@ Labels are bounded: models and versions are the served ones, stages the model's,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind
+from cerberank_service.slo import label_of
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+OTHER = "other"
 PHASES = ("encode", "queue", "compute", "total")
 
 
@@ -23,6 +27,7 @@ class Metrics:
     def __init__(self) -> None:
         """Register the series and create those whose labels are known."""
         self.registry = CollectorRegistry()
+        self._tuned: frozenset[str] = frozenset()
         ProcessCollector(registry=self.registry)
         model = ("model", "version")
         self.phase_seconds = Histogram(
@@ -40,11 +45,34 @@ class Metrics:
             registry=self.registry,
         )
         self.requests = self._counter("requests", "Answered requests", ("complete", *model))
+        self.schedules = self._counter(
+            "schedules", "Answers by drop schedule: the tuned ones, and `other`", ("schedule", *model)
+        )
+        self.expected_loss = self._counter(
+            "expected_loss_points", "Points that the schedules of all answers are expected to cost", ("metric", *model)
+        )
         self.tokens = self._counter("tokens", "Tokens run, by stage", ("stage", *model))
         self.padding = self._counter("padding_tokens", "Padding tokens run beside them", model)
         self.dropped = self._counter("dropped_candidates", "Candidates that a stage's exit dropped", ("stage", *model))
         self.steps = self._counter("engine_steps", "Batches run, by stage", ("stage", *model))
         self.step_seconds = self._counter("engine_busy_seconds", "Seconds in batches, by stage", ("stage", *model))
+        self.recomputed = self._counter(
+            "recomputed_tokens", "Tokens run again, by stage, because their states were given up", ("stage", *model)
+        )
+        self.wasted = self._counter("wasted_tokens", "Tokens run for questions that got no answer", model)
+        self.cancelled = self._counter("cancelled_requests", "Questions dropped because their client had gone", model)
+        self.state_bytes = Gauge(
+            "cerberank_state_bytes", "Hidden states that wait between steps", model, registry=self.registry
+        )
+        self.step_limit = Gauge(
+            "cerberank_step_tokens", "Tokens that a step may hold: halved when memory ran out", registry=self.registry
+        )
+        self.queued_seconds = Gauge(
+            "cerberank_queued_seconds", "Predicted seconds until they are answered", registry=self.registry
+        )
+        self.seconds_per_token = Gauge(
+            "cerberank_seconds_per_token", "As measured, by stage", ("stage", *model), registry=self.registry
+        )
         self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
         self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
         self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
@@ -56,7 +84,9 @@ class Metrics:
         for kind in Kind:
             self.errors.labels(kind.label)
 
-    def for_model(self, model: str, version: str, stages: int, *, padding: int = 0) -> EngineMetrics:
+    def for_model(
+        self, model: str, version: str, stages: int, *, padding: int = 0, tuned: Sequence[TunedSchedule] = ()
+    ) -> EngineMetrics:
         """Create the series of a model and return what its engine writes to.
 
         `padding` is what the backend has counted so far, on golden questions and warm-up: no request caused it.
@@ -65,10 +95,17 @@ class Metrics:
             self.phase_seconds.labels(phase, model, version)
         for complete in ("true", "false"):
             self.requests.labels(complete, model, version)
+        self._tuned = frozenset(label_of(entry.schedule) for entry in tuned)
+        for schedule in (*self._tuned, OTHER):
+            self.schedules.labels(schedule, model, version)
+        for metric in {name for entry in tuned for name in entry.metrics}:
+            self.expected_loss.labels(metric, model, version)
         for stage in range(stages):
-            for counter in (self.tokens, self.dropped, self.steps, self.step_seconds):
+            for counter in (self.tokens, self.dropped, self.steps, self.step_seconds, self.recomputed):
                 counter.labels(str(stage), model, version)
-        for plain in (self.candidates, self.padding, self.truncated, self.duplicates):
+            self.seconds_per_token.labels(str(stage), model, version)
+        waste = (self.wasted, self.cancelled, self.state_bytes)
+        for plain in (self.candidates, self.padding, self.truncated, self.duplicates, *waste):
             plain.labels(model, version)
         return EngineMetrics(self, model, version, padding)
 
@@ -79,6 +116,10 @@ class Metrics:
             self.phase_seconds.labels(phase, *model).observe(getattr(answer.timing, phase) / 1000.0)
         self.candidates.labels(*model).observe(len(answer.scores))
         self.requests.labels(str(answer.complete).lower(), *model).inc()
+        schedule = label_of(answer.drop_schedule)
+        self.schedules.labels(schedule if schedule in self._tuned else OTHER, *model).inc()
+        for metric, points in answer.expected_loss.items():
+            self.expected_loss.labels(metric, *model).inc(max(0.0, points))
         self.truncated.labels(*model).inc(int(answer.truncated.sum()))
 
     def render(self) -> bytes:
@@ -112,6 +153,26 @@ class EngineMetrics:
         self._metrics.padding.labels(*self._model).inc(padding - self._padding)
         self._padding = padding
 
-    def stage_done(self, stage: int, *, dropped: int) -> None:
-        """Count what a question's exit dropped."""
-        self._metrics.dropped.labels(str(stage), *self._model).inc(dropped)
+    def recomputed(self, stage: int, tokens: int) -> None:
+        """Count tokens that ran again because their states were given up."""
+        self._metrics.recomputed.labels(str(stage), *self._model).inc(tokens)
+
+    def held(self, size: int) -> None:
+        """State the bytes of waiting hidden states."""
+        self._metrics.state_bytes.labels(*self._model).set(size)
+
+    def cancelled(self) -> None:
+        """Count a question whose client has gone."""
+        self._metrics.cancelled.labels(*self._model).inc()
+
+    def question_done(self, dropped: Iterable[tuple[int, int]], *, wasted: int) -> None:
+        """Count what a question's exits dropped, (stage, candidates), and what it ran in vain."""
+        for stage, count in dropped:
+            self._metrics.dropped.labels(str(stage), *self._model).inc(count)
+        self._metrics.wasted.labels(*self._model).inc(wasted)
+
+    def speeds(self, seconds_per_token: Iterable[float], step_tokens: int) -> None:
+        """State what was measured, and what a step may hold."""
+        for stage, seconds in enumerate(seconds_per_token):
+            self._metrics.seconds_per_token.labels(str(stage), *self._model).set(seconds)
+        self._metrics.step_limit.set(step_tokens)

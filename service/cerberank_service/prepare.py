@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.call import RankCall
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
+from cerberank_service.slo import loss_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Prepared:
     pair_of: NDArray[np.int64]
     """Shape [n]: the pair that each candidate shares with its duplicates."""
     schedule: tuple[float, ...]
+    loss: Mapping[str, float]
+    """Points of each metric that the schedule is expected to cost."""
     minimum: int
     warnings: tuple[str, ...]
 
@@ -47,6 +51,7 @@ def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settin
         pairs=pairs,
         pair_of=pair_of,
         schedule=schedule,
+        loss=loss_of(checkpoint.config.tuned_schedules, schedule),
         minimum=min(call.top_k or 1, len(first)),
         warnings=tuple(_warnings(call, checkpoint, cut)),
     )
@@ -90,6 +95,8 @@ def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:
     context = any(candidate.previous or candidate.next for candidate in call.candidates)
     if context and checkpoint.config.encoding.segments == 2:
         warnings.append("this model does not read the previous and next sentence")
+    if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
+        warnings.append("this model has no tuned schedules: latency_target_ms has no effect")
     if call.drop_ratio and len(checkpoint.config.stages) == 1:
         warnings.append("this model has no exits: drop_ratio has no effect")
     return warnings

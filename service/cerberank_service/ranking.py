@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,20 +13,20 @@ import numpy as np
 
 from cerberank_models.checkpoint import Checkpoint
 from cerberank_service.call import RankAnswer, RankCall, Timing
+from cerberank_service.deadlines import due
 from cerberank_service.engine import Engine, dead, stopped
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.job import Job, Outcome, Ranked
+from cerberank_service.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
 from cerberank_service.live import LiveModel, State
 from cerberank_service.metrics import Metrics
 from cerberank_service.prepare import Prepared, prepare
 from cerberank_service.settings import Settings
+from cerberank_service.slo import Schedule, choose
 from cerberank_service.workers import Workers
 
 OptionsT = TypeVar("OptionsT")
 Parse = Callable[[bytes], tuple[RankCall, OptionsT]]
 Render = Callable[[RankAnswer, OptionsT], Any]
-TOKENS_PER_SECOND = 10_000
-"""A cautious guess of a small CPU's speed, only to tell refused clients when to come back."""
 
 
 class Ranking:
@@ -36,20 +36,43 @@ class Ranking:
         """Everything is owned by the app."""
         self._settings, self._live, self._workers, self._metrics = settings, live, workers, metrics
 
-    async def rank(self, body: bytes, parse: Parse[OptionsT], render: Render[OptionsT], request_id: str) -> Any:
-        """The rendered answer. Raises ServiceError."""
+    async def rank(
+        self,
+        body: bytes,
+        parse: Parse[OptionsT],
+        render: Render[OptionsT],
+        request_id: str,
+        *,
+        timeout_ms: float | None = None,
+    ) -> Any:
+        """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds."""
         started = time.monotonic()
         checkpoint, engine = self._model()
+        engine.check_room()  # before it costs anything
         call, options, prepared = await self._workers.run(partial(self._read, body, parse, checkpoint))
-        self._check_backlog(engine)
         encoded = time.monotonic()
-        deadline = None if call.deadline_ms is None else started + call.deadline_ms / 1000.0
-        ranked = await _submit(engine, prepared, deadline)
+        prepared = self._in_time(call, prepared, checkpoint, engine, spent=encoded - started)
+        ranked = await _submit(engine, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
         answer = _answer(call, prepared, ranked, checkpoint, request_id, encode=encoded - started, started=started)
         duplicates = len(prepared.pair_of) - len(prepared.pairs)
         self._metrics.duplicates.labels(answer.model, answer.version).inc(duplicates)
         self._metrics.answered(answer)
         return await self._workers.run(partial(render, answer, options))
+
+    def _in_time(
+        self, call: RankCall, prepared: Prepared, checkpoint: Checkpoint, engine: Engine, *, spent: float
+    ) -> Prepared:
+        """With the schedule that meets the latency target, if there is one and the caller did not choose."""
+        target = call.latency_target_ms or self._settings.latency_target_ms
+        tuned = checkpoint.config.tuned_schedules
+        if call.drop_ratio is not None or not target or not tuned:
+            return prepared
+
+        def seconds(schedule: Schedule) -> float:
+            return engine.predict(stage_tokens(prepared.pairs, schedule, prepared.minimum), call.priority)
+
+        choice = choose(tuned, seconds, target / 1000.0 - spent)
+        return replace(prepared, schedule=choice.schedule, loss=choice.loss)
 
     def _model(self) -> tuple[Checkpoint, Engine]:
         if self._live.state is State.LOADING:
@@ -66,15 +89,8 @@ class Ranking:
         call, options = parse(body)
         return call, options, prepare(call, checkpoint, self._workers.encoder(checkpoint), self._settings)
 
-    def _check_backlog(self, engine: Engine) -> None:
-        queued = engine.queued_tokens
-        self._metrics.queued_tokens.set(queued)
-        if queued > self._settings.max_queued_tokens:
-            wait = math.ceil(queued / TOKENS_PER_SECOND)
-            raise ServiceError(Kind.UNAVAILABLE, "too much work is queued; try again later", retry_after=min(wait, 60))
 
-
-async def _submit(engine: Engine, prepared: Prepared, deadline: float | None) -> Ranked:
+async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
     """Hand the question to the engine and wait; raises the ServiceError that it is answered with."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
@@ -89,17 +105,21 @@ async def _submit(engine: Engine, prepared: Prepared, deadline: float | None) ->
         except RuntimeError:  # the loop has ended, and with it everybody who waits
             return
 
-    engine.submit(
-        Job(
-            pairs=prepared.pairs,
-            schedule=prepared.schedule,
-            minimum=prepared.minimum,
-            submitted=time.monotonic(),
-            deadline=deadline,
-            resolve=resolve,
-        )
+    job = Job(
+        pairs=prepared.pairs,
+        schedule=prepared.schedule,
+        minimum=prepared.minimum,
+        submitted=time.monotonic(),
+        deadline=deadline,
+        resolve=resolve,
+        priority=priority,
     )
-    outcome = await future
+    engine.submit(job)
+    try:
+        outcome = await future
+    except asyncio.CancelledError:
+        job.cancelled = True
+        raise
     if isinstance(outcome, ServiceError):
         raise outcome
     return outcome
@@ -123,11 +143,14 @@ def _answer(
     warnings = prepared.warnings
     if not ranked.complete:
         warnings = (*warnings, "the deadline passed: the order is what was known then")
+    if unscored := int((ranked.stages[pair_of] == UNSCORED).sum()):
+        warnings = (*warnings, f"{unscored} candidates were not scored in time; they stand last, in the order given")
     return RankAnswer(
         request_id=request_id,
         model=checkpoint.config.name,
         version=checkpoint.manifest.version,
         drop_schedule=prepared.schedule,
+        expected_loss=prepared.loss,
         complete=ranked.complete,
         order=by_place[: call.top_k],
         scores=ranked.scores[pair_of],

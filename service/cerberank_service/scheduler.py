@@ -1,25 +1,37 @@
-"""Which rows of which questions run next. Pure: no torch, no asyncio, no clock.
+"""Which rows of which questions run next. Pure: no torch, no asyncio, no clock; deadlines are compared, never read.
 
-Turns are fair: the question that was served the fewest tokens leads the step, so that one with 20 candidates
-need not wait for one with 5,000. Service is counted in turns of `TURN_STEPS` steps. Within a turn later stages go
-first, because their questions hold hidden states and are nearly done, and then older questions: equal
-questions are finished one after another rather than all at the end. A newcomer starts at what a question present
-all the time would have been served by now: a stream of small ones cannot hold a large one back for ever either.
+The question leads whose end would come first if all were served at once, by weight (`fairness`): one with 20
+candidates need not wait for one with 5,000, and none ends later than under equal sharing, up to a step. Among
+questions whose fair ends are near, later stages go first, because they hold hidden states and are nearly done, then
+the earliest deadline, then the older one. Under lasting overload equal sharing itself would hardly serve a large
+question, so an eighth of the work is the oldest one's. Within a question, too, later stages go first: rows that need
+not wait for others run down to the last stage, and few states wait.
 
-The leader's stage is the step's stage; what its rows leave of the budget goes to others that wait for the same one.
+The leader's stage is the step's stage. What its rows leave of the budget goes to guests that wait for the same one:
+whole, or in part up to a share that keeps a small leader's way through all its stages below one step. There is no
+timer: a step is cut when the engine asks for it, with what is there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from cerberank_service.fairness import FairClock
 
-TURN_STEPS = 2
-"""More would finish equal questions sooner on average, fewer let a small question in sooner."""
+Rows = NDArray[np.int64]
+Lengths = NDArray[np.int64]
+
+NEAR = 0.125
+"""Fair ends are near within this part of a step's work. Small questions could be held up by that much more."""
+
+
+OLDEST_AFTER = 7
+"""Steps' worth of work after which the oldest question leads one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,98 +45,102 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """A question's rows that its present stage has not run yet, longest first."""
+class _Question:
+    """A question's waiting rows by stage, longest first."""
 
-    stage: int
-    rows: Rows
-    lengths: NDArray[np.int64]
-    served: float
-    running: int = 0
+    fair_end: float
+    deadline: float
+    waiting: dict[int, tuple[Rows, Lengths]] = field(default_factory=dict)
+
+    @property
+    def deepest(self) -> int:
+        return max(self.waiting)
 
 
 class Scheduler:
-    """Holds the questions in progress; the engine tells it when a stage's survivors are known."""
+    """Holds the questions in progress; the engine tells it which rows may enter which stage."""
 
-    def __init__(self, step_tokens: int) -> None:
-        """`step_tokens` bounds a step, but a single row always fits."""
-        self._budget = step_tokens
-        self._questions: dict[int, _Waiting] = {}
-        self._fair_share = 0.0
+    def __init__(self, step_tokens: int, stage_work: Sequence[float]) -> None:
+        """`step_tokens` bounds a step, but a single row always fits; `stage_work` is by stage, per token."""
+        self.step_tokens = step_tokens
+        self._work = tuple(stage_work)
+        self._questions: dict[int, _Question] = {}
+        self._clock = FairClock()
+        self._without_oldest = 0.0
+        """Work done since the oldest question led a step."""
 
     def __len__(self) -> int:
         """Questions in progress."""
         return len(self._questions)
 
-    @property
-    def queued_tokens(self) -> int:
-        """Tokens that wait for their present stage."""
-        return sum(int(waiting.lengths.sum()) for waiting in self._questions.values())
-
-    def add(self, question: int, lengths: NDArray[np.int64]) -> None:
-        """Queue all rows of a new question for stage 0; `lengths[n]` are its tokens by row."""
+    def add(self, question: int, stage_tokens: Sequence[float], *, weight: float = 1.0, deadline: float = inf) -> None:
+        """A new question, which is expected to run `stage_tokens` tokens by stage; nothing of it waits yet."""
         if question in self._questions:
             raise ValueError(f"question {question} is already scheduled")
-        rows = _longest_first(np.arange(len(lengths)), lengths)
-        self._questions[question] = _Waiting(0, *rows, served=self._fair_share)
+        work = sum(tokens * cost for tokens, cost in zip(stage_tokens, self._work, strict=True))
+        self._questions[question] = _Question(self._clock.enter(question, work, weight), deadline)
 
-    def advance(self, question: int, rows: Rows, lengths: NDArray[np.int64]) -> None:
-        """The stage is done: queue its survivors `rows`, with their lengths, for the next one."""
-        waiting = self._questions[question]
-        if len(waiting.rows) or waiting.running:
-            raise ValueError(f"question {question} has rows left in stage {waiting.stage}")
-        waiting.stage += 1
-        waiting.rows, waiting.lengths = _longest_first(rows, lengths)
+    def queue(self, question: int, stage: int, rows: Rows, lengths: Lengths) -> None:
+        """Let `rows`, with their lengths, wait for `stage` beside those that wait already."""
+        waiting = self._questions[question].waiting
+        if stage in waiting:
+            rows = np.concatenate([waiting[stage][0], rows])
+            lengths = np.concatenate([waiting[stage][1], lengths])
+        if len(rows):
+            waiting[stage] = _longest_first(rows, lengths)
 
-    def remove(self, question: int) -> None:
-        """Forget a question, done or not."""
+    def remove(self, question: int, *, answered: bool) -> None:
+        """Forget a question, `answered` in full or given up."""
         self._questions.pop(question, None)
+        if not answered:
+            self._clock.leave(question)
+        if not self._questions:
+            self._clock.clear()
 
     def next_step(self) -> Step | None:
         """Take the next step's rows out of the queue; None when nothing waits."""
-        ready = [(key, waiting) for key, waiting in self._questions.items() if len(waiting.rows)]
+        near = NEAR * self.step_tokens * max(self._work)
+        # sorted is stable and dicts keep order: of equal questions the older one goes first.
+        ready = [item for item in self._questions.items() if item[1].waiting]
         if not ready:
             return None
-        # sorted is stable and dicts keep order: of equal questions the older one goes first.
-        ready.sort(key=lambda item: (item[1].served // (TURN_STEPS * self._budget), -item[1].stage))
-        stage = ready[0][1].stage
+        oldest = ready[0]
+        ready.sort(key=lambda item: (item[1].fair_end // near, -item[1].deepest, item[1].deadline))
+        if self._without_oldest >= OLDEST_AFTER * self.step_tokens * max(self._work):
+            ready.remove(oldest)
+            ready.insert(0, oldest)
+        stage = ready[0][1].deepest
         parts: list[tuple[int, Rows]] = []
         spent = 0
-        for key, waiting in ready:
-            if waiting.stage != stage:
-                continue
-            rows, tokens = self._take(waiting, self._budget - spent, first=not parts)
-            if len(rows):
-                parts.append((key, rows))
-                spent += tokens
-        self._fair_share += spent / len(self._questions)
+        for key, question in ready:
+            if stage in question.waiting:
+                rows, tokens = self._take(question, stage, spent)
+                if len(rows):
+                    parts.append((key, rows))
+                    spent += tokens
+        self._clock.serve(spent * self._work[stage])
+        led_by_oldest = parts[0][0] == oldest[0]
+        self._without_oldest = 0.0 if led_by_oldest else self._without_oldest + spent * self._work[stage]
         return Step(stage, tuple(parts), spent)
 
-    def done(self, step: Step) -> None:
-        """The rows of `step` were run."""
-        for question, rows in step.parts:
-            if question in self._questions:
-                self._questions[question].running -= len(rows)
-
-    def finished_stage(self, question: int) -> bool:
-        """Whether every row of the question's present stage was run."""
-        waiting = self._questions[question]
-        return not len(waiting.rows) and not waiting.running
-
-    @staticmethod
-    def _take(waiting: _Waiting, room: int, *, first: bool) -> tuple[Rows, int]:
-        total = np.cumsum(waiting.lengths)
+    def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:
+        """Rows that fit a step in which `spent` tokens are taken; the first question gets at least one."""
+        rows, lengths = question.waiting[stage]
+        total = np.cumsum(lengths)
+        room = self.step_tokens - spent
+        if spent and total[-1] > room:
+            room = self.step_tokens // len(self._work) - spent
         count = int(np.searchsorted(total, room, side="right"))
-        if first:
+        if not spent:
             count = max(count, 1)
-        rows, tokens = waiting.rows[:count], int(total[count - 1]) if count else 0
-        waiting.rows, waiting.lengths = waiting.rows[count:], waiting.lengths[count:]
-        waiting.served += tokens
-        waiting.running += count
-        return rows, tokens
+        if count == len(rows):
+            del question.waiting[stage]
+        else:
+            question.waiting[stage] = rows[count:], lengths[count:]
+        return rows[:count], int(total[count - 1]) if count else 0
 
 
-def _longest_first(rows: Rows, lengths: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
+def _longest_first(rows: Rows, lengths: Lengths) -> tuple[Rows, Lengths]:
     """Neighbours in the queue are then of similar length and pad little."""
-    place = np.argsort(-lengths, kind="stable")
+    place = np.lexsort((rows, -lengths))
     return rows[place].astype(np.int64), lengths[place].astype(np.int64)

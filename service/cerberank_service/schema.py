@@ -140,6 +140,13 @@ class RankRequest(Wire):
         float | None,
         Field(gt=0, allow_inf_nan=False, description="Answer with what is known when this has passed."),
     ] = None
+    latency_target_ms: Annotated[
+        float | None,
+        Field(
+            gt=0, allow_inf_nan=False, description="Drop as little as the model's tuned schedules allow to be in time."
+        ),
+    ] = None
+    priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
 
@@ -151,8 +158,8 @@ class Result(Wire):
 
     index: Annotated[int, Field(description="The candidate's place in the request.")]
     id: Annotated[str | None, Field(description="Its id, if it came with one.")] = None
-    score: Annotated[float, Field(description="P(correct) at the stage reached, 0..1.")]
-    stage: Annotated[int, Field(description="The last stage that scored it, counted from 0.")]
+    score: Annotated[float | None, Field(description="P(correct) at the stage reached, 0..1; null before any.")]
+    stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
     truncated: Annotated[bool, Field(description="Whether it, or the question, was cut to the token limit.")]
     heads: Annotated[list[float] | None, Field(description="Each head's probability, if asked for.")] = None
     text: str | None = None
@@ -181,6 +188,9 @@ class RankResponse(Wire):
     model: str
     version: str
     drop_schedule: list[float]
+    expected_loss: Annotated[
+        dict[str, float], Field(description="Points of each metric that the schedule costs, where the model knows it.")
+    ]
     complete: Annotated[bool, Field(description="False when the deadline passed before the last stage.")]
     results: list[Result]
     usage: Usage
@@ -204,6 +214,8 @@ def parse(body: bytes) -> tuple[RankCall, RankRequest]:
         top_k=request.top_k,
         drop_ratio=tuple(ratio) if isinstance(ratio, list) else ratio,
         deadline_ms=request.deadline_ms,
+        latency_target_ms=request.latency_target_ms,
+        priority=request.priority,
     ), request
 
 
@@ -214,6 +226,7 @@ def render(answer: RankAnswer, request: RankRequest) -> dict[str, Any]:
         "model": answer.model,
         "version": answer.version,
         "drop_schedule": list(answer.drop_schedule),
+        "expected_loss": dict(answer.expected_loss),
         "complete": answer.complete,
         "results": [_result(answer, request, index) for index in answer.order.tolist()],
         "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
@@ -231,7 +244,7 @@ def _result(answer: RankAnswer, request: RankRequest, index: int) -> dict[str, A
     item = request.candidates[index]
     result: dict[str, Any] = {
         "index": index,
-        "score": float(answer.scores[index]),
+        "score": None if np.isnan(answer.scores[index]) else float(answer.scores[index]),
         "stage": int(answer.stages[index]),
         "truncated": bool(answer.truncated[index]),
     }

@@ -52,6 +52,13 @@ class Settings(BaseSettings):
     max_queued_tokens: Annotated[
         int, Field(ge=1, description="Backlog above which requests are refused with 503; an idle service takes any.")
     ] = 4_000_000
+    state_bytes: Annotated[
+        int,
+        Field(ge=0, description="Bytes of hidden states that may wait between steps; beyond, they are run again."),
+    ] = 512 * 1024 * 1024
+    latency_target_ms: Annotated[
+        float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
+    ] = 0.0
     drain_seconds: Annotated[
         float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
     ] = 20.0

@@ -80,6 +80,10 @@ class Faults:
     """When set, every run waits until the event is set."""
     always: bool = False
     """Every run raises."""
+    memory_tokens: int | None = None
+    """A run of more tokens raises as a device does that has no more memory."""
+    error: Callable[[], BaseException] = lambda: RuntimeError(SECRET)
+    """What a fault raises."""
 
 
 @dataclass
@@ -105,7 +109,9 @@ class FakeBackend:
         if self.faults.gate is not None:
             assert self.faults.gate.wait(timeout=30), "the test never opened the gate"
         if self.faults.always or (stage == self.faults.stage and self._rows_with(state.pairs, RAISES).any()):
-            raise RuntimeError(SECRET)
+            raise self.faults.error()
+        if self.faults.memory_tokens is not None and state.pairs.tokens > self.faults.memory_tokens:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
         columns = 1 if self.config.stages[stage].kind == "exit" else self.config.architecture.heads
         values = np.stack([_hashed(state.pairs, stage, column) for column in range(columns)], axis=1)
         if stage == self.faults.stage:

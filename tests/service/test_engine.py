@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.service.asking import Clock, SlowBackend, blocked, ranked
+from tests.service.asking import Clock, SlowBackend, blocked, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
+from tests.service.observe import wait_until
 
+from cerberank_models.drop import alive_counts
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
-from cerberank_service.job import Ranked
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.job import UNSCORED, Ranked
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
@@ -45,6 +48,37 @@ def test_a_single_stage_without_exits_works(start: Start) -> None:
     """A plain cross-encoder has nothing to drop after."""
     running = start(FakeBackend(ranker_config(exits=0, heads=1)))
     assert ranked(running.ask(["a", "b"], schedule=())).stages.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("schedule", [(0.0, 0.0), (0.5, 0.0), (0.5, 0.5)])
+@pytest.mark.parametrize("state_bytes", [0, 2000, 10**9])
+def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, schedule: tuple[float, float]) -> None:
+    """With no room for states at all, some, or plenty, the answer is the same; what waits keeps to the bound."""
+    backend = FakeBackend()
+    running = start(backend, state_bytes=state_bytes, step_tokens=128)
+    held: list[int] = []
+    running.engine._metrics.held = held.append  # type: ignore[method-assign]
+    texts = [f"{number} abcdefg" for number in range(60)]
+    got = [ranked(running.ask(texts, schedule=schedule)), ranked(running.ask(texts[::2], schedule=schedule))]
+    for answer, asked in zip(got, (texts, texts[::2]), strict=True):
+        pairs = running.encoder.encode("how?", [Candidate(text=text) for text in asked])
+        alone = rank_pairs(FakeBackend(), pairs, schedule=schedule)
+        np.testing.assert_array_equal(answer.scores, alone.scores)
+        np.testing.assert_array_equal(answer.order, alone.order)
+    assert max(held) <= state_bytes
+    ran = sum(count for _, count in backend.runs)
+    needed = sum(sum(alive_counts(count, schedule)) for count in (60, 30))
+    assert ran > needed if state_bytes == 0 else ran >= needed
+    assert ran == needed or state_bytes < 10**9
+
+
+def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
+    """However large the question, one step's states are all that is held."""
+    running = start(FakeBackend(), step_tokens=128)
+    held: list[int] = []
+    running.engine._metrics.held = held.append  # type: ignore[method-assign]
+    ranked(running.ask(["abcdefg"[: number % 8] for number in range(100)]))
+    assert max(held) <= 128 * 4 * 4  # the fake's hidden states have four numbers
 
 
 def test_requests_that_wait_share_batches(start: Start) -> None:
@@ -96,6 +130,73 @@ def test_a_deadline_that_has_passed_still_gets_the_first_stage(start: Start) -> 
     got = ranked(running.submit(pairs, deadline=1.0))
     assert (got.stages.tolist(), got.complete) == ([0, 0], False)
     assert got.scores.tolist() == _stage_scores(pairs, 0).tolist()
+
+
+def test_a_deadline_within_the_first_stage_is_answered_with_a_part(start: Start) -> None:
+    """One step after it at the latest: what was scored comes first, the rest says that it was not."""
+    backend = SlowBackend()
+    backend.clock = Clock()
+    running = start(backend, clock=backend.clock, step_tokens=128)
+    pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
+    got = ranked(running.submit(pairs, deadline=101.5, submitted=100.0))
+    assert not got.complete
+    scored = got.stages == 0
+    assert 0 < scored.sum() < 40
+    assert (got.stages[~scored] == UNSCORED).all()
+    assert scored[got.order[: scored.sum()]].all()
+    assert got.compute_seconds == 2.0
+
+
+def test_a_question_that_came_too_late_to_its_turn_is_refused(start: Start) -> None:
+    """Rather than answered long after its client has given up, at the cost of the others."""
+    backend, gate = blocked()
+    clock = Clock()
+    running = start(backend, clock=clock)
+    first = running.ask(["a"])
+    assert backend.entered.wait(20)
+    late, other = running.ask(["b"], deadline=105.0), running.ask(["c"])
+    clock.now = 106.0
+    gate.set()
+    refused = error(late)
+    assert refused.kind is Kind.UNAVAILABLE
+    assert refused.retry_after is not None
+    assert ranked(first).complete
+    assert ranked(other).complete
+
+
+def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
+    """The backlog, in seconds by the measured speed, is longer than its deadline; without one it is accepted."""
+    backend, gate = blocked()
+    running = start(backend, clock=Clock())
+    for stage in range(3):
+        running.engine.speeds.observe(stage, 1000, 1000.0)  # a token a second
+    first = running.ask(["a" * 10])
+    assert backend.entered.wait(20)
+    with pytest.raises(ServiceError) as refused:
+        running.ask(["b"], deadline=110.0)
+    assert refused.value.kind is Kind.UNAVAILABLE
+    accepted = running.ask(["b"])
+    gate.set()
+    assert ranked(first).complete
+    assert ranked(accepted).complete
+    assert running.engine.queued_seconds == 0.0
+
+
+def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Start) -> None:
+    """Though it came first."""
+    backend, gate = blocked()
+    running = start(backend, step_tokens=128)
+    first = running.ask(["a"])
+    assert backend.entered.wait(20)
+    answers: list[str] = []
+    low, high = running.ask(["abcdefg"] * 20, priority=500), running.ask(["abcdefg"] * 20)
+    low.add_done_callback(lambda _: answers.append("low"))
+    high.add_done_callback(lambda _: answers.append("high"))
+    gate.set()
+    for future in (first, low, high):
+        ranked(future)
+    wait_until(lambda: len(answers) == 2)
+    assert answers == ["high", "low"]
 
 
 def test_times_add_up(start: Start) -> None:

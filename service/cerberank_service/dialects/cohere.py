@@ -30,7 +30,7 @@ class RerankV2(Wire):
     max_tokens_per_doc: Annotated[
         int | None, Field(ge=1, description="Accepted; texts are cut to the checkpoint's own limit, with a warning.")
     ] = None
-    priority: Annotated[int, Field(ge=0, le=999, description="Accepted; without effect yet.")] = 0
+    priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest.")] = 0
 
     _query = field_validator("query")(not_blank)
 
@@ -96,7 +96,13 @@ class RerankAnswerV1(RerankAnswer):
 def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
     request = read_json(RerankV2, body)
     candidates = tuple(Candidate(text=text) for text in request.documents)
-    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    call = RankCall(
+        question=request.query,
+        candidates=candidates,
+        model=request.model,
+        top_k=request.top_n,
+        priority=request.priority,
+    )
     return call, request
 
 
