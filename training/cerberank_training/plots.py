@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cerberank_training.evaluate import Figures
-
-Point = tuple[float, float]
-"""(cost, MAP in percent)."""
+from cerberank_training.tune import Tuning
 
 
 def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], *, title: str) -> bytes:
@@ -41,12 +39,16 @@ def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], 
     return _png(figure, axes)
 
 
-def tuning_plot(points: Sequence[Point], front: Sequence[Point], chosen: Point, *, title: str) -> bytes:
+def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
     """Every schedule that was tried, the best at each cost, and the chosen one, as PNG."""
     figure, axes = _axes(title)
-    axes.plot(*zip(*points, strict=True), ".", color="0.75", label="tried")
-    axes.plot(*zip(*sorted(front), strict=True), "o-", label="best at its cost")
-    axes.plot(*chosen, "*", markersize=14, label="default")
+    for points, style, colour, size, label in (
+        (tuning.tried, ".", "0.7", 4, "tried"),
+        (tuning.frontier, "o-", "C0", 5, "best at its cost"),
+        ([tuning.default], "*", "C3", 14, "default"),
+    ):
+        costs, accuracies = [point.cost for point in points], [point.metrics["map"] for point in points]
+        axes.plot(costs, accuracies, style, color=colour, markersize=size, label=label)
     return _png(figure, axes)
 
 

@@ -151,8 +151,9 @@ def search_optuna(dev: DevSet, bounds: Bounds, *, trials: int, seed: int) -> Non
     optuna.logging.disable_default_handler()
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     names = [f"alpha {index}" for index in range(1, dev.exits + 1)]
-    for start in dict.fromkeys([dev.keep_all, max(dev.measured, key=bounds.order).schedule] if dev.measured else []):
-        study.enqueue_trial(dict(zip(names, start, strict=True)))
+    if dev.measured:
+        best = max(dev.measured, key=bounds.order).schedule
+        study.enqueue_trial(dict(zip(names, best, strict=True)))
 
     def value(trial: optuna.Trial) -> float:
         drawn = tuple(round(trial.suggest_float(name, 0.0, MOST, step=STEP), 2) for name in names)
@@ -181,8 +182,25 @@ def frontier(measured: Sequence[Measured]) -> list[Measured]:
     return front[::-1]
 
 
-def menu(front: Sequence[Measured], chosen: Measured) -> tuple[TunedSchedule, ...]:
-    """A few schedules for a service to choose among: the best within each budget, and the chosen one."""
-    within = [next((point for point in front if point.cost <= budget), None) for budget in BUDGETS]
-    points = {point.schedule: point for point in (*within, chosen) if point is not None}
-    return tuple(point.tuned() for point in sorted(points.values(), key=lambda point: -point.cost))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """What the searches found."""
+
+    default: Measured
+    frontier: list[Measured]
+    tried: list[Measured]
+
+    @property
+    def menu(self) -> tuple[TunedSchedule, ...]:
+        """A few schedules for a service to choose among: the best within each of BUDGETS, and the default."""
+        within = [next((point for point in self.frontier if point.cost <= budget), self.default) for budget in BUDGETS]
+        points = {point.schedule: point for point in (*within, self.default)}
+        return tuple(point.tuned() for point in sorted(points.values(), key=lambda point: -point.cost))
+
+
+def tune(dev: DevSet, bounds: Bounds, *, ratios: Sequence[float] = GRID, trials: int, seed: int) -> Tuning:
+    """Search the grid, then with Optuna, and choose. Raises ValueError when no schedule holds the bounds."""
+    dev.measure(dev.keep_all)
+    search_grid(dev, ratios)
+    search_optuna(dev, bounds, trials=trials, seed=seed)
+    return Tuning(default=choose(dev.measured, bounds), frontier=frontier(dev.measured), tried=dev.measured)

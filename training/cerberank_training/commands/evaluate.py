@@ -33,6 +33,7 @@ from cerberank_training.rankings import (
     service_rankings,
 )
 from cerberank_training.report import agreement_markdown, markdown
+from cerberank_training.sequence import sequence_costs, sequence_rankings
 
 Agreements = dict[tuple[str, str], Agreement]
 """By (head, teacher)."""
@@ -54,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", required=True, metavar="FORMAT:PATH", help="such as wikiqa:WikiQA-test.tsv")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--checkpoint", type=Path, help="folder (default: the bundled one)")
+    source.add_argument(
+        "--sequence",
+        type=Path,
+        nargs="+",
+        help="folders of independent models, each to rerank what the one before left",
+    )
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
     parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
@@ -121,8 +128,12 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
         return {}, service_rankings(arguments.url, questions, schedule=schedule)
     if arguments.scores:
         return {}, given_rankings(arguments.scores, questions)
-    checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
     form: dict[str, Any] = {"kind": arguments.backend, "precision": arguments.precision}
+    if arguments.sequence:
+        models = [read_checkpoint(path) for path in arguments.sequence]
+        rankings = sequence_rankings(models, questions, **form, schedules=arguments.schedule)
+        return sequence_costs(models, arguments.schedule), rankings
+    checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
     if arguments.against:
         rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
         return {"final": 1.0, arguments.against: 1.0}, rankings

@@ -13,19 +13,17 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from tqdm import tqdm
 
 from cerberank_models.backends import open_backend
 from cerberank_models.checkpoint import Checkpoint, read_checkpoint
-from cerberank_models.config import TunedSchedule
 from cerberank_models.revise import revise_checkpoint
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluate import score_questions
 from cerberank_training.plots import tuning_plot
 from cerberank_training.report import table
-from cerberank_training.tune import GRID, Bounds, DevSet, Measured, choose, frontier, menu, search_grid, search_optuna
+from cerberank_training.tune import GRID, Bounds, DevSet, Tuning, tune
 
 FEW = 20
 """Candidates a question below which the cost on dev says little about large questions."""
@@ -73,34 +71,48 @@ def _run(arguments: argparse.Namespace) -> None:
     max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = Bounds(max_loss=max_loss, max_cost=arguments.max_cost)
     dev = _score(checkpoint, arguments)
-    search_grid(dev, arguments.grid)
-    search_optuna(dev, bounds, trials=arguments.trials, seed=arguments.seed)
-    measured = [dev.measure(dev.keep_all), *dev.measured]
-    chosen, front = choose(measured, bounds), frontier(measured)
-    schedules = menu(front, chosen)
-    size = fmean(dev.sizes)
-    note = (
-        f"Chosen on {arguments.data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {arguments.precision})."
+    tuning = tune(dev, bounds, ratios=arguments.grid, trials=arguments.trials, seed=arguments.seed)
+    data, size = _name(arguments.data), fmean(dev.sizes)
+    text = (
+        f"{schedule_table(tuning)}\n\n"
+        f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {arguments.precision})."
     )
-    text = schedule_table(schedules, chosen)
-    print(f"{text}\n\n{note}")  # noqa: T201
+    print(text)  # noqa: T201
     if size < FEW:
         print(  # noqa: T201
-            f"A ratio drops whole candidates, and these questions have few: the default's cost here is "
-            f"{chosen.dev_cost:.2f}, of many candidates {chosen.cost:.2f}, and its loss there is not measured."
+            "A ratio drops whole candidates, and these questions have few: the default costs "
+            f"{tuning.default.dev_cost:.2f} here, {tuning.default.cost:.2f} with many, where its loss is unknown."
         )
-    settings = {name: getattr(arguments, name) for name in ("data", "sample", "seed", "precision", "grid", "trials")}
+    settings = {name: getattr(arguments, name) for name in ("sample", "seed", "precision", "grid", "trials")}
     curve = {
+        "data": data,
         **settings,
         "bounds": asdict(bounds),
         "questions": len(dev.sizes),
         "candidates": sum(dev.sizes),
-        "default": asdict(chosen),
-        "frontier": [asdict(point) for point in front],
-        "tried": [asdict(point) for point in dev.measured],
+        **asdict(tuning),
     }
-    section = f"{text}\n\n{note} Expect a little less on other data."
-    _write(arguments, checkpoint, chosen, schedules=schedules, curve=curve, section=section)
+    revise_checkpoint(
+        checkpoint,
+        arguments.out,
+        version=arguments.version or f"{checkpoint.manifest.version}-tuned",
+        config=checkpoint.config.model_copy(
+            update={"drop_schedule": tuning.default.schedule, "tuned_schedules": tuning.menu}
+        ),
+        card=replace_section(
+            (checkpoint.path / "README.md").read_text(encoding="utf-8"), f"{text} Expect a little less on other data."
+        ),
+        files={
+            "tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n",
+            "tune.png": tuning_plot(tuning, title=f"{checkpoint.config.name}, {data}"),
+        },
+    )
+
+
+def _name(data: str) -> str:
+    """`FORMAT:FILE`: a model card states no folder of the machine that it was made on."""
+    name, _, path = data.partition(":")
+    return f"{name}:{Path(path).name}"
 
 
 def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
@@ -112,44 +124,18 @@ def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
     )
 
 
-def _write(
-    arguments: argparse.Namespace,
-    checkpoint: Checkpoint,
-    chosen: Measured,
-    *,
-    schedules: tuple[TunedSchedule, ...],
-    curve: dict[str, Any],
-    section: str,
-) -> None:
-    image = tuning_plot(
-        [(point["cost"], point["metrics"]["map"]) for point in curve["tried"]],
-        [(point["cost"], point["metrics"]["map"]) for point in curve["frontier"]],
-        (chosen.cost, chosen.metrics["map"]),
-        title=f"{checkpoint.config.name}, {Path(arguments.data).name}",
-    )
-    update = {"drop_schedule": chosen.schedule, "tuned_schedules": schedules}
-    revise_checkpoint(
-        checkpoint,
-        arguments.out,
-        version=arguments.version or f"{checkpoint.manifest.version}-tuned",
-        config=checkpoint.config.model_copy(update=update),
-        card=replace_section((checkpoint.path / "README.md").read_text(encoding="utf-8"), section),
-        files={"tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n", "tune.png": image},
-    )
-
-
-def schedule_table(schedules: tuple[TunedSchedule, ...], chosen: Measured) -> str:
+def schedule_table(tuning: Tuning) -> str:
     """A row a schedule, the default marked."""
     header = ["drop schedule", "cost", "MAP loss", "MAP", "MRR", "P@1", "nDCG@10"]
     rows = [
         [
             ",".join(f"{alpha:g}" for alpha in row.schedule)
-            + (" (default)" if row.schedule == chosen.schedule else ""),
+            + (" (default)" if row.schedule == tuning.default.schedule else ""),
             f"{row.cost:.2f}",
             f"{row.metrics['map_loss']:.2f}",
             *(f"{row.metrics[name]:.1f}" for name in ("map", "mrr", "p@1", "ndcg@10")),
         ]
-        for row in schedules
+        for row in tuning.menu
     ]
     return table(header, rows)
 

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from tests.tiny import bert_tokenizer, random_ranker
+
+from cerberank_models.backends import open_backend
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.drop import relative_cost
+from cerberank_models.encoding import Candidate
+from cerberank_models.export import export_checkpoint
+from cerberank_models.rank import rank_pairs
+from cerberank_training.commands.evaluate import main as evaluate
+from cerberank_training.commands.tune import SECTION, main
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    rng = random.Random(2)
+    lines = [
+        {
+            "question": f"how tall is {chr(97 + i)} ?",
+            "candidates": [
+                {"text": f"river {chr(97 + k)}", "label": int(k == 0 or rng.random() < 0.2)} for k in range(8)
+            ],
+        }
+        for i in range(15)
+    ]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"jsonl:{tmp_path / 'dev.jsonl'}"
+
+
+def test_a_tuned_checkpoint_drops_by_the_chosen_schedule(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
+    """Verified, with the curve; its default is what `evaluate` measures for that schedule, and what ranking uses."""
+    out, figures = tmp_path / "tuned", tmp_path / "figures.json"
+    common = ["--data", data, "--precision", "fp32"]
+    assert main([str(tiny_checkpoint), *common, "--max-cost", "0.8", "--trials", "20", "--out", str(out)]) == 0
+    old, new = read_checkpoint(tiny_checkpoint), read_checkpoint(out)
+    assert new.manifest.version == "1-tuned"
+    assert {"tune.json", "tune.png"} == set(new.manifest.files) - set(old.manifest.files)
+    curve, default = json.loads((out / "tune.json").read_text()), new.config.drop_schedule
+    assert tuple(curve["default"]["schedule"]) == default != (0.0, 0.0)
+    assert len(curve["tried"]) >= 49
+    assert "jsonl:dev.jsonl" in (out / "README.md").read_text()
+    assert str(tmp_path) not in (out / "README.md").read_text() + (out / "tune.json").read_text()
+    entry = next(entry for entry in new.config.tuned_schedules if entry.schedule == default)
+    assert entry.cost == relative_cost(new.config.stage_layers, default) <= 0.8
+    named = ",".join(map(str, default))
+    assert evaluate([*common, "--checkpoint", str(out), "--schedule", named, "--json", str(figures)]) == 0
+    clean = json.loads(figures.read_text())["figures"]["clean"]
+    dropped = next(row for name, row in clean.items() if name.startswith("drop "))
+    assert entry.metrics["map"] == pytest.approx(dropped["mean"]["map"], abs=1e-3)
+    assert entry.metrics["map_loss"] == pytest.approx(clean["final"]["mean"]["map"] - dropped["mean"]["map"], abs=2e-3)
+    pairs = new.encoder().encode("how tall ?", [Candidate(text=text) for text in "abcdefgh"])
+    backend = open_backend(new, precision="fp32")
+    assert rank_pairs(backend, pairs).stages.tolist() == rank_pairs(backend, pairs, schedule=default).stages.tolist()
+
+
+def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
+    """One section in the card, one curve."""
+    common = ["--data", data, "--precision", "fp32", "--grid", "0,0.5", "--trials", "0"]
+    assert main([str(tiny_checkpoint), *common, "--max-cost", "0.9", "--out", str(tmp_path / "a")]) == 0
+    again = [str(tmp_path / "a"), *common, "--max-cost", "0.6", "--version", "3", "--out", str(tmp_path / "b")]
+    assert main(again) == 0
+    first, second = read_checkpoint(tmp_path / "a"), read_checkpoint(tmp_path / "b")
+    assert second.manifest.version == "3"
+    assert (second.path / "README.md").read_text().count(SECTION) == 1
+    assert relative_cost(second.config.stage_layers, second.config.schedule) <= 0.6
+    assert first.config.drop_schedule != second.config.drop_schedule
+
+
+def test_what_cannot_be_tuned_leaves_nothing(
+    tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bounds that no schedule holds, a ranker without exits, a folder that exists: a message, no folder."""
+    plain, out = tmp_path / "plain", tmp_path / "out"
+    export_checkpoint(
+        random_ranker(exits=()), bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",)
+    )
+    common = ["--data", data, "--precision", "fp32", "--trials", "0"]
+    for checkpoint, more, message in (
+        (tiny_checkpoint, ["--max-loss", "0", "--max-cost", "0.2", "--out", str(out)], "none of 49 schedules holds"),
+        (plain, ["--out", str(out)], "one stage"),
+        (tiny_checkpoint, ["--out", str(plain)], "exists"),
+    ):
+        assert main([str(checkpoint), *common, *more]) == 1
+        assert message in capsys.readouterr().err
+    assert not out.exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
