@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from cerberank_models.backend import Backend
 from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.processors import usable_processors
 
 BackendKind = Literal["onnx", "torch"]
 
@@ -27,8 +28,7 @@ def open_backend(
 
         from cerberank_models.torch_backend import TorchBackend  # noqa: PLC0415
 
-        if threads:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads or usable_processors())
         return TorchBackend.from_checkpoint(checkpoint, device=device, precision=precision)
     from cerberank_models.onnx_backend import OnnxBackend  # noqa: PLC0415 - nor torch users onnxruntime
 

@@ -6,7 +6,6 @@ and unpads the result, so that padding stays small however mixed the lengths are
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from cerberank_models.backend import StageOutput, combine, probability
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
+from cerberank_models.processors import usable_processors
 
 Floats = NDArray[np.float32]
 
@@ -124,11 +124,6 @@ def refuse_two_runtimes() -> None:
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
     if len(installed) == 2:
         raise RuntimeError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")
-
-
-def usable_processors() -> int:
-    """Processors that this process may use; ONNX Runtime's own default counts the host's physical cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _installed(distribution: str) -> bool:

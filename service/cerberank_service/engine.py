@@ -177,7 +177,11 @@ class Engine:
         self._jobs[job.key] = job
         deadline = inf if job.deadline is None else job.deadline
         self._scheduler.add(job.key, job.stage_tokens, weight=weight_of(job.priority), deadline=deadline)
-        self._scheduler.queue(job.key, 0, job.alive, job.pairs.lengths)
+        rows = job.begin(self._backend)
+        if job.done:
+            self._resolve(job, job.ranked(now=self._clock(), complete=True))
+        else:
+            self._scheduler.queue(job.key, 0, rows, job.pairs.lengths[rows])
 
     def _sweep(self) -> None:
         """Between steps: answer questions whose deadline has passed, forget those whose client has gone."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cerberank_models.backend import Backend, Scores, StageOutput
 from cerberank_models.drop import alive_counts, order, survivors
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.errors import ServiceError
 from cerberank_service.held import HeldStates, Rows
+from cerberank_service.score_cache import KnownScores
 
 UNSCORED = -1
 """The stage of a candidate that no stage has scored: the deadline came first."""
@@ -28,6 +30,8 @@ class Ranked:
     stages: Rows
     """The last stage that counts, UNSCORED for none."""
     heads: Scores | None
+    trace: Scores
+    """Shape [n, stages]: what every stage said of those that went through them all, NaN for the others."""
     complete: bool
     queue_seconds: float
     compute_seconds: float
@@ -52,6 +56,8 @@ class Job:
     submitted: float
     """Seconds on the engine's clock."""
     deadline: float | None
+    known: KnownScores | None = None
+    """Of pairs that need not run."""
     resolve: Callable[[Outcome], None]
     """Called exactly once, from the engine's thread."""
     priority: int = 0
@@ -72,6 +78,7 @@ class Job:
     heads: Scores | None = None
     _scores: Scores = field(init=False)
     _stages: Rows = field(init=False)
+    _known: NDArray[np.bool_] = field(init=False)
     _waiting: int = field(init=False)
     """Rows that have yet to reach the end of the present stage, after which the exit drops."""
 
@@ -83,12 +90,20 @@ class Job:
         self.trace = np.full((count, len(self.schedule) + 1), np.nan)
         self._scores = np.full(count, np.nan)
         self._stages = np.full(count, UNSCORED, dtype=np.int64)
-        self._waiting = count
+        self._known = np.zeros(count, dtype=np.bool_)
+        if self.known is not None:
+            self._known[self.known.rows] = True
+            self.trace[self.known.rows] = self.known.trace
+            if self.known.heads is not None:
+                self.heads = np.full((count, self.known.heads.shape[1]), np.nan)
+                self.heads[self.known.rows] = self.known.heads
+        self._waiting = len(self._to_run)
 
     @property
     def stage_tokens(self) -> tuple[float, ...]:
         """Tokens that each stage is expected to run."""
-        return stage_tokens(self.pairs, self.schedule, self.minimum)
+        share = 1.0 - float(self._known.mean())
+        return tuple(share * tokens for tokens in stage_tokens(self.pairs, self.schedule, self.minimum))
 
     @property
     def has_order(self) -> bool:
@@ -116,20 +131,38 @@ class Job:
         if not last and self.schedule[stage] == 0.0 and self.deadline is None:
             return rows
         self._waiting -= len(rows)
-        if self._waiting:
-            return rows[:0]
+        return rows[:0] if self._waiting else self._end(stage, backend)
+
+    def begin(self, backend: Backend[Any]) -> Rows:
+        """The rows that may enter stage 0; none of a question that is wholly known, which is done at once."""
+        return self._to_run if self._waiting else self._end(0, backend)
+
+    def _end(self, stage: int, backend: Backend[Any]) -> Rows:
+        """End this stage, and those after it through which nobody has to run; returns the rows that run on."""
+        self._finish(stage, backend)
+        while not self._waiting and not self.done:
+            stage += 1
+            self._finish(stage, backend)
+        return self.alive[:0] if self.done else self._to_run
+
+    @property
+    def _to_run(self) -> Rows:
+        return self.alive[~self._known[self.alive]]
+
+    def _finish(self, stage: int, backend: Backend[Any]) -> None:
+        """Commit the stage's scores and drop."""
         self._scores[self.alive] = self.trace[self.alive, stage]
         self._stages[self.alive] = stage
-        self.done = last
-        if last:
-            return rows[:0]
+        self.done = stage == len(self.schedule)
+        if self.done:
+            return
         kept = self.alive[survivors(self._scores[self.alive], self.schedule[stage], self.minimum)]
         if len(kept) < len(self.alive):
             self.dropped.append((stage, len(self.alive) - len(kept)))
             self.held.release(np.setdiff1d(self.alive, kept, assume_unique=True))
             self.held.compact(backend)
-        self.alive, self._waiting = kept, len(kept)
-        return kept
+        self.alive = kept
+        self._waiting = len(self._to_run)
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
         """The order by what is known now: by whole stages, and by part of the first one before it is whole."""
@@ -138,11 +171,13 @@ class Job:
         if (stages == UNSCORED).all():
             scores = self.trace[:, 0]
             stages = np.where(np.isnan(scores), UNSCORED, 0)
+        through = (stages == len(self.schedule))[:, None]
         return Ranked(
             order=order(stages, np.nan_to_num(scores)),
             scores=scores,
             stages=stages,
-            heads=self.heads,
+            heads=None if self.heads is None else np.where(through, self.heads, np.nan),
+            trace=np.where(through, self.trace, np.nan),
             complete=complete,
             queue_seconds=started - self.submitted,
             compute_seconds=now - started,

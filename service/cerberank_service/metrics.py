@@ -75,6 +75,7 @@ class Metrics:
         )
         self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
         self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
+        self.cached = self._counter("cached_candidates", "Candidates whose scores were known from before", model)
         self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
         self.in_flight = Gauge("cerberank_requests_in_flight", "Requests being handled", registry=self.registry)
         self.queued_tokens = Gauge(
@@ -104,7 +105,7 @@ class Metrics:
             for counter in (self.tokens, self.dropped, self.steps, self.step_seconds, self.recomputed):
                 counter.labels(str(stage), model, version)
             self.seconds_per_token.labels(str(stage), model, version)
-        waste = (self.wasted, self.cancelled, self.state_bytes)
+        waste = (self.cached, self.wasted, self.cancelled, self.state_bytes)
         for plain in (self.candidates, self.padding, self.truncated, self.duplicates, *waste):
             plain.labels(model, version)
         return EngineMetrics(self, model, version, padding)

@@ -12,6 +12,7 @@ from cerberank_models.checkpoint import Checkpoint
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.call import RankCall
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.score_cache import KnownScores
 from cerberank_service.settings import Settings
 from cerberank_service.slo import loss_of
 
@@ -23,11 +24,14 @@ class Prepared:
     pairs: EncodedPairs
     pair_of: NDArray[np.int64]
     """Shape [n]: the pair that each candidate shares with its duplicates."""
+    unique: tuple[Candidate, ...]
+    """The candidate of each pair."""
     schedule: tuple[float, ...]
     loss: Mapping[str, float]
     """Points of each metric that the schedule is expected to cost."""
     minimum: int
     warnings: tuple[str, ...]
+    known: KnownScores | None = None
 
 
 def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settings: Settings) -> Prepared:
@@ -50,6 +54,7 @@ def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settin
     return Prepared(
         pairs=pairs,
         pair_of=pair_of,
+        unique=tuple(first),
         schedule=schedule,
         loss=loss_of(checkpoint.config.tuned_schedules, schedule),
         minimum=min(call.top_k or 1, len(first)),

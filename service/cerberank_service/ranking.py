@@ -20,6 +20,7 @@ from cerberank_service.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
 from cerberank_service.live import LiveModel, State
 from cerberank_service.metrics import Metrics
 from cerberank_service.prepare import Prepared, prepare
+from cerberank_service.score_cache import ScoreCache
 from cerberank_service.settings import Settings
 from cerberank_service.slo import Schedule, choose
 from cerberank_service.workers import Workers
@@ -35,6 +36,7 @@ class Ranking:
     def __init__(self, settings: Settings, live: LiveModel, workers: Workers, metrics: Metrics) -> None:
         """Everything is owned by the app."""
         self._settings, self._live, self._workers, self._metrics = settings, live, workers, metrics
+        self._cache = ScoreCache(settings.score_cache_entries)
 
     async def rank(
         self,
@@ -56,8 +58,15 @@ class Ranking:
         answer = _answer(call, prepared, ranked, checkpoint, request_id, encode=encoded - started, started=started)
         duplicates = len(prepared.pair_of) - len(prepared.pairs)
         self._metrics.duplicates.labels(answer.model, answer.version).inc(duplicates)
+        known = 0 if prepared.known is None else len(prepared.known.rows)
+        self._metrics.cached.labels(answer.model, answer.version).inc(known)
         self._metrics.answered(answer)
-        return await self._workers.run(partial(render, answer, options))
+
+        def finish() -> Any:
+            self._cache.keep(answer.version, call.question, prepared.unique, ranked.trace, ranked.heads)
+            return render(answer, options)
+
+        return await self._workers.run(finish)
 
     def _in_time(
         self, call: RankCall, prepared: Prepared, checkpoint: Checkpoint, engine: Engine, *, spent: float
@@ -87,7 +96,9 @@ class Ranking:
 
     def _read(self, body: bytes, parse: Parse[OptionsT], checkpoint: Checkpoint) -> tuple[RankCall, OptionsT, Prepared]:
         call, options = parse(body)
-        return call, options, prepare(call, checkpoint, self._workers.encoder(checkpoint), self._settings)
+        prepared = prepare(call, checkpoint, self._workers.encoder(checkpoint), self._settings)
+        known = self._cache.find(checkpoint.manifest.version, call.question, prepared.unique)
+        return call, options, replace(prepared, known=known)
 
 
 async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
@@ -111,6 +122,7 @@ async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, pr
         minimum=prepared.minimum,
         submitted=time.monotonic(),
         deadline=deadline,
+        known=prepared.known,
         resolve=resolve,
         priority=priority,
     )
