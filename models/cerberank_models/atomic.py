@@ -1,0 +1,60 @@
+"""Files and folders that appear whole or not at all: written beside, flushed to the disk, renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Give `path` this content; readers, and a machine that comes back after a crash, see the old or the new.
+
+    One writer at a time: the caller holds a lock. What a killed writer leaves is overwritten by the next one.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    flush_folder(path.parent)
+
+
+@contextmanager
+def appearing_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path` to write into, which becomes `path` when the block ends.
+
+    The files in it must have been flushed by their writer. Raises FileExistsError when `path` exists, also when
+    another process was faster; after any error nothing is left behind. What a killed process leaves is named
+    `.<name of path>.<random>`.
+    """
+    if path.exists():
+        raise FileExistsError(f"{path} exists")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        partial.chmod(0o755)  # mkdtemp's 0700 would hide the folder from the service's user
+        yield partial
+        for folder in [partial, *(item for item in partial.rglob("*") if item.is_dir())]:
+            flush_folder(folder)
+        try:
+            partial.rename(path)
+        except OSError as error:
+            raise FileExistsError(f"{path} exists") if path.exists() else error from None
+        flush_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def flush_folder(path: Path) -> None:
+    """Make the folder's names, as they are now, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
