@@ -15,6 +15,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench": ("cerberank_training.commands.bench", "measure candidates per second against sentence-transformers"),
     "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
     "train": ("cerberank_training.commands.train", "train a ranker by a recipe"),
+    "score": ("cerberank_training.commands.score", "let a teacher score a data set into a cache"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
     "push": ("cerberank_models.store_command:push", "make a checkpoint a version in a store, and move a label to it"),
