@@ -1,9 +1,15 @@
-"""Files that appear whole or not at all: written beside, flushed to the disk, renamed."""
+"""Files and folders that appear whole or not at all: written beside, flushed to the disk, renamed."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -18,6 +24,62 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     partial.replace(path)
     flush_folder(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write in place of `path`; an exception in the block leaves `path` as it was and nothing beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    partial = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.chmod(0o644)  # mkstemp's 0600 would hide the file from the user's colleagues
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` in place of `path`."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON in place of `path`; raises ValueError for a number that JSON cannot hold."""
+    write_bytes(path, json.dumps(content, indent=2, allow_nan=False).encode() + b"\n")
+
+
+@contextmanager
+def appearing_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path` to write into, which becomes `path` when the block ends.
+
+    The files in it must have been flushed by their writer. Raises FileExistsError when `path` exists, also when
+    another process was faster; after any error nothing is left behind. What a killed process leaves is named
+    `.<name of path>.<random>`.
+    """
+    if path.exists():
+        raise FileExistsError(f"{path} exists")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        partial.chmod(0o755)  # mkdtemp's 0700 would hide the folder from the service's user
+        yield partial
+        for folder in [partial, *(item for item in partial.rglob("*") if item.is_dir())]:
+            flush_folder(folder)
+        try:
+            partial.rename(path)
+        except OSError as error:
+            raise FileExistsError(f"{path} exists") if path.exists() else error from None
+        flush_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def flush_folder(path: Path) -> None:

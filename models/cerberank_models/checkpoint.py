@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,9 +20,10 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from cerberank_models.atomic import appearing_folder
 from cerberank_models.config import Frozen, RankerConfig
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.manifest import GoldenCandidate, GoldenQuestion, Manifest
+from cerberank_models.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
 
 __all__ = [
     "Checkpoint",
@@ -31,6 +31,7 @@ __all__ = [
     "GoldenCandidate",
     "GoldenQuestion",
     "Manifest",
+    "copy_checkpoint",
     "read_checkpoint",
     "write_checkpoint",
 ]
@@ -129,13 +130,9 @@ def write_checkpoint(
     `files` are the weights, graphs and further files by their path within the folder. Raises FileExistsError when
     `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
     """
-    if wrong := [name for name in files if _leaves_folder(name) or name in (*REQUIRED, MANIFEST)]:
+    if wrong := [name for name in files if leaves_folder(name) or name in (*REQUIRED, MANIFEST)]:
         raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
-    if path.exists():
-        raise FileExistsError(f"{path} exists; a checkpoint is never overwritten")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
+    with appearing_folder(path) as partial:
         content: dict[str, Path | bytes] = {
             "config.json": config.model_dump_json(indent=2).encode() + b"\n",
             "tokenizer.json": tokenizer,
@@ -151,22 +148,25 @@ def write_checkpoint(
             files={name: _write(partial / name, value) for name, value in sorted(content.items())},
         )
         _write(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
-        partial.chmod(0o755)  # mkdtemp's 0700 would hide the checkpoint from the service's user
         read_checkpoint(partial)
-        for folder in [partial, *(item for item in partial.rglob("*") if item.is_dir())]:
-            _flush_folder(folder)
-        partial.rename(path)
-        _flush_folder(path.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    return read_checkpoint(path)
+
+
+def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
+    """Copy the checkpoint `source` to `path`, manifest last, verify the copy, then let it appear.
+
+    Raises FileExistsError when `path` exists, CheckpointError when `source` or what arrived is no valid checkpoint;
+    either way nothing is left behind.
+    """
+    manifest = read_checkpoint(source).manifest
+    with appearing_folder(path) as partial:
+        for name in (*sorted(manifest.files), MANIFEST):
+            _write(partial / name, source / name)
+        read_checkpoint(partial)
     return read_checkpoint(path)
 
 
 def _verify_files(path: Path, manifest: Manifest) -> None:
-    for name in manifest.files:
-        if _leaves_folder(name):
-            raise CheckpointError(f"{path / MANIFEST} names {name!r}, which is not a path within the checkpoint")
     if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
     found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
@@ -179,11 +179,6 @@ def _verify_files(path: Path, manifest: Manifest) -> None:
     for name, expected in manifest.files.items():
         if _digest(path / name) != expected:
             raise CheckpointError(f"{path / name} does not have the SHA-256 that the manifest states")
-
-
-def _leaves_folder(name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    return not parts or name.startswith("/") or ".." in parts or "\\" in name
 
 
 def _is_entry(item: Path) -> bool:
@@ -237,11 +232,3 @@ def _write(target: Path, value: Path | bytes) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

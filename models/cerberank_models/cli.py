@@ -16,15 +16,28 @@ VERBS: dict[str, tuple[str, str]] = {
     "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
     "teach": ("cerberank_training.commands.teach", "fine-tune a Hugging Face classifier into a teacher"),
     "sample": ("cerberank_training.commands.sample", "write the groups that a recipe trains on, for teachers to score"),
+    "score": ("cerberank_training.commands.score", "let a teacher score a data set into a cache"),
     "distil": ("cerberank_training.commands.distil", "train a student by a recipe, on labels or teachers' scores"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
     "compare": ("cerberank_training.commands.compare", "is one ranking better than another: Wilcoxon, Spearman"),
     "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),
     "tune": ("cerberank_training.commands.tune", "choose the drop schedule of a cascade on dev data"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
+    "push": ("cerberank_models.store_command:push", "make a checkpoint a version in a store, and move a label to it"),
+    "pull": ("cerberank_models.store_command:pull", "copy a version out of a store"),
+    "list": ("cerberank_models.store_command:list_", "show the models, versions and labels of a store"),
+    "label": ("cerberank_models.store_command:label", "move a label to a version, or take it away"),
 }
 
-EXTRAS = {"serve": "service,onnx-cpu", "rank": "onnx-cpu", "bench": "dev"}
+EXTRAS = {
+    "serve": "service,onnx-cpu",
+    "rank": "onnx-cpu",
+    "bench": "dev",
+    "push": "url",
+    "pull": "url",
+    "list": "url",
+    "label": "url",
+}
 """What a verb needs beside the base; every other verb needs `training`."""
 
 
@@ -42,9 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; see cerberank --help"
         return _fail(f"cerberank: there is no verb {verb!r}{hint}", code=2)
-    module = VERBS[verb][0]
+    module, _, function = VERBS[verb][0].partition(":")
     try:
-        run = cast(Callable[[list[str]], int], import_module(module).main)
+        run = cast(Callable[[list[str]], int], getattr(import_module(module), function or "main"))
         return run(rest)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("cerberank"):
@@ -60,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _extra(verb: str, missing: str) -> str:
     """The extra that brings the module `missing`; serve and rank run without torch until they are asked for it."""
+    if missing == "ray":
+        return "ray"
     if verb in EXTRAS and missing in {"torch", "safetensors"}:
         return "dev" if verb == "bench" else "torch"
     return EXTRAS.get(verb, "training")

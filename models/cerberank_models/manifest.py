@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cerberank_models.config import Frozen
 
@@ -24,6 +25,19 @@ class Manifest(Frozen):
     metrics: dict[str, Finite] = Field(default_factory=dict)
     files: dict[str, Sha256]
     """SHA-256 of every other file, by its path within the folder."""
+
+    @field_validator("files")
+    @classmethod
+    def _stay_within(cls, files: dict[str, str]) -> dict[str, str]:
+        if outside := [name for name in files if leaves_folder(name)]:
+            raise ValueError(f"{outside[0]!r} is not a path within the checkpoint")
+        return files
+
+
+def leaves_folder(name: str) -> bool:
+    """Whether `name` is anything else than a path downwards."""
+    parts = PurePosixPath(name).parts
+    return not parts or name.startswith("/") or ".." in parts or "\\" in name
 
 
 class GoldenCandidate(Frozen):

@@ -14,8 +14,9 @@ from tests.training.letters import questions, sampler
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer
 
 from cerberank_models.encoding import Candidate
+from cerberank_training.losses import logit_difference
 from cerberank_training.teacher_input import TeacherInput
-from cerberank_training.teachers import TeacherConfig, fine_tune, logit_difference
+from cerberank_training.teachers import TeacherConfig, fine_tune
 
 CONFIG = TeacherConfig(
     steps=4, input=TeacherInput(max_length=32), questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
@@ -24,18 +25,17 @@ CONFIG = TeacherConfig(
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_context_stands_behind_the_candidate(family: str, tmp_path: Path) -> None:
-    """`q [SEP] s [SEP] title previous next`, separators as the teacher's own; without context the pair alone."""
+    """`q [SEP] s [SEP] previous next`, separators as the teacher's own; without context the pair alone."""
     tokenizer = AutoTokenizer.from_pretrained(save_cross_encoder(family, tmp_path))
     candidate = Candidate(text="in paris", previous="it was built", next="the river")
-    rows = [("how tall", candidate, "tower")]
     alone, around = (
-        TeacherInput(max_length=64, context=context).encode(tokenizer, rows)["input_ids"][0].tolist()
+        TeacherInput(max_length=64, context=context).encode(tokenizer, [("how tall", candidate)])["input_ids"][0]
         for context in (False, True)
     )
     assert around.count(tokenizer.sep_token_id) - alone.count(tokenizer.sep_token_id) == 1
     pieces = "".join(tokenizer.convert_ids_to_tokens(around))
     text = pieces.replace("##", "").replace("Ġ", "")
-    assert text.index("inparis") < text.index("tower") < text.index("itwasbuilt") < text.index("theriver")
+    assert text.index("inparis") < text.index("itwasbuilt") < text.index("theriver")
 
 
 def test_one_and_two_logits_give_one_difference() -> None:

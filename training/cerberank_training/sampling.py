@@ -41,7 +41,6 @@ class Group:
     question: str
     candidates: tuple[Candidate, ...]
     labels: tuple[float, ...]
-    title: str = ""
 
 
 class Sampler:
@@ -95,7 +94,6 @@ class Sampler:
             question=question.text,
             candidates=(positive, *negatives),
             labels=(1.0, *(0.0 for _ in negatives)),
-            title=question.title,
         )
 
     def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -132,7 +130,6 @@ class SampledGroups:
                 question=question.text,
                 candidates=tuple(row.candidate for row in question.candidates),
                 labels=tuple(float(row.label) for row in question.candidates),
-                title=question.title,
             )
             for question in chosen
         ]

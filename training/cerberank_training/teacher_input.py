@@ -1,46 +1,34 @@
 """What a Hugging Face teacher reads of a pair, and the file beside its weights that says so.
 
-In: question, candidate with context, title. Out: the two texts for the teacher's own tokenizer. A teacher that reads
-context sees `q [SEP] s [SEP] title previous next` with its own separator (SSP section 3).
+In: pairs of question and candidate. Out: token ids by the teacher's own tokenizer. A teacher that reads context sees
+`q [SEP] s [SEP] previous next`, with its own separator (SSP section 3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from cerberank_models.config import Frozen
-from cerberank_models.encoding import Candidate
+from cerberank_models.config import Count, Frozen
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, replace_surrogates
 
 FILE = "teacher.json"
+Pair = tuple[str, Candidate]
 
 
 class TeacherInput(Frozen):
-    """How a pair becomes the teacher's input."""
+    """How a pair becomes the teacher's input; the same when it learns and when it scores."""
 
-    max_length: Annotated[int, Field(ge=8)] = 128
+    max_length: Count = 128
     context: bool = False
-    """Read the candidate's neighbours and the document's title too."""
+    """Read the candidate's previous and next sentence too."""
 
-    def encode(self, tokenizer: Any, rows: list[tuple[str, Candidate, str]]) -> Any:
-        """A padded PyTorch batch of `rows` (question, candidate, title); the longer text is cut first."""
-        second = [self._second(candidate, title, tokenizer.sep_token) for _, candidate, title in rows]
-        return tokenizer(
-            [question for question, _, _ in rows],
-            second,
-            truncation="longest_first",
-            max_length=self.max_length,
-            padding=True,
-            return_tensors="pt",
-        )
-
-    def _second(self, candidate: Candidate, title: str, separator: str) -> str:
-        if not self.context:
-            return candidate.text
-        around = " ".join(part for part in (title, candidate.previous, candidate.next) if part)
-        return f"{candidate.text} {separator} {around}"
+    def encode(self, tokenizer: Any, pairs: Sequence[Pair]) -> dict[str, list[list[int]]]:
+        """Token ids by the name of the model's argument, one list a pair; the longer text is cut first."""
+        questions = [self._text(question) for question, _ in pairs]
+        answers = [self._answer(candidate, tokenizer.sep_token) for _, candidate in pairs]
+        return dict(tokenizer(questions, answers, truncation="longest_first", max_length=self.max_length))
 
     def write(self, folder: Path) -> None:
         """Write `teacher.json` into the teacher's folder."""
@@ -48,6 +36,16 @@ class TeacherInput(Frozen):
 
     @classmethod
     def read(cls, teacher: str) -> TeacherInput:
-        """Of a folder that `cerberank teach` wrote; plain pairs of 128 tokens for any other path or hub id."""
+        """Of a folder that `cerberank teach` wrote; plain pairs of 128 tokens for any other folder or hub id."""
         path = Path(teacher) / FILE
         return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
+
+    def _answer(self, candidate: Candidate, separator: str) -> str:
+        text = self._text(candidate.text)
+        if not self.context:
+            return text
+        return f"{text}{separator}{self._text(' '.join(filter(None, (candidate.previous, candidate.next))))}"
+
+    def _text(self, text: str) -> str:
+        """Of a text of megabytes only the part that can matter is tokenised."""
+        return replace_surrogates(text[: CHARACTERS_PER_TOKEN * self.max_length])

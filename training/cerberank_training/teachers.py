@@ -27,13 +27,13 @@ from transformers import (
 from transformers.trainer_utils import get_last_checkpoint
 
 from cerberank_training.data import Question
-from cerberank_training.losses import listwise_loss, pointwise_loss
+from cerberank_training.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.metrics import question_metrics, ranks_of
 from cerberank_training.sampling import Group, Sampler
-from cerberank_training.teacher_input import TeacherInput
+from cerberank_training.teacher_input import Pair, TeacherInput
 
-Item = list[tuple[str, Any, str, float]]
-"""One question's (question, candidate, title, label) rows."""
+Item = list[tuple[Pair, float]]
+"""One question's pairs with their labels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +83,6 @@ def fine_tune(base: str, out: Path, sampler: Sampler, dev: Sequence[Question], c
     return float(trainer.state.best_metric or 0.0)
 
 
-def logit_difference(logits: Tensor) -> Tensor:
-    """`logits[N, 1 or 2]` to `d[N]` in fp32: `z1 - z0` of two classes, the logit itself of one."""
-    logits = logits.float()
-    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
-
-
 def _arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(run),
@@ -135,9 +129,10 @@ class _Collator:
         self._tokenizer, self._encoding = tokenizer, encoding
 
     def __call__(self, items: list[Item]) -> dict[str, Tensor]:
-        rows = [row for item in items for row in item]
-        batch = dict(self._encoding.encode(self._tokenizer, [(row[0], row[1], row[2]) for row in rows]))
-        batch["labels"] = torch.tensor([row[3] for row in rows])
+        pairs, labels = zip(*(row for item in items for row in item), strict=True)
+        encoded = self._encoding.encode(self._tokenizer, pairs)
+        batch = dict(self._tokenizer.pad(encoded, return_tensors="pt"))
+        batch["labels"] = torch.tensor(labels)
         batch["sizes"] = torch.tensor([len(item) for item in items])
         return batch
 
@@ -165,15 +160,13 @@ class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no t
 
 def _group_rows(group: Group) -> Item:
     pairs = zip(group.candidates, group.labels, strict=True)
-    return [(group.question, candidate, group.title, label) for candidate, label in pairs]
+    return [((group.question, candidate), label) for candidate, label in pairs]
 
 
 def _dev_items(dev: Sequence[Question]) -> _Items:
     """One pair an item: the Trainer then joins predictions of questions of any size."""
     rows: list[Item] = [
-        [(question.text, row.candidate, question.title, float(row.label))]
-        for question in dev
-        for row in question.candidates
+        [((question.text, row.candidate), float(row.label))] for question in dev for row in question.candidates
     ]
     return _Items(len(rows), rows.__getitem__)
 

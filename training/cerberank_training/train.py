@@ -8,7 +8,6 @@ follow the same gradient as one process with all of them.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+from cerberank_models.atomic import replacing
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.ranker import Ranker
 from cerberank_training.batch import Batch, TeacherScores, make_batch
@@ -222,10 +222,6 @@ def _is_fresh(name: str) -> bool:
 
 
 def _atomic_save(value: Any, path: Path) -> None:
-    """Write beside `path`, flush to the disk, then rename: a kill leaves the old file or the new one."""
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    """A kill leaves the old file or the new one."""
+    with replacing(path) as file:
         torch.save(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from cerberank_training.atomic import write_json
+from cerberank_models.atomic import write_json
 from cerberank_training.compare import Comparison, compare
 from cerberank_training.data import Subset
 from cerberank_training.per_question import check_same_candidates, read_records

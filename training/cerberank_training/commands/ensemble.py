@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cerberank_training.atomic import replacing, write_json
+from cerberank_models.atomic import replacing, write_json
 from cerberank_training.data import DataError
 from cerberank_training.ensemble import (
     EnsembleQuestion,

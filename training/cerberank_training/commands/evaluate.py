@@ -18,10 +18,10 @@ import httpx
 import numpy as np
 from tqdm import tqdm
 
+from cerberank_models.atomic import replacing, write_bytes, write_json
 from cerberank_models.bundled import default_checkpoint
 from cerberank_models.checkpoint import read_checkpoint
 from cerberank_training.agreement import Agreement, agreement
-from cerberank_training.atomic import replacing, write_bytes, write_json
 from cerberank_training.data import DataError, Question, Subset, read_questions, sampled
 from cerberank_training.evaluate import Evaluation, variant_costs
 from cerberank_training.per_question import QuestionRecord, candidates_hash, read_records, record, write_record

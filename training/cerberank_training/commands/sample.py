@@ -51,5 +51,4 @@ def _line(group: Group) -> str:
         {"text": candidate.text, "label": int(label), "previous": candidate.previous, "next": candidate.next}
         for candidate, label in zip(group.candidates, group.labels, strict=True)
     ]
-    row = {"question": group.question, "title": group.title, "candidates": candidates}
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    return json.dumps({"question": group.question, "candidates": candidates}, ensure_ascii=False) + "\n"

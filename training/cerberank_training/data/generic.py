@@ -2,7 +2,7 @@
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
-`label` is 0 or 1; `previous`, `next`, a question `id` and a document's `title` are optional; other keys are errors.
+`label` is 0 or 1; `previous`, `next` and a question `id` are optional; other keys are errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class _Row(Frozen):
 class _Line(Frozen):
     id: str = ""
     question: str
-    title: str = ""
     candidates: Annotated[tuple[_Row, ...], Field(min_length=1)]
 
 
@@ -46,7 +45,6 @@ def read_generic(path: Path) -> Iterator[Question]:
         yield Question(
             id=identifier,
             text=parsed.question,
-            title=parsed.title,
             candidates=tuple(
                 LabelledCandidate(Candidate(text=row.text, previous=row.previous, next=row.next), row.label)
                 for row in parsed.candidates

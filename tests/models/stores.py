@@ -1,0 +1,70 @@
+"""Small checkpoints for a store, made by copying (nothing here runs them), and an object store on local files."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+
+def versions_of(checkpoint: Path, folder: Path, versions: list[str]) -> dict[str, Path]:
+    """Copies of `checkpoint` that differ in the manifest's version and source alone."""
+    made = {}
+    for version in versions:
+        made[version] = Path(shutil.copytree(checkpoint, folder / f"as-{version}"))
+        edit(made[version], version=version, source=f"made as {version}")
+    return made
+
+
+def edit(checkpoint: Path, **changes: object) -> None:
+    """Change the manifest, as its author would."""
+    path = checkpoint / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+class Objects(LocalFileSystem):
+    """Local files with an object store's habits, for several processes: each appears whole, none can be renamed.
+
+    Mode `x` decides when the object is put, as S3 does with If-None-Match.
+    """
+
+    protocol = "objects"
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **_: Any) -> Any:
+        return _Put(Path(path), mode) if mode in {"wb", "xb"} else super()._open(path, mode)
+
+    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+        with self.open(path, "wb") as file:
+            file.write(value)
+
+    def mv(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("objects have no rename")
+
+
+class _Put(io.BytesIO):
+    """An upload: put when it is closed."""
+
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__()
+        self._path, self._exclusive = path, mode == "xb"
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        upload = self._path.with_name(f".{uuid.uuid4().hex}")
+        upload.write_bytes(self.getvalue())
+        super().close()
+        if not self._exclusive:
+            upload.replace(self._path)
+            return
+        try:
+            os.link(upload, self._path)
+        finally:
+            upload.unlink()

@@ -1,0 +1,166 @@
+"""The verb as a user runs it, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.tiny import WORDS, bert_tokenizer, save_cross_encoder
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.commands.score import main
+from cerberank_training.data import read_questions
+from cerberank_training.score_cache import ScoreCache
+
+QUESTIONS = 40
+SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}
+"""Threads of many small processes would wait for each other."""
+WAIT_SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_cross_encoder("bert", tmp_path_factory.mktemp("teacher") / "bert")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Questions with ten candidates of several lengths."""
+    path = tmp_path_factory.mktemp("data") / "data.jsonl"
+    words = WORDS[:30]
+    lines = [
+        {
+            "question": f"{words[index % 30]} {words[index // 30]} ?",
+            "candidates": [
+                {"text": " ".join(words[(index + other) % 30 : (index + other) % 30 + other]), "label": 0}
+                for other in range(10)
+            ],
+        }
+        for index in range(QUESTIONS)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def command(out: Path, teacher: Path, data: Path, *more: str) -> list[str]:
+    return [str(out), "--teacher", str(teacher), "--data", f"jsonl:{data}", "--max-length", "32", *more]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every shard's bytes."""
+    return {path.name: path.read_bytes() for path in folder.glob("shard-*.parquet")}
+
+
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-m", "cerberank_models", "score", *arguments]
+    return subprocess.Popen(program, stderr=subprocess.PIPE, env=SINGLE)
+
+
+def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
+    """Killed with -9 twice in the middle, then run to the end: bit for bit what a run without a kill gives."""
+    arguments = command(tmp_path / "killed", teacher, data, "--shard-pairs", "2")
+    shards = QUESTIONS * 10 // 2
+    for least in (5, 50):
+        process, end = start(arguments), time.monotonic() + WAIT_SECONDS
+        while len(content(tmp_path / "killed")) < least:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end, "no shard appeared"
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert least <= len(content(tmp_path / "killed")) < shards
+    whole = command(tmp_path / "whole", teacher, data, "--shard-pairs", "2")
+    for rest in (start(arguments), start(whole)):
+        _, errors = rest.communicate(timeout=WAIT_SECONDS)
+        assert rest.returncode == 0, errors
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    assert len(content(tmp_path / "whole")) == shards
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="the extra 'ray' is not installed")
+def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
+    """Two workers of a local cluster against one process; a worker that fails is one clear line and no shard."""
+    broken = save_cross_encoder("bert", tmp_path / "broken", num_labels=3)
+    ray = ["--shard-pairs", "100", "--engine", "ray", "--workers", "2"]
+    calls = [command(tmp_path / "ray", teacher, data, *ray), command(tmp_path / "failed", broken, data, *ray)]
+    script = f"from cerberank_training.commands.score import main; print([main(call) for call in {calls}])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=SINGLE)
+    assert done.stdout.splitlines()[-1:] == ["[0, 1]"], done.stderr
+    assert "cerberank score: a Ray worker failed: " in done.stderr.splitlines()[-1]
+    assert "3 labels; a teacher has one or two" in done.stderr.splitlines()[-1]
+    assert content(tmp_path / "failed") == {}
+    assert main(command(tmp_path / "local", teacher, data, "--shard-pairs", "100", "--no-progress")) == 0
+    first, second = ScoreCache.open(tmp_path / "ray"), ScoreCache.open(tmp_path / "local")
+    assert first.manifest == second.manifest
+    for question in read_questions(f"jsonl:{data}"):
+        candidates = [row.candidate for row in question.candidates]
+        difference = first.scores(question.text, candidates) - second.scores(question.text, candidates)
+        assert np.abs(difference).max() <= 1e-5  # a worker may use another number of threads
+
+
+def test_several_data_sets_make_one_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
+    """`--data` may be repeated; pairs that occur in both are found."""
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"question": "what ?", "candidates": [{"text": "honey", "label": 1}]}\n')
+    assert main([*command(tmp_path / "cache", teacher, data), "--data", f"jsonl:{more}"]) == 0
+    cache = ScoreCache.open(tmp_path / "cache")
+    assert cache.manifest.pairs == QUESTIONS * 10 + 1
+    assert cache.scores("what ?", [Candidate(text="honey")]).shape == (1,)
+
+
+def test_another_teacher_and_other_texts_are_refused(
+    teacher: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 and one line that says which; the cache stays."""
+    assert main(command(tmp_path / "cache", teacher, data)) == 0
+    before = content(tmp_path / "cache")
+    other = save_cross_encoder("bert", tmp_path / "other", seed=1)
+    assert main(command(tmp_path / "cache", other, data)) == 1
+    assert "another teacher" in capsys.readouterr().err
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text(data.read_text().replace("tower", "town"))
+    assert main(command(tmp_path / "cache", teacher, changed)) == 1
+    assert "other texts" in capsys.readouterr().err
+    assert content(tmp_path / "cache") == before
+
+
+def test_a_teacher_that_gives_nan_is_stopped(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real network with one bad word embedding: the pair with that word is named, no shard is written."""
+    broken = save_cross_encoder("bert", tmp_path / "broken")
+    weights = load_file(broken / "model.safetensors")
+    weights["bert.embeddings.word_embeddings.weight"][bert_tokenizer().token_to_id("honey")] = torch.nan
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    data = tmp_path / "data.jsonl"
+    texts = [{"text": text, "label": 0} for text in ("bees", "opera", "river")]
+    lines = [
+        {"question": "what ?", "candidates": texts},
+        {"question": "how ?", "candidates": [{"text": "honey", "label": 1}]},
+    ]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(command(tmp_path / "cache", broken, data, "--batch-tokens", "1")) == 1
+    assert "nan to the candidate 'honey' of the question 'how ?'" in capsys.readouterr().err
+    assert content(tmp_path / "cache") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [('{"question": "q"}', "data.jsonl:1: candidates"), ("", "there is no pair to score")],
+)
+def test_data_that_cannot_be_scored_are_an_error(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    """File and line are named and no cache is begun."""
+    (tmp_path / "data.jsonl").write_text(line)
+    assert main(command(tmp_path / "cache", teacher, tmp_path / "data.jsonl")) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()

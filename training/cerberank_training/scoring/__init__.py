@@ -1,0 +1,1 @@
+"""Teachers score data sets into caches."""
