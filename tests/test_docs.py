@@ -33,7 +33,9 @@ def test_commands_in_the_readme_exist() -> None:
     readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
     for verb in set(re.findall(r"\bmake ([a-z-]+)", readme)) - {"it"}:
         assert f"\n{verb}:" in makefile, verb
-    for verb in re.findall(r"\bcerberank (rank|import|evaluate|export|serve|bench|train)\b", readme):
+    for verb in re.findall(
+        r"\bcerberank (rank|import|evaluate|compare|ensemble|tune|export|serve|bench|train)\b", readme
+    ):
         assert verb in VERBS
 
 
