@@ -61,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ratios(text: str) -> tuple[float, ...]:
-    return tuple(float(ratio) for ratio in text.split(","))
+    ratios = tuple(float(ratio) for ratio in text.split(","))
+    if not all(0.0 <= ratio < 1.0 for ratio in ratios):
+        raise argparse.ArgumentTypeError("every drop ratio must be at least 0 and below 1")
+    return ratios
 
 
 def _run(arguments: argparse.Namespace) -> None:
