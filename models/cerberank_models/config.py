@@ -107,7 +107,8 @@ class TunedSchedule(Frozen):
     cost: Annotated[float, Field(gt=0.0, le=1.0)]
     """Layers run relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
-    """On dev, in percent: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping nothing."""
+    """On dev, in percent: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping nothing, with its
+    standard error `map_loss_error`."""
 
 
 class RankerConfig(Frozen):

@@ -24,7 +24,7 @@ from cerberank_training.metrics import METRICS, expected_metrics
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """The paper's ratios, and 0."""
-STEP, MOST = 0.05, 0.9
+STEP, MOST = 0.05, 0.95
 """Of Optuna's ratios."""
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 """Costs for which a service gets a schedule to choose."""
@@ -49,8 +49,11 @@ class Measured:
 
     def tuned(self) -> TunedSchedule:
         """As a checkpoint's config states it."""
-        metrics = {name: round(value, 3) for name, value in {**self.metrics, "map_loss": self.map_loss}.items()}
-        return TunedSchedule(schedule=self.schedule, cost=self.cost, metrics=metrics)
+        metrics = {**self.metrics, "map_loss": self.map_loss}
+        if self.map_loss_error is not None:
+            metrics["map_loss_error"] = self.map_loss_error
+        rounded = {name: round(value, 3) for name, value in metrics.items()}
+        return TunedSchedule(schedule=self.schedule, cost=self.cost, metrics=rounded)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ratios(text: str) -> tuple[float, ...]:
-    return tuple(float(ratio) for ratio in text.split(","))
+    ratios = tuple(float(ratio) for ratio in text.split(","))
+    if not all(0.0 <= ratio < 1.0 for ratio in ratios):
+        raise argparse.ArgumentTypeError("every drop ratio must be at least 0 and below 1")
+    return ratios
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -126,13 +129,13 @@ def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
 
 def schedule_table(tuning: Tuning) -> str:
     """A row a schedule, the default marked."""
-    header = ["drop schedule", "cost", "MAP loss", "MAP", "MRR", "P@1", "nDCG@10"]
+    header = ["drop schedule", "cost", "MAP loss ± error", "MAP", "MRR", "P@1", "nDCG@10"]
     rows = [
         [
             ",".join(f"{alpha:g}" for alpha in row.schedule)
             + (" (default)" if row.schedule == tuning.default.schedule else ""),
             f"{row.cost:.2f}",
-            f"{row.metrics['map_loss']:.2f}",
+            f"{row.metrics['map_loss']:.2f} ± {row.metrics.get('map_loss_error', 0.0):.2f}",
             *(f"{row.metrics[name]:.1f}" for name in ("map", "mrr", "p@1", "ndcg@10")),
         ]
         for row in tuning.menu
