@@ -55,6 +55,9 @@ def test_an_interrupted_verb_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsy
         ("serve", "fastapi", "service,onnx-cpu"),
         ("bench", "sentence_transformers", "dev"),
         ("evaluate", "httpx", "training"),
+        ("score", "pyarrow", "training"),
+        ("score", "ray", "ray"),
+        ("push", "fsspec", "url"),
     ],
 )
 def test_a_missing_library_names_the_extra_that_brings_it(

@@ -36,12 +36,8 @@ class ScoreCacheError(ValueError):
     """The folder is no usable cache, or one of another teacher or of other texts; the message says which."""
 
 
-class MissingScoreError(KeyError):
+class MissingScoreError(ScoreCacheError):
     """The teacher never scored this pair; the message names it."""
-
-    def __str__(self) -> str:
-        """Without the quotation marks that KeyError adds."""
-        return str(self.args[0])
 
 
 class TeacherIdentity(Frozen):
