@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,16 @@ from cerberank_service.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+def test_docker_compose_accepts_it() -> None:
+    """With the load profile; the file is only read, no daemon is asked."""
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("needs Debian's docker-compose")
+    command = [program, "--file", str(ROOT / "docker-compose.yml"), "--profile", "load", "config", "--quiet"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("name", SERVICES)
