@@ -1,0 +1,5 @@
+"""What is deployed is checked against a running app: the service's own fixtures."""
+
+from tests.service.conftest import backend, client, no_settings, open_app, serve
+
+__all__ = ["backend", "client", "no_settings", "open_app", "serve"]

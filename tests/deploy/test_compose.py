@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cerberank_service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+def test_docker_compose_accepts_it() -> None:
+    """With the load profile; the file is only read, no daemon is asked."""
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("needs Debian's docker-compose")
+    command = [program, "--file", str(ROOT / "docker-compose.yml"), "--profile", "load", "config", "--quiet"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_mounted_exists_and_cannot_be_written(name: str) -> None:
+    """Docker would make an empty folder of a mistyped one; named volumes are declared."""
+    for mount in SERVICES[name].get("volumes", []):
+        source, _, rest = mount.partition(":")
+        if source.startswith("."):
+            assert (ROOT / source).is_dir(), source
+            assert rest.endswith(":ro")
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned(name: str) -> None:
+    """A version, or built here."""
+    service = SERVICES[name]
+    assert service["image"].rpartition(":")[2] not in ("", "latest")
+    assert "build" in service or service["image"].rpartition(":")[2][-1].isdigit()
+
+
+def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
+    """By the names and ports that compose gives them."""
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    (target,) = config["scrape_configs"][0]["static_configs"][0]["targets"]
+    host, port = target.split(":")
+    assert f"{port}:{port}" in SERVICES[host]["ports"]
+    assert int(port) == Settings.model_fields["port"].default
+    source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
+    assert source["datasources"][0]["url"] == "http://prometheus:9090"
+    assert "prometheus" in SERVICES
+
+
+def test_the_service_may_write_nowhere_and_has_time_to_drain() -> None:
+    """Read-only but for /tmp, no capabilities; killed only after the drain time."""
+    service = SERVICES["cerberank"]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert int(service["stop_grace_period"].removesuffix("s")) > Settings.model_fields["drain_seconds"].default

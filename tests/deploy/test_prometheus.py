@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy" / "prometheus"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]
+
+
+def promtool(*arguments: str) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("needs promtool, of Debian's prometheus")
+    result = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_promtool_accepts_configuration_and_rules() -> None:
+    """Syntax, and no rule twice."""
+    promtool("check", "config", str(FOLDER / "prometheus.yml"))
+    promtool("check", "rules", *map(str, sorted((FOLDER / "rules").glob("*.yml"))))
+
+
+def test_each_alert_fires_in_its_fault_and_clears_after_it() -> None:
+    """On scripted series, by promtool."""
+    promtool("test", "rules", *map(str, sorted((FOLDER / "tests").glob("*.yml"))))
+
+
+def test_no_alert_is_without_its_test() -> None:
+    """One that expects it to fire, and one that expects it not to."""
+    cases: dict[str, set[bool]] = {}
+    for test in yaml.safe_load((FOLDER / "tests" / "alerts.yml").read_text())["tests"]:
+        for case in test.get("alert_rule_test", []):
+            cases.setdefault(case["alertname"], set()).add("exp_alerts" in case)
+    assert cases == {alert["alert"]: {True, False} for alert in ALERTS}
+
+
+def test_each_alert_has_its_section_in_the_run_book() -> None:
+    """And each section its alert; the annotation leads there."""
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    assert sorted(sections) == sorted({alert["alert"] for alert in ALERTS})
+    for alert in ALERTS:
+        assert alert["annotations"]["runbook"] == f"docs/runbook.md#{alert['alert'].lower()}"
+        assert alert["labels"]["severity"] in ("page", "ticket")
