@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ from cerberank_models.config import EncodingConfig, Family
 
 CHARACTERS_PER_TOKEN = 32
 """Generous: English has about 4.5 characters a word piece; only blanks and long words exceed it."""
+
+QUESTIONS = 256
+"""Questions whose tokens an encoder remembers: clients split one question over several calls."""
 
 SPECIAL_TOKENS: dict[Family, tuple[str, str]] = {
     "bert": ("[CLS]", "[SEP]"),
@@ -117,6 +121,7 @@ class PairEncoder:
         self._tokenizer = tokenizer
         self._config = config
         self._characters = CHARACTERS_PER_TOKEN * config.max_length
+        self._question = lru_cache(QUESTIONS)(self._tokenise_question)
         first, separator = (tokenizer.token_to_id(token) for token in SPECIAL_TOKENS[family])
         if first is None or separator is None:
             raise ValueError(f"the tokenizer lacks {SPECIAL_TOKENS[family]}, which {family} needs")
@@ -141,7 +146,7 @@ class PairEncoder:
     def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once."""
         budget = self._config.max_length - self._specials
-        (question_ids,), (question_cut,) = self._tokenise([question], self._config.question_length)
+        question_ids, question_cut = self._question(question)
         texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
         contexts: list[list[int]] | None = None
         if self._config.segments == 3:
@@ -172,6 +177,10 @@ class PairEncoder:
             token_ids += segment
             token_ids += after
             type_ids += [self._types[index]] * (len(before) + len(segment) + len(after))
+
+    def _tokenise_question(self, question: str) -> tuple[list[int], bool]:
+        (ids,), (cut,) = self._tokenise([question], self._config.question_length)
+        return ids, cut
 
     def _tokenise(self, texts: Sequence[str], limit: int) -> tuple[list[list[int]], list[bool]]:
         """Ids of each text, cut to `limit`, and whether anything was cut."""

@@ -78,7 +78,8 @@ class HeldStates:
 
     def compact(self, backend: Backend[Any]) -> None:
         """Keep only what still waits: a drop leaves chunks with holes, which would hold memory in vain."""
-        for number, chunk in list(self._chunks.items()):
+        for number in list(self._chunks):  # the chunks themselves must not outlive their turn
+            chunk = self._chunks[number]
             if not chunk.whole:
                 rows, state = chunk.rows, backend.select(chunk.state, chunk.places)
                 self._forget(number)

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from cerberank_service.app import Service, create_app
+from cerberank_service.memory import return_large_arrays
 from cerberank_service.settings import Settings, SettingsError, read_settings
 
 GRACE_SECONDS = 5
@@ -55,6 +56,7 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
+    return_large_arrays()
     app = create_app(settings)
     run(app, settings)
     return 0

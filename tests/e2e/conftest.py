@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +31,16 @@ class Process:
         self.process.send_signal(signal.SIGTERM)
 
 
-def start(checkpoint: Path, log: Path, **settings: str) -> Process:
+SERVE = ("-m", "cerberank_models", "serve")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> Process:
     """Start the service on a free port and wait until it listens; it may still be loading."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment |= {"CERBERANK_CHECKPOINT": str(checkpoint), "CERBERANK_PORT": "0", **settings}
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cerberank_models", "serve"], env=environment, stderr=output, stdout=output
-        )
+        process = subprocess.Popen([sys.executable, *program], env=environment, stderr=output, stdout=output, cwd=ROOT)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"running on (http://[\d.:]+)", log.read_text()):

@@ -200,3 +200,13 @@ def test_a_tokenizer_of_another_family_is_refused() -> None:
     """RoBERTa's special tokens are not in BERT's vocabulary."""
     with pytest.raises(ValueError, match="lacks"):
         PairEncoder(bert_tokenizer(), family="roberta", config=EncodingConfig(), type_vocab_size=1)
+
+
+def test_a_question_that_comes_again_is_not_tokenised_again() -> None:
+    """Clients split one question over several calls; the pairs are the same, cut or not."""
+    again = encoder()
+    for question in ("a b", "a " * 100):
+        first, second = (again.encode(question, [Candidate(text="c"), Candidate(text="d")]) for _ in range(2))
+        assert first.token_ids.tolist() == second.token_ids.tolist()
+        assert first.truncated.tolist() == second.truncated.tolist()
+    assert (again._question.cache_info().hits, again._question.cache_info().misses) == (2, 2)

@@ -1,0 +1,23 @@
+"""Makes the C library give large arrays back to the system as soon as they are freed."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+M_MMAP_THRESHOLD = -3
+LARGE_BYTES = 1024 * 1024
+
+
+def return_large_arrays() -> bool:
+    """Ask glibc to map every array from a megabyte on by itself; False where that cannot be asked for.
+
+    By itself it raises that threshold to the largest array freed so far, and then keeps hidden states in a heap that
+    one late array pins: after 10,000 candidates with drops the process stayed 0.9 GB larger.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES))
+    except (OSError, AttributeError):  # another C library
+        return False

@@ -1,0 +1,159 @@
+"""What docs/reliability.md promises, on the real process."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.e2e.conftest import Process, start, wait_until_ready
+from tests.service.fakes import RAISES
+from tests.service.observe import samples
+
+QUESTION = "how tall is the tower ?"
+LARGE = {"question": QUESTION, "candidates": [f"{number} word " + "word " * (number % 30) for number in range(5000)]}
+SMALL = {"question": QUESTION, "candidates": ["330 metres", "it was built in paris", "a city"]}
+WASTED = "cerberank_wasted_tokens_total{model=random-tiny,version=1}"
+CANCELLED = "cerberank_cancelled_requests_total{model=random-tiny,version=1}"
+
+
+@pytest.fixture(params=["raise", "exit"])
+def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Process]]:
+    """A ready service whose model fails on a marked candidate; the name of what it does then."""
+    program = ("-m", "tests.e2e.faulty", str(tmp_path), request.param)
+    running = start(tmp_path, tmp_path / "log", program=program)
+    try:
+        wait_until_ready(running)
+        yield request.param, running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def until(client: httpx.Client, series: str, wanted: float) -> dict[str, float]:
+    """Poll the metrics until a series has at least (0: at most) the wanted value."""
+    end = time.monotonic() + 60
+    found = samples(client)
+    while found[series] < wanted if wanted else found[series] > 0:
+        assert time.monotonic() < end, f"{series} is {found[series]}"
+        time.sleep(0.01)
+        found = samples(client)
+    return found
+
+
+def test_clients_that_hang_up_free_the_engine(service: Process) -> None:
+    """Served before, gone in the middle, served after: what the gone ones held is dropped, not computed."""
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        before = client.post("/v1/rank", json=SMALL).raise_for_status().json()["results"]
+        started = samples(client)["cerberank_tokens_total{model=random-tiny,stage=0,version=1}"]
+        body = httpx.Request("POST", service.url, json=LARGE).content
+        head = f"POST /v1/rank HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        address = (httpx.URL(service.url).host, httpx.URL(service.url).port)
+        sockets = [socket.create_connection(address) for _ in range(8)]
+        for each in sockets:
+            each.sendall(head + body)
+        queued = until(client, "cerberank_queued_tokens{}", 1)["cerberank_queued_tokens{}"]
+        assert queued > 0
+        for each in sockets:
+            each.close()
+        found = until(client, "cerberank_queued_tokens{}", 0)
+        found = until(client, "cerberank_requests_in_flight{}", 0)
+        assert client.post("/v1/rank", json=SMALL).raise_for_status().json()["results"] == before
+        ran = found["cerberank_tokens_total{model=random-tiny,stage=0,version=1}"] - started
+    assert found[CANCELLED] >= 1
+    assert found[WASTED] <= ran * 3
+    whole = 5000 * 8 * 10  # a pair has more than ten tokens
+    assert ran < whole
+
+
+def test_a_fault_of_the_model_is_told_to_those_it_concerns(faulty: tuple[str, Process]) -> None:
+    """An error fails its own request alone. A dead thread fails everybody at once, and the probe with the next look."""
+    fault, service = faulty
+    poisoned = {"question": "q", "candidates": ["a", RAISES]}
+    with ThreadPoolExecutor(16) as pool:
+        bodies = [poisoned if number == 8 else {"question": "q", "candidates": ["a", "b"]} for number in range(16)]
+        answers = list(pool.map(lambda body: httpx.post(f"{service.url}/v1/rank", json=body, timeout=30), bodies))
+    ready = httpx.get(f"{service.url}/health/ready")
+    if fault == "raise":
+        assert [answer.status_code for answer in answers] == [500 if number == 8 else 200 for number in range(16)]
+        assert ready.status_code == 200
+        return
+    assert answers[8].status_code == 503
+    assert {answer.status_code for answer in answers} <= {200, 503}
+    assert ready.status_code == 503
+    assert httpx.get(f"{service.url}/health/live").status_code == 200
+    assert httpx.post(f"{service.url}/v1/rank", json=SMALL).status_code == 503
+
+
+def test_sigterm_with_fifty_in_flight_answers_each_once(service: Process) -> None:
+    """With its order, or refused with a time to come back; the process ends by itself with code 0."""
+    body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
+    with ThreadPoolExecutor(50) as pool, httpx.Client(base_url=service.url, timeout=60) as client:
+        waiting = [pool.submit(httpx.post, f"{service.url}/v1/rank", json=body, timeout=120) for _ in range(50)]
+        until(client, "cerberank_queued_tokens{}", 1)
+        service.terminate()
+        statuses = []
+        for each in waiting:
+            try:
+                answer = each.result()
+            except httpx.TransportError:
+                statuses.append(0)  # its connection had not been taken yet: refused, not lost
+                continue
+            statuses.append(answer.status_code)
+            assert answer.status_code != 200 or len(answer.json()["results"]) == 400
+            assert answer.status_code == 200 or int(answer.headers["Retry-After"]) >= 1
+    assert statuses.count(200) >= 1
+    assert set(statuses) <= {200, 503, 0}
+    assert service.process.wait(timeout=60) == 0
+
+
+def test_a_deadline_within_the_first_stage_gets_an_order_of_what_was_scored(service: Process) -> None:
+    """200, incomplete, every candidate once, those without a score last."""
+    answer = httpx.post(
+        f"{service.url}/v1/rank", json=LARGE, timeout=60, headers={"X-Request-Timeout-Ms": "1"}
+    ).raise_for_status()
+    body = answer.json()
+    assert body["complete"] is False
+    assert sorted(result["index"] for result in body["results"]) == list(range(5000))
+    stages = [result["stage"] for result in body["results"]]
+    assert stages == sorted(stages, reverse=True)
+    assert 0 < stages.count(0) < 5000
+
+
+def test_under_overload_every_request_is_answered_once_and_the_backlog_stays_bounded(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Clients that obey Retry-After all get served in the end; what was refused was told when to come back."""
+    service = start(tiny_checkpoint, tmp_path / "log", CERBERANK_MAX_QUEUED_TOKENS="20000")
+    body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
+
+    def ask(number: int) -> tuple[int, int]:
+        refusals = 0
+        while True:
+            answer = httpx.post(f"{service.url}/v1/rank", json=body, timeout=120)
+            if answer.status_code == 200:
+                return len(answer.json()["results"]), refusals
+            assert answer.status_code == 503
+            refusals += 1
+            time.sleep(int(answer.headers["Retry-After"]))
+
+    try:
+        wait_until_ready(service)
+        with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=service.url) as client:
+            waiting = [pool.submit(ask, number) for number in range(16)]
+            most = 0.0
+            while not all(each.done() for each in waiting):
+                most = max(most, samples(client)["cerberank_queued_tokens{}"])
+                time.sleep(0.02)
+            answers = [each.result() for each in waiting]
+            assert samples(client)["cerberank_queued_tokens{}"] == 0
+    finally:
+        service.process.kill()
+        service.process.wait()
+    assert {count for count, _ in answers} == {400}
+    assert sum(refusals for _, refusals in answers) > 0
+    assert most <= 20_000 + 400 * 48  # the last question that found room is let in whole
