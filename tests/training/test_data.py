@@ -63,10 +63,6 @@ def test_subsets_need_a_positive_and_a_negative(tmp_path: Path) -> None:
     ]
 
 
-SQUAD = {"qid": "1", "question": "q", "title": "t", "para": 0, "answers": []}
-ROW = {"text": "a", "prev": None, "next": None, "label": 1}
-
-
 def squad_files(folder: Path) -> Path:
     with gzip.open(folder / "dev.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write(json.dumps(SQUAD) + "\n")
@@ -114,7 +110,11 @@ def test_generic_lines_are_read(tmp_path: Path) -> None:
         ("wikiqa", "one\ttwo\n", ":1: expected 7"),
         ("squad-as2", "{}\n", ":1: not a squad-as2 question"),
         ("squad-as2", json.dumps({**SQUAD, "candidates": []}), ":1: .*a question needs a candidate"),
-        ("squad-as2", json.dumps({**SQUAD, "candidates": [{**ROW, "label": 2}]}), ":1: .*labels are 0 or 1"),
+        (
+            "squad-as2",
+            json.dumps({**SQUAD, "candidates": [{"text": "a", "prev": None, "next": None, "label": 2}]}),
+            ":1: .*labels are 0 or 1",
+        ),
         ("asnq", "q\ts\t1\nq\ts\t5\n", ":2: expected question"),
         ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 2}]}\n', r":1: candidates\.0\.label"),
         ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 1, "score": 2}]}\n', "score"),
