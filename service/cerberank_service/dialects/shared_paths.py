@@ -31,7 +31,8 @@ def spoken(dialects: Sequence[Dialect], body: bytes) -> Dialect:
 
 def _fields(body: bytes) -> Mapping[str, Any]:
     try:
-        read = from_json(repair(body))
-    except ValueError:  # the dialect's own parse says what is wrong
-        return {}
+        read = from_json(body, cache_strings="keys")
+    except ValueError:
+        repaired = repair(body)
+        return {} if repaired == body else _fields(repaired)  # the dialect's own parse says what is wrong
     return read if isinstance(read, dict) else {}
