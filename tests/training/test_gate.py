@@ -51,14 +51,8 @@ def test_the_verb_writes_nothing_that_fails(
         for q in questions()
     ]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    call = [
-        str(tiny_checkpoint),
-        str(tmp_path / "out"),
-        "--precisions",
-        "fp32",
-        "--gate",
-        f"jsonl:{tmp_path}/dev.jsonl",
-    ]
+    out = tmp_path / "out"
+    call = [str(tiny_checkpoint), str(out), "--precisions", "fp32", "--gate", f"jsonl:{tmp_path}/dev.jsonl"]
     assert main([*call, "--min-agreement", "101"]) == 1
     assert "does not rank like fp32 on 5 questions: top-1 agreement 100.0" in capsys.readouterr().err
     assert not out.exists()
