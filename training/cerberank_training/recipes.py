@@ -92,7 +92,9 @@ def tiny() -> Recipe:
         ),
         objective=Objective(strategy="cerberus"),
         sampling=OWN_CANDIDATES,
-        train=TrainConfig(steps=20, questions_per_step=2, evaluate_every=10, precision="fp32", dropout=0.0),
+        train=TrainConfig(
+            steps=20, questions_per_step=2, evaluate_every=10, save_every=5, precision="fp32", dropout=0.0
+        ),
     )
 
 
