@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import httpx
 import pytest
 from tests.e2e.conftest import start, wait_until_ready
 from tests.tiny import save_cross_encoder
-from tests.training.letters import questions
+from tests.training.letters import jsonl
 
 from cerberank_models.checkpoint import read_checkpoint
 from cerberank_models.store_command import pull, push
@@ -27,13 +26,7 @@ def call(verb: Callable[[list[str]], int], *arguments: object) -> None:
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     """Five questions as generic JSONL."""
-    rows = [
-        {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
-        for q in questions()
-    ]
-    path = tmp_path / "data.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"jsonl:{path}"
+    return jsonl(tmp_path)
 
 
 def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from tests.tiny import save_cross_encoder
-from tests.training.letters import questions
+from tests.training.letters import jsonl
 
 
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:
@@ -30,12 +30,7 @@ def steps_done(out: Path) -> int:
 def test_a_killed_training_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     """Killed after its first saved state and before its end, then called again, against a run that was left alone."""
     base = save_cross_encoder("electra", tmp_path / "base")
-    rows = [
-        {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
-        for q in questions()
-    ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = f"jsonl:{tmp_path / 'data.jsonl'}"
+    data = jsonl(tmp_path)
     killed = distil(base, data, tmp_path / "killed")
     while not (tmp_path / "killed" / "state.pt").exists():
         assert killed.poll() is None, "it ended before it could be killed"

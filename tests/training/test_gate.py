@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from tests.training.letters import questions
+from tests.training.letters import jsonl, questions
 
 from cerberank_models.backends import open_backend
 from cerberank_models.checkpoint import read_checkpoint
@@ -46,13 +45,8 @@ def test_the_verb_writes_nothing_that_fails(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A bound that fp32 itself cannot keep leaves no folder; with the usual bounds fp32 passes."""
-    rows = [
-        {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
-        for q in questions()
-    ]
-    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "out"
-    call = [str(tiny_checkpoint), str(out), "--precisions", "fp32", "--gate", f"jsonl:{tmp_path}/dev.jsonl"]
+    call = [str(tiny_checkpoint), str(out), "--precisions", "fp32", "--gate", jsonl(tmp_path)]
     assert main([*call, "--min-agreement", "101"]) == 1
     assert "does not rank like fp32 on 5 questions: top-1 agreement 100.0" in capsys.readouterr().err
     assert not out.exists()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import doctest
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 from tests.tiny import save_cross_encoder
-from tests.training.letters import questions
+from tests.training.letters import jsonl
 
 import cerberank_training.strategy_table
 from cerberank_training.commands import sample, strategies
@@ -63,12 +62,7 @@ def test_the_verb_goes_on_where_it_stopped(
 ) -> None:
     """Two runs of `hard`; called again with everything there, it trains nothing and prints the same table."""
     base = save_cross_encoder("electra", tmp_path / "base")
-    rows = [
-        {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
-        for q in questions()
-    ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data, groups = f"jsonl:{tmp_path / 'data.jsonl'}", tmp_path / "groups.jsonl"
+    data, groups = jsonl(tmp_path), tmp_path / "groups.jsonl"
     recipe = ["--recipe", "tiny"]
     assert sample.main([*recipe, "--train", data, "--questions", "4", "--out", str(groups)]) == 0
     call = [
