@@ -26,9 +26,9 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, first: Tensor) -> Tensor:
-        """`[N, D]` to one float32 logit a pair `[N]`: `z1 - z0` of two classes."""
+        """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
         logits: Tensor = self.output(self.dropout(self.activation(self.dense(self.dropout(first))))).float()
-        return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+        return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
 class Head(nn.Module):
@@ -54,3 +54,11 @@ class Head(nn.Module):
         layer = self.layers[-1]
         assert isinstance(layer, Layer), "a head is made of layers"
         return layer
+
+
+class Heads(nn.ModuleList):
+    """The k heads, one after the other."""
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to logits `[N, k]`."""
+        return torch.stack([head(hidden, layout) for head in self], dim=1)
