@@ -16,8 +16,9 @@ from tests.service.observe import wait_until
 from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine import Engine
-from cerberank_service.live import Loader, State
+from cerberank_service.live import Loader
 from cerberank_service.metrics import Metrics
+from cerberank_service.served import State
 from cerberank_service.settings import Settings
 
 Serve = Callable[..., TestClient]
@@ -54,9 +55,9 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 
     def start(backend: FakeBackend, **settings: object) -> TestClient:
         client = open_app(loader(backend, tmp_path), **settings)
-        live = client.app.state.service.live  # type: ignore[attr-defined]
-        wait_until(lambda: live.state is not State.LOADING)
-        assert live.state is State.READY, live.reason
+        served = client.app.state.service.served  # type: ignore[attr-defined]
+        wait_until(lambda: served.state is not State.LOADING)
+        assert served.state is State.READY, served.reason
         return client
 
     return start
