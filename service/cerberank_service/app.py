@@ -27,14 +27,18 @@ from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path, spoken
 from cerberank_service.disconnect import unless_gone
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.labels import Labels
 from cerberank_service.live import Loader, load
 from cerberank_service.metrics import Metrics
 from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import Ranking
+from cerberank_service.rules import Rules
 from cerberank_service.served import ServedModels, State
 from cerberank_service.settings import Settings
+from cerberank_service.shadow import Shadow
+from cerberank_service.shadow_figures import judge
 from cerberank_service.single import SingleCheckpoint
 from cerberank_service.watcher import Watcher
 from cerberank_service.workers import Workers
@@ -58,17 +62,23 @@ class Service:
         self.metrics = Metrics()
         self.workers = Workers(settings.encode_workers)
         self.served = ServedModels(settings)
+        self.shadow = Shadow(settings, self.served, self.metrics)
+        store = open_store(settings.store) if settings.store else None
         self.source: Watcher | SingleCheckpoint = (
-            Watcher(open_store(settings.store), self.served, settings, self.metrics, loader)
-            if settings.store
-            else SingleCheckpoint(settings, self.served, self.metrics, loader)
+            SingleCheckpoint(settings, self.served, self.metrics, loader)
+            if store is None
+            else Watcher(store, self.served, settings, self.metrics, loader)
         )
-        self.ranking = Ranking(settings, self.served, self.workers, self.metrics)
+        self.labels = Labels(store, self.served, self.source.wake)
+        self.rules = Rules(settings, self.served, self.shadow, self.labels)
+        self.source.after_turn = self.rules.apply
+        self.ranking = Ranking(settings, self.served, self.shadow, self.workers, self.metrics)
         self._stopping = False
 
     def start(self) -> None:
         """Begin to load, or to follow the store."""
         self.source.start()
+        self.shadow.start()
 
     def begin_shutdown(self) -> None:
         """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""
@@ -80,6 +90,7 @@ class Service:
     async def end_shutdown(self) -> None:
         """Nobody waits any more: end the threads."""
         self.served.stop()
+        self.shadow.stop()
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.served.join, JOIN_SECONDS))
         self.workers.close()
@@ -176,6 +187,15 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
     async def models() -> dict[str, list[dict[str, Any]]]:
         return {"models": describe(service.served, service.settings)}
+
+    @app.get(
+        "/v1/models/{model}/shadow", tags=["cerberank"], summary="How the shadow version compares to the stable one"
+    )
+    async def shadow(model: str) -> dict[str, Any]:
+        if (figures := service.shadow.figures(model)) is None:
+            raise ServiceError(Kind.NOT_FOUND, "this model has no stable and shadow version to compare")
+        verdict, why = judge(figures, service.rules.promotion)
+        return {"model": model, **figures.describe(), "verdict": verdict.value, "reason": why}
 
     @app.get("/info", tags=["text-embeddings-inference"], summary="The served model")
     async def tei_info() -> dict[str, Any]:

@@ -55,6 +55,8 @@ class LiveVersion:
         """The drop schedule of calls that choose none; an operator may set another."""
         self.leases = 0
         """Requests that use it; `ServedModels` counts them."""
+        self.answered = self.failed = 0
+        """Questions since its last label; failed are those that it could not answer by its own fault."""
         self._encoders: queue.LifoQueue[PairEncoder] = queue.LifoQueue()
         for encoder in encoders:
             self._encoders.put(encoder)

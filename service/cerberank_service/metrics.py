@@ -15,6 +15,7 @@ from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind
 from cerberank_service.lifecycle_metrics import LifecycleMetrics
+from cerberank_service.shadow_metrics import ShadowMetrics
 from cerberank_service.slo import label_of
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -30,6 +31,7 @@ class Metrics:
         """Register the series and create those whose labels are known."""
         self.registry = CollectorRegistry()
         self.lifecycle = LifecycleMetrics(self.registry)
+        self.shadow = ShadowMetrics(self.registry)
         self._tuned: dict[tuple[str, str], frozenset[str]] = {}
         ProcessCollector(registry=self.registry)
         model = ("model", "version")
@@ -90,6 +92,7 @@ class Metrics:
             *(self.tokens, self.padding, self.dropped, self.steps, self.step_seconds, self.recomputed),
             *(self.wasted, self.cancelled, self.state_bytes, self.seconds_per_token),
             *(self.truncated, self.duplicates, self.cached),
+            *self.shadow.series,
         )
         for kind in Kind:
             self.errors.labels(kind.label)

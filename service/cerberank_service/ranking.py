@@ -14,8 +14,7 @@ import numpy as np
 from cerberank_models.store import Reference
 from cerberank_service.call import RankAnswer, RankCall, Timing
 from cerberank_service.deadlines import due
-from cerberank_service.engine import Engine
-from cerberank_service.errors import ServiceError
+from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
 from cerberank_service.live import LiveVersion
 from cerberank_service.metrics import Metrics
@@ -23,6 +22,7 @@ from cerberank_service.prepare import Prepared, prepare
 from cerberank_service.score_cache import ScoreCache
 from cerberank_service.served import Lease, ServedModels
 from cerberank_service.settings import Settings
+from cerberank_service.shadow import Shadow
 from cerberank_service.slo import Schedule, choose
 from cerberank_service.workers import Workers
 
@@ -34,9 +34,12 @@ Render = Callable[[RankAnswer, OptionsT], Any]
 class Ranking:
     """Ranks the body of a request in any dialect."""
 
-    def __init__(self, settings: Settings, served: ServedModels, workers: Workers, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, served: ServedModels, shadow: Shadow, workers: Workers, metrics: Metrics
+    ) -> None:
         """Everything is owned by the app."""
-        self._settings, self._served, self._workers, self._metrics = settings, served, workers, metrics
+        self._settings, self._served, self._shadow = settings, served, shadow
+        self._workers, self._metrics = workers, metrics
         self._cache = ScoreCache(settings.score_cache_entries)
 
     async def rank(
@@ -55,7 +58,7 @@ class Ranking:
             call, options, prepared, live = await self._workers.run(partial(self._read, body, parse, lease))
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
-            ranked = await _submit(live.engine, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
+            ranked = await _submit(live, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
             answer = _answer(
                 call, prepared, ranked, live.reference, request_id, encode=encoded - started, started=started
             )
@@ -65,7 +68,9 @@ class Ranking:
                 self._cache.keep(live.reference, call.question, prepared.unique, ranked.trace, ranked.heads)
                 return render(answer, options)
 
-            return await self._workers.run(finish)
+            content = await self._workers.run(finish)
+            self._shadow.offer(call, live, ranked)
+            return content
 
     def _count(self, answer: RankAnswer, prepared: Prepared) -> None:
         duplicates = len(prepared.pair_of) - len(prepared.pairs)
@@ -98,7 +103,7 @@ class Ranking:
         return call, options, replace(prepared, known=known), live
 
 
-async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
+async def _submit(live: LiveVersion, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
     """Hand the question to the engine and wait; raises the ServiceError that it is answered with."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
@@ -123,14 +128,16 @@ async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, pr
         resolve=resolve,
         priority=priority,
     )
-    engine.submit(job)
+    live.engine.submit(job)
     try:
         outcome = await future
     except asyncio.CancelledError:
         job.cancelled = True
         raise
     if isinstance(outcome, ServiceError):
+        live.failed += outcome.kind is Kind.INTERNAL
         raise outcome
+    live.answered += 1
     return outcome
 
 

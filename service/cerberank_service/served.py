@@ -106,7 +106,7 @@ class ServedModels:
         with self.lock:
             if self._stopped:
                 return State.STOPPED
-            stable = [live for live in map(self.stable, self.models) if live is not None]
+            stable = self._stable()
             if not self._settled:
                 return State.LOADING
             return State.READY if stable and all(live.engine.alive for live in stable) else State.FAILED
@@ -124,7 +124,7 @@ class ServedModels:
         """Raises ServiceError (503) when nothing is served, or no stable version's engine has room."""
         with self.lock:
             self._check_serving()
-            engines = [live.engine for live in map(self.stable, self.models) if live is not None]
+            engines = [live.engine for live in self._stable()]
         full: ServiceError | None = None
         for engine in engines:
             try:
@@ -145,12 +145,29 @@ class ServedModels:
             assert live is not None, "routes lead to ready versions"
             return live
 
-    def stable(self, model: str) -> LiveVersion | None:
-        """What serves `stable`."""
+    def labelled(self, model: str, label: Label) -> LiveVersion | None:
+        """What serves a label."""
         with self.lock:
-            served = self.models[model]
-            version = served.serving.get("stable")
+            served = self.models.get(model, Model())
+            version = served.serving.get(label)
             return None if version is None else served.versions[version].live
+
+    def stable_and_shadow(self, model: str) -> tuple[LiveVersion, LiveVersion] | None:
+        """Both, when they are two."""
+        with self.lock:
+            stable, shadow = self.labelled(model, "stable"), self.labelled(model, "shadow")
+        return None if stable is None or shadow is None or stable is shadow else (stable, shadow)
+
+    def stable_and_previous(self, model: str) -> tuple[str | None, str | None]:
+        """The stable version, and the one before it that is loaded still."""
+        with self.lock:
+            served = self.models.get(model, Model())
+            return served.serving.get("stable"), served.previous
+
+    def names(self) -> list[str]:
+        """Models of which anything is known."""
+        with self.lock:
+            return sorted(self.models)
 
     def versions(self, model: str) -> list[str]:
         """Versions of `model` that can be asked."""
@@ -203,6 +220,9 @@ class ServedModels:
             before = model.serving.pop(flip.label, None)
             if flip.version is not None:
                 model.serving[flip.label] = flip.version
+                live = model.versions[flip.version].live
+                assert live is not None, "labels move to ready versions only"
+                live.answered = live.failed = 0
             if flip.label == "stable":
                 model.previous = before
                 self._default = self._default or flip.model
@@ -245,6 +265,9 @@ class ServedModels:
         """Wait until the engines' threads have ended, but no longer than `timeout` seconds each: they may hang."""
         for live in self.live():
             live.engine.join(timeout)
+
+    def _stable(self) -> list[LiveVersion]:
+        return [live for name in self.models if (live := self.labelled(name, "stable")) is not None]
 
     def _check_serving(self) -> None:
         if self._stopped:

@@ -49,6 +49,30 @@ class Settings(BaseSettings):
     canary_percent: Annotated[
         float, Field(ge=0, le=100, description="Share of the questions that go to `canary`, where the label is set.")
     ] = 5.0
+    shadow_percent: Annotated[
+        float, Field(ge=0, le=100, description="Share of the questions that `shadow` is asked too while there is time.")
+    ] = 10.0
+    promote_after: Annotated[
+        int,
+        Field(
+            ge=0, description="Mirrored questions after which a shadow within the limits becomes stable; 0: by hand."
+        ),
+    ] = 0
+    promote_flip_percent: Annotated[
+        float, Field(ge=0, le=100, description="Limit: share of questions where another candidate comes first.")
+    ] = 10.0
+    promote_overlap: Annotated[float, Field(ge=0, le=1, description="Limit: least mean rank-biased overlap.")] = 0.9
+    promote_latency_ratio: Annotated[
+        float, Field(gt=0, description="Limit: the shadow's compute time by the stable version's.")
+    ] = 1.25
+    rollback_failure_percent: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="Take a stable or canary version back that fails on more of its questions; 0 never does.",
+        ),
+    ] = 0.0
     aliases: Annotated[
         str,
         Field(

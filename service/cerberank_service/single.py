@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from cerberank_service.lifecycle import Flip
 from cerberank_service.live import Loader, bring_up
@@ -20,6 +21,8 @@ class SingleCheckpoint:
     def __init__(self, settings: Settings, served: ServedModels, metrics: Metrics, loader: Loader) -> None:
         """Nothing is loaded before `start`."""
         self._settings, self._served, self._metrics, self._loader = settings, served, metrics, loader
+        self.after_turn: Callable[[], None] = lambda: None
+        """Never called: there is nothing to follow."""
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
     def start(self) -> None:

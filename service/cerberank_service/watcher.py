@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cerberank_models.checkpoint import CheckpointError, read_checkpoint
@@ -41,6 +41,8 @@ class Watcher:
         self._metrics, self._loader = metrics, loader
         self._view = StoreView(store, settings)
         self._copies = Path()
+        self.after_turn: Callable[[], None] = lambda: None
+        """Called when nothing more is to be done for the moment."""
         self._retired: dict[Reference, float] = {}
         self._look, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
@@ -68,6 +70,7 @@ class Watcher:
             self._look.clear()
             try:
                 self._turn()
+                self.after_turn()
             except Exception:  # the next turn may fare better, and what serves goes on meanwhile
                 logger.exception("following the store failed; it is tried again")
             self._look.wait(self._settings.store_poll_seconds)

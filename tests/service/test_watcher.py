@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, FakeState, Faults
+from tests.service.following import Follow, entry, served_by
 from tests.service.observe import samples, wait_until
-from tests.service.pushes import SIZE, open_fake, push, version_at
+from tests.service.pushes import SIZE, open_fake, push
 
 from cerberank_models.backend import StageOutput
 from cerberank_models.checkpoint import Checkpoint, read_checkpoint
@@ -25,41 +25,6 @@ from cerberank_models.store import Label, Reference, Store, StoreError
 from cerberank_service.app import create_app
 from cerberank_service.live import Loaded
 from cerberank_service.settings import Settings
-
-BODY: dict[str, Any] = {"question": "how tall?", "candidates": ["a", "b", "c"]}
-Follow = Callable[..., TestClient]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "store")
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Checkpoint]:
-    return lambda version, **options: version_at(tmp_path / "made", version, **options)
-
-
-@pytest.fixture
-def follow(open_app: Serve, tmp_path: Path) -> Follow:
-    """Starts an app that follows `store`."""
-
-    def start(load: Callable[[Settings], Loaded] = open_fake, **settings: object) -> TestClient:
-        options = {"store": str(tmp_path / "store"), "store_poll_seconds": 0.01, "copies": tmp_path} | settings
-        return open_app(load, **options)
-
-    return start
-
-
-def entry(client: TestClient, version: str, model: str = "fake-ranker") -> dict[str, Any]:
-    """What `/v1/models` says of a version; empty when it says nothing."""
-    found = client.get("/v1/models").json()["models"]
-    return next((e for e in found if e.get("version") == version and e.get("model") == model), {})
-
-
-def served_by(client: TestClient, **fields: object) -> str:
-    answer = client.post("/v1/rank", json=BODY | fields)
-    return str(answer.json()["version"]) if answer.status_code == 200 else f"status {answer.status_code}"
 
 
 def test_a_push_is_served_and_the_version_before_stays_for_a_rollback(
