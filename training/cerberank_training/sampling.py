@@ -77,7 +77,7 @@ class Sampler:
         return [self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen]
 
     def _order(self, epoch: int) -> list[int]:
-        """Remembered for this epoch and the one before: a step may straddle two, and a shuffle costs a tenth of a step."""
+        """Remembered for this epoch and the one before: a step may straddle two, and a shuffle takes a tenth of it."""
         if epoch not in self._orders:
             order = list(range(len(self)))
             random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
