@@ -45,6 +45,9 @@ WHOLE = f'{HERE}, phase="total"'
 PARTS = f'{HERE}, phase!="total"'
 REFUSED = f'{HERE}, kind=~"internal|unavailable"'
 INCOMPLETE = f'{HERE}, complete="false"'
+AGREE = f'{HERE}, agree="true"'
+VERSIONS = "model, version"
+TOP_MEAN = f"{total('cerberank_top_score_sum', VERSIONS)} / {total('cerberank_top_score_count', VERSIONS)}"
 
 ROWS: dict[str, tuple[Panel, ...]] = {
     "What users get": (
@@ -163,6 +166,26 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             says="Answers by version: a roll-out and its end.",
             queries={"{{model}} {{version}}": total("cerberank_requests_total", "model, version")},
             unit="reqps",
+        ),
+    ),
+    "Quality without labels": (
+        Panel(
+            title="Heads that agree",
+            says="Share of questions whose heads put the same candidate first. Falling means unfamiliar texts.",
+            queries={
+                "{{model}} {{version}}": f"{total('cerberank_head_agreement_total', VERSIONS, AGREE)} / "
+                f"{total('cerberank_head_agreement_total', VERSIONS)}"
+            },
+            unit="percentunit",
+        ),
+        Panel(
+            title="Score of the first candidate",
+            says="Mean and deviation. A drift without a new version means other questions, or other candidates.",
+            queries={
+                "mean {{version}}": TOP_MEAN,
+                "deviation {{version}}": f"sqrt(clamp_min({total('cerberank_top_score_squares_total', VERSIONS)} / "
+                f"{total('cerberank_top_score_count', VERSIONS)} - ({TOP_MEAN}) ^ 2, 0))",
+            },
         ),
     ),
     "The processes": (

@@ -23,6 +23,7 @@ from cerberank_service.prepare import Prepared, prepare
 from cerberank_service.score_cache import ScoreCache
 from cerberank_service.settings import Settings
 from cerberank_service.slo import Schedule, choose
+from cerberank_service.tracing import exemplar
 from cerberank_service.workers import Workers
 
 OptionsT = TypeVar("OptionsT")
@@ -60,7 +61,7 @@ class Ranking:
         self._metrics.duplicates.labels(answer.model, answer.version).inc(duplicates)
         known = 0 if prepared.known is None else len(prepared.known.rows)
         self._metrics.cached.labels(answer.model, answer.version).inc(known)
-        self._metrics.answered(answer)
+        self._metrics.answered(answer, exemplar())
 
         def finish() -> Any:
             self._cache.keep(answer.version, call.question, prepared.unique, ranked.trace, ranked.heads)

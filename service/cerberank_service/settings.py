@@ -68,6 +68,13 @@ class Settings(BaseSettings):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="Log level; question texts are never logged.")
     ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"], Field(description="Log lines for people, or one JSON object a line.")
+    ] = "text"
+    traces: Annotated[
+        bool,
+        Field(description="Export OpenTelemetry traces (extra `otel`); where to, the `OTEL_*` variables say."),
+    ] = False
 
     @property
     def alias_names(self) -> frozenset[str]:
