@@ -18,10 +18,12 @@ def open_backend(
     precision: str = "int8",
     threads: int | None = None,
     device: str = "cpu",
+    graph_tokens: int = 0,
 ) -> Backend[Any]:
     """The checkpoint's ranker, ready to run on `device` (`cpu`, `cuda`, `cuda:1`).
 
-    Raises CheckpointError when the checkpoint lacks what `kind` and `precision` need.
+    `graph_tokens`, for torch on CUDA in bf16 or fp16: steps of up to so many tokens run as CUDA graphs, captured here.
+    Raises ValueError where they cannot be, CheckpointError when the checkpoint lacks what `kind` and `precision` need.
     """
     if kind == "torch":
         import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
@@ -29,7 +31,9 @@ def open_backend(
         from cerberank_models.torch_backend import TorchBackend  # noqa: PLC0415
 
         torch.set_num_threads(threads or usable_processors())
-        return TorchBackend.from_checkpoint(checkpoint, device=device, precision=precision)
+        return TorchBackend.from_checkpoint(checkpoint, device=device, precision=precision, graph_tokens=graph_tokens)
+    if graph_tokens:
+        raise ValueError("CUDA graphs belong to the torch backend")
     from cerberank_models.onnx_backend import OnnxBackend  # noqa: PLC0415 - nor torch users onnxruntime
 
     return OnnxBackend(checkpoint.stage_graphs(precision), checkpoint.config, threads=threads, device=device)

@@ -26,9 +26,9 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, first: Tensor) -> Tensor:
-        """`[N, D]` to one float32 logit a pair `[N]`: `z1 - z0` of two classes."""
+        """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
         logits: Tensor = self.output(self.dropout(self.activation(self.dense(self.dropout(first))))).float()
-        return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+        return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
 class Head(nn.Module):
@@ -42,15 +42,28 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""
-        last = len(self.layers) - 1
-        for layer in self.layers[:last] if last > 0 else ():
-            hidden = layer(hidden, layout)
-        first = layout.first(hidden) if last < 0 else self._last_layer.forward_first(hidden, layout)
+        below = self.below_last(hidden, layout)
+        first = self.last_layer.forward_first(below, layout) if len(self.layers) else layout.first(below)
         logits: Tensor = self.classifier(first)
         return logits
 
+    def below_last(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to the input of the last layer, the same tensor when there is no other."""
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, layout)
+        return hidden
+
     @property
-    def _last_layer(self) -> Layer:
+    def last_layer(self) -> Layer:
+        """The layer that computes the first token alone; h must not be 0."""
         layer = self.layers[-1]
         assert isinstance(layer, Layer), "a head is made of layers"
         return layer
+
+
+class Heads(nn.ModuleList):
+    """The k heads, one after the other."""
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to logits `[N, k]`."""
+        return torch.stack([head(hidden, layout) for head in self], dim=1)

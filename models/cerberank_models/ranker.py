@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from cerberank_models.cascade import Exit
-from cerberank_models.cerberus import Head
+from cerberank_models.cerberus import Head, Heads
 from cerberank_models.config import RankerConfig
 from cerberank_models.layout import Layout, PackedLayout, PaddedLayout
 from cerberank_models.transformer import Embeddings, Layer, padded_positions
@@ -28,16 +27,21 @@ class Ranker(nn.Module):
         self.embeddings = Embeddings(transformer, dropout)
         self.body = nn.ModuleList(Layer(transformer, dropout) for _ in range(architecture.body_layers))
         self.exits = nn.ModuleList(Exit(transformer.hidden_size, exit_.pooling, dropout) for exit_ in config.exits)
-        self.heads = nn.ModuleList(Head(transformer, architecture, dropout) for _ in range(architecture.heads))
+        self.heads = Heads(Head(transformer, architecture, dropout) for _ in range(architecture.heads))
 
-    def run_stage(self, hidden: Tensor, layout: Layout, stage: int) -> tuple[Tensor, Tensor]:
-        """Hidden states `[.., D]` to (hidden states after the stage's body layers, logits `[N, c]`)."""
+    def run_stage(
+        self, hidden: Tensor, layout: Layout, stage: int, *, heads: nn.Module | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states `[.., D]` to (hidden states after the stage's body layers, logits `[N, c]`).
+
+        `heads` stand for the ranker's own, in another form.
+        """
         plan = self.config.stages[stage]
         for layer in self.body[plan.start : plan.stop]:
             hidden = layer(hidden, layout)
         if plan.kind == "exit":
             return hidden, self.exits[stage](hidden, layout)[:, None]
-        return hidden, torch.stack([head(hidden, layout) for head in self.heads], dim=1)
+        return hidden, (self.heads if heads is None else heads)(hidden, layout)
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor, stage: int = -1) -> Tensor:
         """Packed ids `[T]` with `offsets[N + 1]` straight to the logits `[N, c]` of one stage.

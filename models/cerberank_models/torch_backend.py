@@ -1,4 +1,7 @@
-"""The stage contract on PyTorch, CPU or GPU, packed: padding is never computed by a linear layer."""
+"""The stage contract on PyTorch, CPU or GPU, packed: padding is never computed by a linear layer.
+
+`torch_stage.py` says how a stage is computed, `captured.py` how CUDA graphs repeat it.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cerberank_models.backend import StageOutput, combine, probability
+from cerberank_models.captured import Capture, CapturedStages, bucket_grid
 from cerberank_models.checkpoint import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
-from cerberank_models.layout import PackedLayout
 from cerberank_models.ranker import Ranker
-
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+from cerberank_models.torch_stage import PRECISIONS, StageInput, TorchStages, token_table
+from cerberank_models.varlen import VarlenAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +36,43 @@ class TorchState:
 class TorchBackend:
     """Runs a `Ranker` in evaluation mode; results do not depend on the other pairs in a batch."""
 
-    def __init__(self, ranker: Ranker, *, device: str = "cpu", precision: str = "fp32") -> None:
-        """Take over `ranker`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16)."""
+    def __init__(
+        self,
+        ranker: Ranker,
+        *,
+        device: str = "cpu",
+        precision: str = "fp32",
+        graph_tokens: int = 0,
+        kernel: VarlenAttention | None = None,
+        capture: Capture | None = None,
+    ) -> None:
+        """Take over `ranker`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
+
+        With `graph_tokens` every stage is captured for steps of up to so many tokens before this returns, as CUDA
+        graphs or by `capture`. `kernel` takes the place of the device's variable-length attention.
+        Raises ValueError for an unknown precision, or where stages cannot be captured.
+        """
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-        self._device = torch.device(device)
-        self._ranker = ranker.to(device=self._device, dtype=PRECISIONS[precision]).eval()
+        self._stages = TorchStages(ranker, device=torch.device(device), precision=PRECISIONS[precision], kernel=kernel)
+        self._captured: CapturedStages | None = None
+        if graph_tokens:
+            with torch.inference_mode():
+                self._captured = CapturedStages(self._stages, bucket_grid(graph_tokens), capture)
+        self.padding_tokens = 0
+        """Tokens computed so far only to fill a captured bucket, for the metrics."""
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, *, device: str = "cpu", precision: str = "fp32") -> TorchBackend:
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, *, device: str = "cpu", precision: str = "fp32", graph_tokens: int = 0
+    ) -> TorchBackend:
         """Load `model.safetensors` strictly; raises CheckpointError naming missing or unexpected keys."""
-        return cls(load_ranker(checkpoint), device=device, precision=precision)
+        return cls(load_ranker(checkpoint), device=device, precision=precision, graph_tokens=graph_tokens)
 
     @property
     def config(self) -> RankerConfig:
         """The ranker's shape."""
-        return self._ranker.config
+        return self._stages.config
 
     def start(self, pairs: EncodedPairs) -> TorchState:
         """Keep the token ids; they are embedded when stage 0 runs."""
@@ -57,16 +81,8 @@ class TorchBackend:
     @torch.inference_mode()
     def run(self, state: TorchState, stage: int) -> StageOutput[TorchState]:
         """Run the body layers of `stage` and its exit or heads."""
-        layout = PackedLayout.of(torch.from_numpy(state.offsets).to(self._device))
-        if state.hidden is None:
-            assert state.pairs is not None, "a state has token ids until it has hidden states"
-            token_ids = torch.from_numpy(state.pairs.token_ids).to(self._device)
-            type_ids = torch.from_numpy(state.pairs.type_ids).to(self._device)
-            hidden = self._ranker.embeddings(token_ids, type_ids, layout.positions)
-        else:
-            hidden = state.hidden
-        hidden, logits = self._ranker.run_stage(hidden, layout, stage)
-        values = logits.float().cpu().numpy()
+        hidden, logits = self._compute(state, stage)
+        values = logits.cpu().numpy()
         if self.config.stages[stage].kind == "exit":
             last = stage == len(self.config.stages) - 1
             after = None if last else TorchState(state.offsets, None, hidden)
@@ -80,7 +96,7 @@ class TorchBackend:
         if state.hidden is None:
             assert state.pairs is not None, "a state has token ids until it has hidden states"
             return TorchState(offsets, state.pairs.select(rows), None)
-        return TorchState(offsets, None, state.hidden[torch.from_numpy(index).to(self._device)])
+        return TorchState(offsets, None, state.hidden[self._stages.upload(index)])
 
     def concat(self, states: Sequence[TorchState]) -> TorchState:
         """Join token ids or hidden states."""
@@ -92,6 +108,18 @@ class TorchBackend:
         hidden = torch.cat([state.hidden for state in states if state.hidden is not None])
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
         return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+
+    def _compute(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
+        tokens = None if state.pairs is None else self._stages.upload(token_table(state.pairs))
+        inputs = StageInput(self._stages.upload(state.offsets.astype(np.int32)), tokens, state.hidden)
+        if self._captured is None:
+            return self._stages(stage, inputs)
+        size = int(state.offsets[-1])
+        bucket = self._captured.bucket(size, len(state.offsets) - 1)
+        if bucket is None:
+            return self._stages(stage, inputs)
+        self.padding_tokens += bucket.tokens - size
+        return self._captured.run(stage, bucket, inputs)
 
 
 def load_ranker(checkpoint: Checkpoint) -> Ranker:

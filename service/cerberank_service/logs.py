@@ -1,6 +1,7 @@
-"""The log: lines for people or, with CERBERANK_LOG_FORMAT=json, one JSON object a line. Texts are never logged.
+"""The log: lines for people or, with CERBERANK_LOG_FORMAT=json, one JSON object a line.
 
-What a line is about (request id, version, schedule, trace) stands in fields of its own in both.
+What a line is about (request id, version, schedule, trace) stands in fields of its own in both. Texts are not logged,
+but for questions with CERBERANK_LOG_QUESTIONS.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def configure_logs(settings: Settings) -> None:
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
 
 
-def log_answer(answer: RankAnswer, trace_id: str | None) -> None:
-    """One line an answer."""
+def log_answer(answer: RankAnswer, trace_id: str | None, question: str | None = None) -> None:
+    """One line an answer, with the question when it is given."""
     if not logger.isEnabledFor(logging.INFO):
         return
     timing = answer.timing
@@ -73,7 +74,8 @@ def log_answer(answer: RankAnswer, trace_id: str | None) -> None:
         "compute_ms": round(timing.compute, 3),
         "total_ms": round(timing.total, 3),
     }
-    logger.info("answered", extra={FIELDS: fields | _trace(trace_id)})
+    asked = {} if question is None else {"question": question}
+    logger.info("answered", extra={FIELDS: fields | asked | _trace(trace_id)})
 
 
 def log_error(error: ServiceError, request_id: str, trace_id: str | None, cause: BaseException | None) -> None:

@@ -61,6 +61,15 @@ def test_every_json_line_is_an_object_that_names_its_request(serve: Serve, log_a
     assert "private text" not in log.getvalue()
 
 
+def test_the_question_is_logged_when_that_was_asked_for(serve: Serve, log_as: Log) -> None:
+    """In the line of its answer; its candidates are not."""
+    log = log_as(log_format="json")
+    serve(FakeBackend(), log_questions=True).post("/v1/rank", json=BODY)
+    (line,) = entries(log, "answered")
+    assert line["question"] == QUESTION
+    assert "private text" not in log.getvalue()
+
+
 def test_text_lines_say_the_same(serve: Serve, log_as: Log) -> None:
     """Fields follow the message of one line; a message with a percent sign stays as it is."""
     log = log_as()
@@ -77,7 +86,7 @@ def test_an_unforeseen_error_keeps_its_traceback(serve: Serve, log_as: Log, monk
     """In the log, under the request's id; never in the answer."""
     log = log_as(log_format="json")
     client = serve(FakeBackend())
-    monkeypatch.setattr("cerberank_service.ranking.prepare", lambda *given: {}["no such key"])
+    monkeypatch.setattr("cerberank_service.ranking.prepare", lambda *given, **named: {}["no such key"])
     answer = client.post("/v1/rank", json=BODY, headers=HEADERS)
     (line,) = entries(log, "refused")
     assert answer.status_code == line["status"] == 500

@@ -16,7 +16,7 @@ from tests.service.fakes import RAISES, FakeBackend, loader
 from tests.service.observe import wait_until
 
 from cerberank_service.app import create_app
-from cerberank_service.live import State
+from cerberank_service.served import State
 from cerberank_service.settings import Settings, SettingsError
 from cerberank_service.tracing import open_provider
 
@@ -37,7 +37,7 @@ def traced(exporter: InMemorySpanExporter, tmp_path: Path, no_settings: None) ->
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     app = create_app(Settings(), loader(FakeBackend(), tmp_path), tracer_provider=provider)
     with TestClient(app, raise_server_exceptions=False) as client:
-        wait_until(lambda: app.state.service.live.state is State.READY)
+        wait_until(lambda: app.state.service.served.state is State.READY)
         yield client
 
 

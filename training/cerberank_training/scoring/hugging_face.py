@@ -12,7 +12,7 @@ from huggingface_hub import snapshot_download
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from cerberank_models.torch_backend import PRECISIONS
+from cerberank_models.torch_stage import PRECISIONS
 from cerberank_training.losses import logit_difference
 from cerberank_training.score_cache import TeacherIdentity
 from cerberank_training.scoring.teacher import TeacherSpec, files_revision

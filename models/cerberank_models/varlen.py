@@ -1,0 +1,87 @@
+"""Packed attention without a padded copy: PyTorch's variable-length kernel, for half precision on CUDA.
+
+Legend as in `layout.py`. The kernel (`torch.nn.attention.varlen`, FlashAttention or cuDNN inside) reads the packed
+tokens as they lie; nothing here waits for the device, so that a stage can be captured as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+KERNEL_PRECISIONS = (torch.float16, torch.bfloat16)
+KERNEL_WIDTH = 8
+"""The kernel takes head sizes that are a multiple of this, up to `LARGEST_HEAD`."""
+LARGEST_HEAD = 256
+
+
+class VarlenAttention(Protocol):
+    """`torch.nn.attention.varlen.varlen_attn`, without the options that came and went from 2.10 to 2.13."""
+
+    def __call__(  # noqa: PLR0917 - PyTorch's own order
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        query_offsets: Tensor,
+        key_offsets: Tensor,
+        longest_query: int,
+        longest_key: int,
+        /,
+    ) -> Tensor:
+        """Softmax attention within each pair: `[Tq, H, d]`, `[T, H, d]` twice, int32 offsets `[N + 1]` twice."""
+
+
+def kernel_for(device: torch.device, precision: torch.dtype, head_size: int) -> VarlenAttention | None:
+    """The kernel, where the device and the ranker's shape allow it; None means `PackedLayout`."""
+    if device.type != "cuda" or precision not in KERNEL_PRECISIONS:
+        return None
+    if head_size % KERNEL_WIDTH or head_size > LARGEST_HEAD:
+        return None
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return None  # FlashAttention needs Ampere
+    try:
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - PyTorch calls it a prototype
+    except ImportError:
+        return None
+    return cast(VarlenAttention, varlen_attn)
+
+
+@dataclass(frozen=True, slots=True)
+class VarlenLayout:
+    """Pairs one after another; pairs without tokens and tokens of no pair may stand at the end, to fill a fixed size.
+
+    What such pairs and tokens give has no meaning, and touches no other row.
+    """
+
+    offsets: Tensor
+    """`[N + 1]`, int32, on the device."""
+    longest: int
+    """No pair has more tokens; a larger bound changes nothing but the kernel's grid."""
+    kernel: VarlenAttention
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        """Softmax attention; raises ValueError for `dropout`, which the kernel does not know."""
+        if dropout:
+            raise ValueError("variable-length attention is for inference: it has no dropout")
+        return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest)
+
+    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        """As `attend` with one query a pair."""
+        if dropout:
+            raise ValueError("variable-length attention is for inference: it has no dropout")
+        ones = torch.arange(len(self.offsets), dtype=torch.int32, device=self.offsets.device)
+        return self.kernel(query, key, value, ones, self.offsets, 1, self.longest)
+
+    def first(self, hidden: Tensor) -> Tensor:
+        """The token at each pair's offset."""
+        # A pair without tokens at the very end would point beyond them.
+        return hidden[self.offsets[:-1].clamp(max=len(hidden) - 1)]
+
+    def mean(self, hidden: Tensor) -> Tensor:
+        """Segment mean, summed in float32."""
+        # `unsafe` skips a check that would wait for the device.
+        return torch.segment_reduce(hidden.float(), "mean", offsets=self.offsets, axis=0, unsafe=True).to(hidden.dtype)
