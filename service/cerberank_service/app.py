@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,7 +12,7 @@ from importlib.metadata import version
 from typing import Any, Union
 
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from opentelemetry.trace import TracerProvider
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -28,22 +27,24 @@ from cerberank_service.dialects.shared_paths import by_path, spoken
 from cerberank_service.disconnect import unless_gone
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.labels import Labels
+from cerberank_service.lifecycle_metrics import LabelCollector
 from cerberank_service.live import Loader, load
+from cerberank_service.logs import log_answer, log_error
 from cerberank_service.metrics import Metrics
 from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import Ranking
+from cerberank_service.response_headers import LOAD_FORMAT, Load, load_report, server_timing
 from cerberank_service.rules import Rules
 from cerberank_service.served import ServedModels, State
 from cerberank_service.settings import Settings
 from cerberank_service.shadow import Shadow
 from cerberank_service.shadow_figures import judge
 from cerberank_service.single import SingleCheckpoint
+from cerberank_service.tracing import RequestSpan, Tracing
 from cerberank_service.watcher import Watcher
 from cerberank_service.workers import Workers
-
-logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 JOIN_SECONDS = 5.0
@@ -56,12 +57,14 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Service:
     """What one app owns; made by `create_app`, found at `app.state.service`."""
 
-    def __init__(self, settings: Settings, loader: Loader) -> None:
+    def __init__(self, settings: Settings, loader: Loader, tracer_provider: TracerProvider | None) -> None:
         """Nothing runs before `start`."""
         self.settings = settings
+        self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics()
         self.workers = Workers(settings.encode_workers)
         self.served = ServedModels(settings)
+        self.metrics.registry.register(LabelCollector(self.served.snapshot))
         self.shadow = Shadow(settings, self.served, self.metrics)
         store = open_store(settings.store) if settings.store else None
         self.source: Watcher | SingleCheckpoint = (
@@ -87,6 +90,15 @@ class Service:
             self.served.refuse()
             asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.served.stop)
 
+    def load(self) -> Load:
+        """What is accepted and not answered, now."""
+        engines = [live.engine for live in self.served.live()]
+        return Load(
+            queued_tokens=sum(engine.queued_tokens for engine in engines),
+            queued_seconds=sum(engine.queued_seconds for engine in engines),
+            requests_in_flight=self.metrics.count_in_flight(),
+        )
+
     async def end_shutdown(self) -> None:
         """Nobody waits any more: end the threads."""
         self.served.stop()
@@ -96,9 +108,9 @@ class Service:
         self.workers.close()
 
 
-def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
+def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: TracerProvider | None = None) -> FastAPI:
     """The application; the model loads when it starts."""
-    service = Service(settings, loader)
+    service = Service(settings, loader, tracer_provider)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -144,11 +156,20 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
     """Answer a request in one of the dialects of its path."""
     request_id = _request_id(request)
     request.state.dress = dialects[0].dress
+    with service.tracing.request(request.scope["route"].path, request.headers, request_id) as span:
+        return await _answer(service, request, dialects, request_id, span)
+
+
+async def _answer(
+    service: Service, request: Request, dialects: Sequence[Dialect], request_id: str, span: RequestSpan
+) -> Response:
+    request.state.trace_id = span.trace_id
 
     def parse(body: bytes) -> tuple[RankCall, tuple[Dialect, Any]]:
         dialect = spoken(dialects, body)
         request.state.dress = dialect.dress
         call, options = dialect.parse(body)
+        request.state.question = call.question if service.settings.log_questions else None
         return call, (dialect, options)
 
     timeout = read_header(request.headers.get(HEADER))
@@ -159,15 +180,22 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
         )
     if content is None:
         return Response(status_code=CLIENT_GONE)
-    body, served_by = content
-    headers = {"X-Request-Id": request_id, "X-Model-Version": served_by}
-    return Response(body, media_type="application/json", headers=headers)
+    rendered, answer = content
+    span.answered(answer)
+    log_answer(answer, span.trace_id, request.state.question)
+    headers = {
+        "X-Request-Id": request_id,
+        "X-Model-Version": f"{answer.model}@{answer.version}",
+        **server_timing(answer.timing),
+        **load_report(request.headers.get(LOAD_FORMAT), service.load),
+    }
+    return Response(rendered, media_type="application/json", headers=headers)
 
 
-def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> tuple[bytes, str]:
-    """Rendered and serialised in the worker thread: an answer may hold 10,000 places. Who answered goes beside it."""
+def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> tuple[bytes, RankAnswer]:
+    """Rendered and serialised in the worker thread: an answer may hold 10,000 places. The answer goes beside it."""
     dialect, options = spoken_as
-    return to_json(dialect.render(answer, options)), f"{answer.model}@{answer.version}"
+    return to_json(dialect.render(answer, options)), answer
 
 
 def _add_plain_routes(app: FastAPI, service: Service) -> None:
@@ -202,12 +230,13 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         return tei.info(service.served.find(None, "stable").checkpoint, service.settings)
 
     @app.get("/metrics", include_in_schema=False)
-    async def metrics() -> Response:
-        engines = [live.engine for live in service.served.live()]
-        service.metrics.queued_tokens.set(sum(engine.queued_tokens for engine in engines))
-        service.metrics.queued_seconds.set(sum(engine.queued_seconds for engine in engines))
+    async def metrics(request: Request) -> Response:
+        load = service.load()
+        service.metrics.queued_tokens.set(load.queued_tokens)
+        service.metrics.queued_seconds.set(load.queued_seconds)
         service.metrics.ready.set(service.served.state is State.READY)
-        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        exposition, media_type = service.metrics.render(request.headers.get("accept", ""))
+        return Response(exposition, media_type=media_type)
 
 
 def _add_error_handlers(app: FastAPI, service: Service) -> None:
@@ -217,8 +246,8 @@ def _add_error_handlers(app: FastAPI, service: Service) -> None:
         known = _as_service_error(error)
         service.metrics.errors.labels(known.kind.label).inc()
         request_id = _request_id(request)
-        if known.kind is Kind.INTERNAL and known is not error:
-            logger.error("request %s failed", request_id, exc_info=error)
+        unforeseen = error if known.kind is Kind.INTERNAL and known is not error else None
+        log_error(known, request_id, getattr(request.state, "trace_id", None), unforeseen)
         of_path = dressers.get(request.url.path, NATIVE.dress)
         status, body = getattr(request.state, "dress", of_path)(known, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}

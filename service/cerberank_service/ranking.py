@@ -24,6 +24,7 @@ from cerberank_service.served import Lease, ServedModels
 from cerberank_service.settings import Settings
 from cerberank_service.shadow import Shadow
 from cerberank_service.slo import Schedule, choose
+from cerberank_service.tracing import exemplar
 from cerberank_service.workers import Workers
 
 OptionsT = TypeVar("OptionsT")
@@ -77,7 +78,7 @@ class Ranking:
         self._metrics.duplicates.labels(answer.model, answer.version).inc(duplicates)
         known = 0 if prepared.known is None else len(prepared.known.rows)
         self._metrics.cached.labels(answer.model, answer.version).inc(known)
-        self._metrics.answered(answer)
+        self._metrics.answered(answer, exemplar())
 
     def _in_time(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
         """With the schedule that meets the latency target, if there is one and the caller did not choose."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from socket import socket
@@ -13,8 +12,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from cerberank_service.app import Service, create_app
+from cerberank_service.logs import configure_logs
 from cerberank_service.memory import return_large_arrays
 from cerberank_service.settings import Settings, SettingsError, read_settings
+from cerberank_service.tracing import open_provider
 
 GRACE_SECONDS = 5
 """Beyond the drain time, for answers on their way out."""
@@ -50,14 +51,13 @@ def main(argv: list[str]) -> int:
     parser.parse_args(argv)
     try:
         settings = read_settings()
+        provider = open_provider() if settings.traces else None
     except SettingsError as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    configure_logs(settings)
     return_large_arrays()
-    app = create_app(settings)
+    app = create_app(settings, tracer_provider=provider)
     run(app, settings)
     return 0
 

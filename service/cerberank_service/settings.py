@@ -114,8 +114,19 @@ class Settings(BaseSettings):
         float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
     ] = 20.0
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Field(description="Log level; question texts are never logged.")
+        Literal["debug", "info", "warning", "error"],
+        Field(description="Log level; `info` has a line for every answer."),
     ] = "info"
+    log_questions: Annotated[
+        bool, Field(description="Write the question into the line of its answer; no other text is ever logged.")
+    ] = False
+    log_format: Annotated[
+        Literal["text", "json"], Field(description="Log lines for people, or one JSON object a line.")
+    ] = "text"
+    traces: Annotated[
+        bool,
+        Field(description="Export OpenTelemetry traces (extra `otel`); where to, the `OTEL_*` variables say."),
+    ] = False
 
     @property
     def alias_names(self) -> frozenset[str]:
