@@ -4,7 +4,7 @@ PORT ?= 8000
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test check bench train-mini lock clean
+.PHONY: help serve test check image-check bench train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -20,6 +20,10 @@ check: $(DEV)/.installed ## lint, format, types, import direction
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
+
+image-check: $(DEV)/.installed ## build both images and serve from them, without Docker (as root on Linux)
+	$(DEV)/bin/python -m tests.deploy.image_check cpu
+	$(DEV)/bin/python -m tests.deploy.image_check gpu
 
 bench: $(DEV)/.installed ## the quick benchmarks; BENCH="http load --data ..." chooses others
 	$(DEV)/bin/cerberank bench $(or $(BENCH),--quick)

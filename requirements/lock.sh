@@ -12,8 +12,10 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
     "$scratch/$name/bin/pip" install --quiet "$@"
     {
         echo "$comment"
-        # A CPU build's local version (+cpu) is not on every machine; the plain version matches it too.
-        "$scratch/$name/bin/pip" freeze --exclude cerberank | sed 's/^\(torch==[0-9.]*\)+.*/\1/'
+        # A CPU build's local version (+cpu) is not on every machine; the plain version matches it too. CUDA's libraries
+        # are named by torch itself, by exact versions.
+        "$scratch/$name/bin/pip" freeze --exclude cerberank |
+            sed -e 's/^\(torch==[0-9.]*\)+.*/\1/' -e '/^\(nvidia-\|cuda-\|triton==\)/d'
     } >"$scratch/$name.txt"
 }
 
@@ -24,6 +26,11 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
     freeze dev '# Locked versions for `make test` and `make check`. Made by `make lock`.
 # No hashes: torch comes as a CPU build where pip is offered one, and from the registry elsewhere.' \
         torch==2.13.0 '.[dev]'
+    freeze gpu '# Locked versions for the gpu image: PyTorch and no ONNX Runtime. Made by `make lock`.' \
+        torch==2.13.0 '.[service,torch]'
+    freeze build '# Locked versions of what builds the wheel in the images. Made by `make lock`.' \
+        'hatchling>=1.27'
 }
-cp "$scratch/serve.txt" requirements/serve.txt
-cp "$scratch/dev.txt" requirements/dev.txt
+for name in serve dev gpu build; do
+    cp "$scratch/$name.txt" "requirements/$name.txt"
+done

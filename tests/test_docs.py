@@ -34,8 +34,8 @@ def test_commands_in_the_readme_exist() -> None:
     for verb in set(re.findall(r"\bmake ([a-z-]+)", readme)) - {"it"}:
         assert f"\n{verb}:" in makefile, verb
     for verb in re.findall(
-        r"\bcerberank (rank|import|teach|sample|score|distil|evaluate|compare|ensemble|tune|export|push|pull|list|label"
-        r"|serve|bench|train)\b",
+        r"\bcerberank (rank|import|teach|sample|score|distil|strategies|evaluate|compare|ensemble|tune|export"
+        r"|push|pull|list|label|serve|bench)\b",
         readme,
     ):
         assert verb in VERBS

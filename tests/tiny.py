@@ -52,6 +52,21 @@ def roberta_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def albert_tokenizer() -> Tokenizer:
+    """Unigram over WORDS and letters, as SentencePiece makes them: a blank is part of the word behind it."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", *(f"▁{word}" for word in dict.fromkeys(WORDS)), "▁", *letters]
+    vocabulary = [(piece, 0.0 if index < 4 else -2.0 - index / 100) for index, piece in enumerate(pieces)]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=1))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<pad>", "<unk>", "[CLS]", "[SEP]"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer
+
+
 def hugging_face_config(family: str, **changes: object) -> transformers.PretrainedConfig:
     """Four narrow layers of `family` with weights large enough that mistakes show."""
     shape = {
@@ -68,7 +83,10 @@ def hugging_face_config(family: str, **changes: object) -> transformers.Pretrain
         shape["embedding_size"] = 16
     if family == "roberta":
         shape |= {"type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 66}
+    if family == "albert":
+        shape |= {"embedding_size": 16, "pad_token_id": 0, "num_hidden_groups": 1}
     classes = {
+        "albert": transformers.AlbertConfig,
         "bert": transformers.BertConfig,
         "electra": transformers.ElectraConfig,
         "roberta": transformers.RobertaConfig,
@@ -91,6 +109,9 @@ def save_cross_encoder(family: str, folder: Path, **changes: int) -> Path:
     if family == "roberta":
         special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
         tokenizer = roberta_tokenizer()
+    if family == "albert":
+        special |= {"unk_token": "<unk>", "pad_token": "<pad>"}
+        tokenizer = albert_tokenizer()
     names = ["input_ids", "attention_mask"] + ([] if family == "roberta" else ["token_type_ids"])
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=names, **special

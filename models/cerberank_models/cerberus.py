@@ -42,15 +42,20 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""
-        last = len(self.layers) - 1
-        for layer in self.layers[:last] if last > 0 else ():
-            hidden = layer(hidden, layout)
-        first = layout.first(hidden) if last < 0 else self._last_layer.forward_first(hidden, layout)
+        below = self.below_last(hidden, layout)
+        first = self.last_layer.forward_first(below, layout) if len(self.layers) else layout.first(below)
         logits: Tensor = self.classifier(first)
         return logits
 
+    def below_last(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to the input of the last layer, the same tensor when there is no other."""
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, layout)
+        return hidden
+
     @property
-    def _last_layer(self) -> Layer:
+    def last_layer(self) -> Layer:
+        """The layer that computes the first token alone; h must not be 0."""
         layer = self.layers[-1]
         assert isinstance(layer, Layer), "a head is made of layers"
         return layer

@@ -26,11 +26,14 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_models.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
 
 __all__ = [
+    "ChangedFileError",
     "Checkpoint",
     "CheckpointError",
     "GoldenCandidate",
     "GoldenQuestion",
     "Manifest",
+    "MissingFileError",
+    "SurplusFileError",
     "copy_checkpoint",
     "read_checkpoint",
     "write_checkpoint",
@@ -43,6 +46,18 @@ ModelT = TypeVar("ModelT", bound=Frozen)
 
 class CheckpointError(ValueError):
     """The folder is no valid checkpoint; the message names the file and what is wrong with it."""
+
+
+class MissingFileError(CheckpointError):
+    """A file that must be there is not: the copy was not finished."""
+
+
+class SurplusFileError(CheckpointError):
+    """A file is there that the manifest does not name."""
+
+
+class ChangedFileError(CheckpointError):
+    """A file does not have the hash that the manifest states."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,10 +113,10 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Verify every file of the folder `path` against its manifest, then read it.
 
-    Raises CheckpointError for a missing, surplus, changed or malformed file.
+    Raises MissingFileError, SurplusFileError, ChangedFileError, or for a malformed file their base CheckpointError.
     """
     if not (path / MANIFEST).is_file():
-        raise CheckpointError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
+        raise MissingFileError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
     manifest = _parse(Manifest, path / MANIFEST, (path / MANIFEST).read_bytes())
     _verify_files(path, manifest)
     config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
@@ -173,12 +188,12 @@ def _verify_files(path: Path, manifest: Manifest) -> None:
     if links := [name for name, item in found.items() if item.is_symlink()]:
         raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
     if missing := sorted(set(manifest.files) - set(found)):
-        raise CheckpointError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
+        raise MissingFileError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
     if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):
-        raise CheckpointError(f"{path} holds files that its manifest does not name: {', '.join(surplus)}")
+        raise SurplusFileError(f"{path} holds files that its manifest does not name: {', '.join(surplus)}")
     for name, expected in manifest.files.items():
         if _digest(path / name) != expected:
-            raise CheckpointError(f"{path / name} does not have the SHA-256 that the manifest states")
+            raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
 
 
 def _is_entry(item: Path) -> bool:

@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "sample": ("cerberank_training.commands.sample", "write the groups that a recipe trains on, for teachers to score"),
     "score": ("cerberank_training.commands.score", "let a teacher score a data set into a cache"),
     "distil": ("cerberank_training.commands.distil", "train a student by a recipe, on labels or teachers' scores"),
+    "strategies": ("cerberank_training.commands.strategies", "train one student by every strategy and compare"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
     "compare": ("cerberank_training.commands.compare", "is one ranking better than another: Wilcoxon, Spearman"),
     "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),

@@ -7,7 +7,7 @@ scores, int8 graphs must stay near them. What fails is not written.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,14 @@ def export_checkpoint(
     weights: bool = True,
     parity: Mapping[str, float] = PARITY,
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
+    accept: Callable[[str, OnnxBackend], None] = lambda precision, form: None,
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
     `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX. int8 measures its ranges
     on the questions and candidates of `calibration`, a few hundred of the kind that will be ranked; without, on the
     golden texts, which are too few to stay as near fp32 as it can.
+    `accept` sees each form, by its precision, before anything is written, and raises to refuse it.
     Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
     """
     if unknown := set(precisions) - set(PARITY):
@@ -79,8 +81,10 @@ def export_checkpoint(
         for precision in precisions:
             form = ranker if precision == "fp32" else _int8(ranker, encoder, calibration)
             graphs = export_stages(form, Path(scratch) / precision)
-            got = _scores(OnnxBackend(graphs, config), pairs)
+            backend = OnnxBackend(graphs, config)
+            got = _scores(backend, pairs)
             _check_parity(precision, expected, got, parity[precision])
+            accept(precision, backend)
             recorded[precision] = got
             files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs}
         write_checkpoint(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -59,6 +60,14 @@ class FolderStore:
             return parse_manifest(path.read_bytes(), str(path))
         except FileNotFoundError:
             raise missing(self, reference) from None
+
+    def sizes(self, reference: Reference) -> dict[str, int]:
+        """Look at each file."""
+        folder, sizes = self._path(reference), {}
+        for name in self.manifest(reference).files:
+            with suppress(FileNotFoundError):
+                sizes[name] = (folder / name).stat().st_size
+        return sizes
 
     def labels(self, model: str) -> dict[Label, str]:
         """Read `labels.json`."""

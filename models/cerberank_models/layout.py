@@ -45,6 +45,10 @@ class PaddedLayout:
         """As `attend` for one query a pair."""
         return self.attend(query[:, None], key, value, dropout)[:, 0]
 
+    def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
+        """Attention of Q queries a pair, `[N, Q, D]`, to the hidden states themselves; `[N, Q, D]`."""
+        return _read(queries, hidden, self.mask[:, None, None, :], scale)
+
     def first(self, hidden: Tensor) -> Tensor:
         """Position 0 of each pair."""
         return hidden[:, 0]
@@ -97,6 +101,11 @@ class PackedLayout:
         mask = None if self.uniform else self.mask[:, None, None, :]
         return _attention(query[:, None], self._pad(key), self._pad(value), mask, dropout)[:, 0]
 
+    def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
+        """As the padded layout's, on a padded copy."""
+        mask = None if self.uniform else self.mask[:, None, None, :]
+        return _read(queries, self._pad(hidden), mask, scale)
+
     def first(self, hidden: Tensor) -> Tensor:
         """The token at each pair's offset."""
         return hidden[self.offsets[:-1]]
@@ -122,3 +131,10 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, d
         query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask, dropout_p=dropout
     )
     return out.transpose(1, 2)
+
+
+def _read(queries: Tensor, hidden: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """One attention head as wide as the hidden states: `[N, Q, D]` asks `[N, S, D]`."""
+    keys = hidden[:, None]
+    out: Tensor = functional.scaled_dot_product_attention(queries[:, None], keys, keys, attn_mask=mask, scale=scale)
+    return out[:, 0]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from cerberank_models.absorbed import AbsorbedHeads
 from cerberank_models.layout import PaddedLayout
 from cerberank_models.ranker import Ranker
 from cerberank_models.transformer import padded_positions
@@ -61,9 +62,22 @@ class _FusedAttentionLayout(PaddedLayout):
         )
         return mixed.reshape(query.shape)
 
+    def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
+        """The same node with a single attention head."""
+        mixed: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (queries, hidden, hidden, None, self.mask.to(torch.int32)),
+            attrs={"num_heads": 1, "scale": scale},
+            dtype=queries.dtype,
+            shape=queries.shape,
+            version=1,
+        )
+        return mixed
+
 
 def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[Tensor, ...]:
-    hidden, logits = ranker.run_stage(hidden, _FusedAttentionLayout(mask), stage)
+    heads = AbsorbedHeads(ranker.heads) if ranker.config.architecture.head_layers else None
+    hidden, logits = ranker.run_stage(hidden, _FusedAttentionLayout(mask), stage, heads=heads)
     last = stage == len(ranker.config.stages) - 1
     return (logits,) if last else (logits, hidden)
 

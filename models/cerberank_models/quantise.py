@@ -83,8 +83,9 @@ def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
     inputs: dict[int, Tensor] = {}
     readers: dict[int, list[str]] = {}
     handles = []
+    absorbed = _absorbed(ranker)
     for name, module in ranker.named_modules():
-        if isinstance(module, nn.Linear) and not _stays_fp32(name):
+        if isinstance(module, nn.Linear) and not _stays_fp32(name) and name not in absorbed:
 
             def remember(_: nn.Module, arguments: tuple[Tensor], name: str = name) -> None:
                 # Kept alive until all have run: the identity of a freed tensor would come again.
@@ -102,6 +103,12 @@ def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
             handle.remove()
     rows = {key: value.flatten(0, -2) for key, value in inputs.items()}
     return [InputRange(tuple(readers[key]), value.amin(0), value.amax(0)) for key, value in rows.items()]
+
+
+def _absorbed(ranker: Ranker) -> set[str]:
+    """Projections that an exported graph does once a pair, as a matrix and not as a layer (`absorbed.py`)."""
+    last = ranker.config.architecture.head_layers - 1
+    return {f"heads.{head}.layers.{last}.{part}" for head in range(len(ranker.heads)) for part in ("key", "value")}
 
 
 def _stays_fp32(name: str) -> bool:

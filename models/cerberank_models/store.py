@@ -54,6 +54,9 @@ class Store(Protocol):
     def manifest(self, reference: Reference) -> Manifest:
         """A version's manifest. Raises NotInStoreError."""
 
+    def sizes(self, reference: Reference) -> dict[str, int]:
+        """Bytes of each file that a version's manifest names and that is there. Raises NotInStoreError."""
+
     def labels(self, model: str) -> dict[Label, str]:
         """The versions that the labels stand for. Raises StoreError when `labels.json` is malformed."""
 

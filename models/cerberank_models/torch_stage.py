@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cerberank_models.absorbed import AbsorbedHeads
 from cerberank_models.cerberus import Head
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.layout import Layout, PackedLayout
@@ -50,13 +51,7 @@ class TorchStages:
         self._ranker = ranker.to(device=device, dtype=precision).eval()
         transformer = ranker.config.transformer
         self.kernel = kernel or kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)
-        # On a CPU one head after the other is as fast, and keeps its hidden states in the cache.
-        stack = self.kernel is not None and ranker.config.architecture.heads > 1
-        self._heads: nn.Module = (
-            StackedHeads([head for head in self._ranker.heads if isinstance(head, Head)])
-            if stack
-            else self._ranker.heads
-        )
+        self._heads = self._form_of(self._ranker.heads)
 
     def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:
         """Hidden states `[T, D]` after the stage's body layers, and its logits `[N, c]`. Never waits for a GPU."""
@@ -67,6 +62,14 @@ class TorchStages:
         else:
             hidden = inputs.hidden
         return self._ranker.run_stage(hidden, layout, stage, heads=self._heads)
+
+    def _form_of(self, heads: nn.ModuleList) -> nn.Module:
+        if not self.config.architecture.head_layers or not len(heads):
+            return heads
+        if self.kernel is None:
+            return AbsorbedHeads(heads)
+        # The kernel's attention heads are not as wide as absorbed queries; side by side they save launches.
+        return StackedHeads([head for head in heads if isinstance(head, Head)]) if len(heads) > 1 else heads
 
     def upload(self, array: NDArray[np.generic]) -> Tensor:
         """The array on the device; through pinned memory, so that the copy runs beside the computation."""

@@ -65,7 +65,7 @@ class Layer(nn.Module):
             self._split(self.value(hidden)),
             self._attention_dropout,
         )
-        return self._finish(hidden, mixed)
+        return self.finish(hidden, mixed)
 
     def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
         """First tokens only: `[.., D]` to `[N, D]`; exact, keys and values still see every token."""
@@ -76,7 +76,7 @@ class Layer(nn.Module):
             self._split(self.value(hidden)),
             self._attention_dropout,
         )
-        return self._finish(first, mixed)
+        return self.finish(first, mixed)
 
     @property
     def _attention_dropout(self) -> float:
@@ -85,7 +85,8 @@ class Layer(nn.Module):
     def _split(self, projected: Tensor) -> Tensor:
         return projected.reshape(*projected.shape[:-1], self.attention_heads, -1)
 
-    def _finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
+    def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
         attended = self._drop(self.attention_output(mixed.flatten(-2)))
         hidden = self.attention_norm(residual + attended)
         fed = self._drop(self.down(functional.gelu(self.up(hidden))))

@@ -70,6 +70,14 @@ class UrlStore:
             raise missing(self, reference)
         return parse_manifest(content, path)
 
+    def sizes(self, reference: Reference) -> dict[str, int]:
+        """Ask for each file."""
+        folder, sizes = self._path(reference), {}
+        for name in self.manifest(reference).files:
+            with suppress(FileNotFoundError):
+                sizes[name] = int(self._files.size(f"{folder}/{name}"))
+        return sizes
+
     def labels(self, model: str) -> dict[Label, str]:
         """Read `labels.json`."""
         path = f"{self._root}/{check_model(model)}/{LABELS_FILE}"

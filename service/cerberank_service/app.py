@@ -17,21 +17,30 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
+from cerberank_models.store import open_store
 from cerberank_service.body import read_body
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.deadlines import HEADER, read_header
+from cerberank_service.describe import describe
 from cerberank_service.dialects import DIALECTS, NATIVE, Dialect, tei
 from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path, spoken
 from cerberank_service.disconnect import unless_gone
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.live import LiveModel, Loader, State, load
+from cerberank_service.labels import Labels
+from cerberank_service.live import Loader, load
 from cerberank_service.metrics import Metrics
 from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import Ranking
+from cerberank_service.rules import Rules
+from cerberank_service.served import ServedModels, State
 from cerberank_service.settings import Settings
+from cerberank_service.shadow import Shadow
+from cerberank_service.shadow_figures import judge
+from cerberank_service.single import SingleCheckpoint
+from cerberank_service.watcher import Watcher
 from cerberank_service.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -52,25 +61,38 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.workers = Workers(settings.encode_workers)
-        self.live = LiveModel(settings, self.metrics, loader)
-        self.ranking = Ranking(settings, self.live, self.workers, self.metrics)
+        self.served = ServedModels(settings)
+        self.shadow = Shadow(settings, self.served, self.metrics)
+        store = open_store(settings.store) if settings.store else None
+        self.source: Watcher | SingleCheckpoint = (
+            SingleCheckpoint(settings, self.served, self.metrics, loader)
+            if store is None
+            else Watcher(store, self.served, settings, self.metrics, loader)
+        )
+        self.labels = Labels(store, self.served, self.source.wake)
+        self.rules = Rules(settings, self.served, self.shadow, self.labels)
+        self.source.after_turn = self.rules.apply
+        self.ranking = Ranking(settings, self.served, self.shadow, self.workers, self.metrics)
         self._stopping = False
 
     def start(self) -> None:
-        """Begin to load the model."""
-        self.live.start()
+        """Begin to load, or to follow the store."""
+        self.source.start()
+        self.shadow.start()
 
     def begin_shutdown(self) -> None:
         """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""
         if not self._stopping:
             self._stopping = True
-            self.live.refuse()
-            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.live.stop)
+            self.served.refuse()
+            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.served.stop)
 
     async def end_shutdown(self) -> None:
         """Nobody waits any more: end the threads."""
-        self.live.stop()
-        await self.workers.run(partial(self.live.join, JOIN_SECONDS))
+        self.served.stop()
+        self.shadow.stop()
+        await self.workers.run(self.source.stop)
+        await self.workers.run(partial(self.served.join, JOIN_SECONDS))
         self.workers.close()
 
 
@@ -102,7 +124,7 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
             response_model=Union[tuple(dialect.response for dialect in dialects)],  # noqa: UP007 - made at run time
             openapi_extra=describe_body(*(dialect.request for dialect in dialects)),
         )
-    add_open_inference(app, service.live, service.settings, partial(_rank, service))
+    add_open_inference(app, service.served, service.settings, partial(_rank, service))
     _add_plain_routes(app, service)
     add_pages(app)
     _add_error_handlers(app, service)
@@ -131,19 +153,21 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
 
     timeout = read_header(request.headers.get(HEADER))
     with service.metrics.in_flight.track_inprogress():
-        body = await read_body(request, service.settings.max_body_bytes)
+        sent = await read_body(request, service.settings.max_body_bytes)
         content = await unless_gone(
-            request, service.ranking.rank(body, parse, _to_bytes, request_id, timeout_ms=timeout)
+            request, service.ranking.rank(sent, parse, _to_bytes, request_id, timeout_ms=timeout)
         )
     if content is None:
         return Response(status_code=CLIENT_GONE)
-    return Response(content, media_type="application/json", headers={"X-Request-Id": request_id})
+    body, served_by = content
+    headers = {"X-Request-Id": request_id, "X-Model-Version": served_by}
+    return Response(body, media_type="application/json", headers=headers)
 
 
-def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> bytes:
-    """Rendered and serialised in the worker thread: an answer may hold 10,000 places."""
+def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> tuple[bytes, str]:
+    """Rendered and serialised in the worker thread: an answer may hold 10,000 places. Who answered goes beside it."""
     dialect, options = spoken_as
-    return to_json(dialect.render(answer, options))
+    return to_json(dialect.render(answer, options)), f"{answer.model}@{answer.version}"
 
 
 def _add_plain_routes(app: FastAPI, service: Service) -> None:
@@ -152,7 +176,7 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         return {"live": True}
 
     async def ready() -> Response:
-        state = service.live.state
+        state = service.served.state
         content = {"ready": state is State.READY, "state": state.value}
         status = 200 if state is State.READY else 503
         return Response(to_json(content), status, media_type="application/json")
@@ -162,20 +186,27 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
     async def models() -> dict[str, list[dict[str, Any]]]:
-        return {"models": [service.live.describe()]}
+        return {"models": describe(service.served, service.settings)}
+
+    @app.get(
+        "/v1/models/{model}/shadow", tags=["cerberank"], summary="How the shadow version compares to the stable one"
+    )
+    async def shadow(model: str) -> dict[str, Any]:
+        if (figures := service.shadow.figures(model)) is None:
+            raise ServiceError(Kind.NOT_FOUND, "this model has no stable and shadow version to compare")
+        verdict, why = judge(figures, service.rules.promotion)
+        return {"model": model, **figures.describe(), "verdict": verdict.value, "reason": why}
 
     @app.get("/info", tags=["text-embeddings-inference"], summary="The served model")
     async def tei_info() -> dict[str, Any]:
-        if service.live.checkpoint is None:
-            raise ServiceError(Kind.UNAVAILABLE, "the model is still loading", retry_after=2)
-        return tei.info(service.live.checkpoint, service.settings)
+        return tei.info(service.served.find(None, "stable").checkpoint, service.settings)
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
-        engine = service.live.engine
-        service.metrics.queued_tokens.set(engine.queued_tokens if engine is not None else 0)
-        service.metrics.queued_seconds.set(engine.queued_seconds if engine is not None else 0)
-        service.metrics.ready.set(service.live.state is State.READY)
+        engines = [live.engine for live in service.served.live()]
+        service.metrics.queued_tokens.set(sum(engine.queued_tokens for engine in engines))
+        service.metrics.queued_seconds.set(sum(engine.queued_seconds for engine in engines))
+        service.metrics.ready.set(service.served.state is State.READY)
         return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 

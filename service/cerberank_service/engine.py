@@ -83,6 +83,11 @@ class Engine:
         return self._thread.is_alive() and self._accepting
 
     @property
+    def running(self) -> bool:
+        """Whether the thread has not ended, be it that it has stopped taking questions."""
+        return self._thread.is_alive()
+
+    @property
     def queued_tokens(self) -> int:
         """Tokens of accepted questions that are not answered yet."""
         return self._admission.tokens

@@ -17,10 +17,14 @@ class Kind(Enum):
     """What went wrong; the value is the HTTP status."""
 
     MALFORMED = 400
+    UNAUTHORIZED = 401
     NOT_FOUND = 404
     METHOD_NOT_ALLOWED = 405
+    TIMEOUT = 408
+    CONFLICT = 409
     TOO_LARGE = 413
     INVALID = 422
+    EXHAUSTED = 429
     INTERNAL = 500
     UNAVAILABLE = 503
 

@@ -13,7 +13,7 @@ from enum import Enum
 
 from cerberank_models.store import LABELS, Label, Reference
 
-IMPORTANCE = {"stable": 0, "canary": 1, "rollback": 2, "shadow": 3}
+IMPORTANCE = {"stable": 0, "canary": 1, "rollback": 2, "pinned": 3, "shadow": 4}
 """A version may take the memory of those with a larger number."""
 
 
@@ -56,6 +56,8 @@ class ServedModel:
     """The version that each label's requests go to."""
     previous: str | None = None
     """The version that was stable before."""
+    pinned: frozenset[str] = frozenset()
+    """Versions that an operator wants loaded without a label."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +135,8 @@ def _roles(service: Mapping[str, ServedModel], flips: tuple[Flip, ...]) -> dict[
     for model, served in service.items():
         serving, previous = _after(served, model, flips)
         named = [(label, version) for label, version in serving.items()]
-        for role, version in [*named, ("rollback", previous)]:
+        pinned = [("pinned", version) for version in served.pinned if version in served.versions]
+        for role, version in [*named, *pinned, ("rollback", previous)]:
             if version is not None:
                 reference = Reference(model, version)
                 roles[reference] = min(IMPORTANCE[role], roles.get(reference, len(IMPORTANCE)))
@@ -154,7 +157,7 @@ def _next_load(
         if item.status is Status.UNLOADING or (item.status is Status.READY and ref not in roles)
     )
     busy = any(item.status is Status.LOADING for item in held.values())
-    for importance, reference, size in _asked_for(store, held):
+    for importance, reference, size in _asked_for(store, service, held):
         weaker = sorted(
             (ref for ref, role in roles.items() if role > importance and held[ref].status is Status.READY),
             key=lambda ref: (-roles[ref], ref),
@@ -175,15 +178,26 @@ def _next_load(
     return None, [], refused
 
 
-def _asked_for(store: Mapping[str, StoredModel], held: Mapping[Reference, Held]) -> list[tuple[int, Reference, int]]:
-    """Importance, version and size of what labels ask for and the service does not know, most important first."""
-    asked = {
-        (IMPORTANCE[label], Reference(model, version), stored.sizes[version])
+def _asked_for(
+    store: Mapping[str, StoredModel], service: Mapping[str, ServedModel], held: Mapping[Reference, Held]
+) -> list[tuple[int, Reference, int]]:
+    """Importance, version and size of what labels and pins ask for and is not known, most important first."""
+    asked = [
+        (IMPORTANCE[label], Reference(model, version))
         for model, stored in store.items()
         for label, version in stored.labels.items()
-        if version in stored.sizes and Reference(model, version) not in held
-    }
-    return sorted(asked)
+    ]
+    asked += [
+        (IMPORTANCE["pinned"], Reference(model, version))
+        for model, served in service.items()
+        for version in served.pinned
+    ]
+    found: dict[Reference, tuple[int, Reference, int]] = {}
+    for importance, reference in sorted(asked):
+        sizes = store[reference.model].sizes if reference.model in store else {}
+        if reference.version in sizes and reference not in held:
+            found.setdefault(reference, (importance, reference, sizes[reference.version]))
+    return list(found.values())
 
 
 def _held(service: Mapping[str, ServedModel]) -> Iterator[tuple[Reference, Held]]:

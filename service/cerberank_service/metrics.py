@@ -9,10 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind
+from cerberank_service.lifecycle_metrics import LifecycleMetrics
+from cerberank_service.shadow_metrics import ShadowMetrics
 from cerberank_service.slo import label_of
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -27,7 +30,9 @@ class Metrics:
     def __init__(self) -> None:
         """Register the series and create those whose labels are known."""
         self.registry = CollectorRegistry()
-        self._tuned: frozenset[str] = frozenset()
+        self.lifecycle = LifecycleMetrics(self.registry)
+        self.shadow = ShadowMetrics(self.registry)
+        self._tuned: dict[tuple[str, str], frozenset[str]] = {}
         ProcessCollector(registry=self.registry)
         model = ("model", "version")
         self.phase_seconds = Histogram(
@@ -82,6 +87,13 @@ class Metrics:
             "cerberank_queued_tokens", "Tokens of accepted, unanswered requests", registry=self.registry
         )
         self.ready = Gauge("cerberank_ready", "1 when the model is ready and serving", registry=self.registry)
+        self._of_versions: tuple[MetricWrapperBase, ...] = (
+            *(self.phase_seconds, self.candidates, self.requests, self.schedules, self.expected_loss),
+            *(self.tokens, self.padding, self.dropped, self.steps, self.step_seconds, self.recomputed),
+            *(self.wasted, self.cancelled, self.state_bytes, self.seconds_per_token),
+            *(self.truncated, self.duplicates, self.cached),
+            *self.shadow.series,
+        )
         for kind in Kind:
             self.errors.labels(kind.label)
 
@@ -96,8 +108,8 @@ class Metrics:
             self.phase_seconds.labels(phase, model, version)
         for complete in ("true", "false"):
             self.requests.labels(complete, model, version)
-        self._tuned = frozenset(label_of(entry.schedule) for entry in tuned)
-        for schedule in (*self._tuned, OTHER):
+        self._tuned[model, version] = frozenset(label_of(entry.schedule) for entry in tuned)
+        for schedule in (*self._tuned[model, version], OTHER):
             self.schedules.labels(schedule, model, version)
         for metric in {name for entry in tuned for name in entry.metrics}:
             self.expected_loss.labels(metric, model, version)
@@ -110,6 +122,12 @@ class Metrics:
             plain.labels(model, version)
         return EngineMetrics(self, model, version, padding)
 
+    def forget(self, model: str, version: str) -> None:
+        """Remove a version's series: versions come and go as long as the process lives."""
+        self._tuned.pop((model, version), None)
+        for series in self._of_versions:
+            series.remove_by_labels({"model": model, "version": version})
+
     def answered(self, answer: RankAnswer) -> None:
         """Count one answer."""
         model = (answer.model, answer.version)
@@ -118,7 +136,7 @@ class Metrics:
         self.candidates.labels(*model).observe(len(answer.scores))
         self.requests.labels(str(answer.complete).lower(), *model).inc()
         schedule = label_of(answer.drop_schedule)
-        self.schedules.labels(schedule if schedule in self._tuned else OTHER, *model).inc()
+        self.schedules.labels(schedule if schedule in self._tuned.get(model, ()) else OTHER, *model).inc()
         for metric, points in answer.expected_loss.items():
             self.expected_loss.labels(metric, *model).inc(max(0.0, points))
         self.truncated.labels(*model).inc(int(answer.truncated.sum()))

@@ -9,13 +9,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from cerberank_models.checkpoint import Checkpoint
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.open_inference import INPUTS, OUTPUTS, InferAnswer, InferRequest, dress, parse, render
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.live import LiveModel, State
+from cerberank_service.live import LiveVersion
 from cerberank_service.openapi import describe_body
-from cerberank_service.prepare import check_model
+from cerberank_service.served import ServedModels, State
 from cerberank_service.settings import Settings
 
 Rank = Callable[[Request, Sequence[Dialect]], Awaitable[Response]]
@@ -25,25 +24,25 @@ JSON_LENGTH = "inference-header-content-length"
 """Triton's header: how much of the body is JSON; binary tensors follow."""
 
 
-def add_open_inference(app: FastAPI, live: LiveModel, settings: Settings, rank: Rank) -> None:
+def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, rank: Rank) -> None:
     """Add the routes to `app`; `rank` answers a request that is in one of some dialects."""
 
     async def server_live() -> dict[str, bool]:
         return {"live": True}
 
     async def server_ready(request: Request) -> dict[str, bool]:
-        _ready(request, live)
+        _ready(request, served)
         return {"ready": True}
 
     async def server() -> dict[str, Any]:
         return {"name": "cerberank", "version": metadata.version("cerberank"), "extensions": []}
 
     async def model_ready(request: Request) -> dict[str, Any]:
-        checkpoint = _asked(request, live, settings)
-        return {"name": checkpoint.config.name, "ready": True}
+        return {"name": _asked(request, served).reference.model, "ready": True}
 
     async def model_metadata(request: Request) -> dict[str, Any]:
-        return describe(_asked(request, live, settings), settings)
+        live = _asked(request, served)
+        return describe(live.reference.model, served.versions(live.reference.model), settings)
 
     async def infer(request: Request) -> Response:
         return await rank(request, (_infer_dialect(request),))
@@ -68,11 +67,11 @@ def add_open_inference(app: FastAPI, live: LiveModel, settings: Settings, rank: 
         )
 
 
-def describe(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
+def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[str, Any]:
     """The model's metadata."""
     return {
-        "name": checkpoint.config.name,
-        "versions": [checkpoint.manifest.version],
+        "name": model,
+        "versions": list(versions),
         "platform": f"cerberank_{settings.backend}",
         "inputs": [
             {"name": name, "datatype": "BYTES", "shape": shape} for name, shape in zip(INPUTS, ([1], [-1]), strict=True)
@@ -101,16 +100,15 @@ def _infer_dialect(request: Request) -> Dialect:
     )
 
 
-def _ready(request: Request, live: LiveModel) -> Checkpoint:
-    """The served checkpoint. Raises ServiceError (503), to be dressed as this protocol has it."""
+def _ready(request: Request, served: ServedModels) -> None:
+    """Raises ServiceError (503), to be dressed as this protocol has it, unless every stable version is ready."""
     request.state.dress = dress
-    if live.state is not State.READY or live.checkpoint is None:
-        raise ServiceError(Kind.UNAVAILABLE, f"the model is {live.state.value}", retry_after=2)
-    return live.checkpoint
+    if served.state is not State.READY:
+        raise ServiceError(Kind.UNAVAILABLE, f"the model is {served.state.value}", retry_after=2)
 
 
-def _asked(request: Request, live: LiveModel, settings: Settings) -> Checkpoint:
-    """The served checkpoint, if the path names it. Raises ServiceError (404 or 503)."""
-    checkpoint = _ready(request, live)
-    check_model(request.path_params["model"], request.path_params.get("version"), checkpoint, settings)
-    return checkpoint
+def _asked(request: Request, served: ServedModels) -> LiveVersion:
+    """The version that the path names. Raises ServiceError (404 or 503)."""
+    _ready(request, served)
+    model, version = request.path_params["model"], request.path_params.get("version")
+    return served.find(model, version or (None if "@" in model else "stable"))

@@ -1,4 +1,4 @@
-"""A call becomes a job: the model is checked, duplicates are folded, pairs are encoded."""
+"""A call becomes a job: its limits are checked, duplicates are folded, pairs are encoded."""
 
 from __future__ import annotations
 
@@ -34,16 +34,25 @@ class Prepared:
     known: KnownScores | None = None
 
 
-def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settings: Settings) -> Prepared:
-    """Raises ServiceError for an unknown model, too many candidates or drop ratios that do not fit."""
-    check_model(call.model, call.version, checkpoint, settings)
+def prepare(
+    call: RankCall,
+    checkpoint: Checkpoint,
+    encoder: PairEncoder,
+    settings: Settings,
+    *,
+    default: tuple[float, ...] | None = None,
+) -> Prepared:
+    """Raises ServiceError for too many candidates or drop ratios that do not fit.
+
+    A call that chooses no drop schedule gets `default`, or else the checkpoint's.
+    """
     if len(call.candidates) > settings.max_candidates:
         raise ServiceError(
             Kind.INVALID,
             f"candidates: {len(call.candidates)} are more than the limit of {settings.max_candidates}; send fewer, "
             "or raise CERBERANK_MAX_CANDIDATES",
         )
-    schedule = _schedule(call, checkpoint)
+    schedule = _schedule(call, checkpoint, checkpoint.config.schedule if default is None else default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
     pairs = encoder.encode(call.question, list(first))
@@ -62,22 +71,10 @@ def prepare(call: RankCall, checkpoint: Checkpoint, encoder: PairEncoder, settin
     )
 
 
-def check_model(model: str | None, version: str | None, checkpoint: Checkpoint, settings: Settings) -> None:
-    """Raises ServiceError (404) for a model or version that is not served; None is any."""
-    names = {checkpoint.config.name, *settings.alias_names}
-    if model is not None and model not in names:
-        asked = model if len(model) <= 100 else model[:100] + "..."
-        raise ServiceError(Kind.NOT_FOUND, f"there is no model {asked!r}; served: {', '.join(sorted(names))}")
-    if version is not None and version != checkpoint.manifest.version:
-        raise ServiceError(
-            Kind.NOT_FOUND, f"there is no version {version[:100]!r}; served: {checkpoint.manifest.version}"
-        )
-
-
-def _schedule(call: RankCall, checkpoint: Checkpoint) -> tuple[float, ...]:
+def _schedule(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...]) -> tuple[float, ...]:
     exits = len(checkpoint.config.stages) - 1
     if call.drop_ratio is None:
-        return checkpoint.config.schedule
+        return default
     if not isinstance(call.drop_ratio, tuple):
         return (call.drop_ratio,) * exits
     if len(call.drop_ratio) != exits:

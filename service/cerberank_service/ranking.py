@@ -11,17 +11,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.store import Reference
 from cerberank_service.call import RankAnswer, RankCall, Timing
 from cerberank_service.deadlines import due
-from cerberank_service.engine import Engine, dead, stopped
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
-from cerberank_service.live import LiveModel, State
+from cerberank_service.live import LiveVersion
 from cerberank_service.metrics import Metrics
 from cerberank_service.prepare import Prepared, prepare
 from cerberank_service.score_cache import ScoreCache
+from cerberank_service.served import Lease, ServedModels
 from cerberank_service.settings import Settings
+from cerberank_service.shadow import Shadow
 from cerberank_service.slo import Schedule, choose
 from cerberank_service.workers import Workers
 
@@ -33,9 +34,12 @@ Render = Callable[[RankAnswer, OptionsT], Any]
 class Ranking:
     """Ranks the body of a request in any dialect."""
 
-    def __init__(self, settings: Settings, live: LiveModel, workers: Workers, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, served: ServedModels, shadow: Shadow, workers: Workers, metrics: Metrics
+    ) -> None:
         """Everything is owned by the app."""
-        self._settings, self._live, self._workers, self._metrics = settings, live, workers, metrics
+        self._settings, self._served, self._shadow = settings, served, shadow
+        self._workers, self._metrics = workers, metrics
         self._cache = ScoreCache(settings.score_cache_entries)
 
     async def rank(
@@ -49,59 +53,57 @@ class Ranking:
     ) -> Any:
         """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds."""
         started = time.monotonic()
-        checkpoint, engine = self._model()
-        engine.check_room()  # before it costs anything
-        call, options, prepared = await self._workers.run(partial(self._read, body, parse, checkpoint))
-        encoded = time.monotonic()
-        prepared = self._in_time(call, prepared, checkpoint, engine, spent=encoded - started)
-        ranked = await _submit(engine, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
-        answer = _answer(call, prepared, ranked, checkpoint, request_id, encode=encoded - started, started=started)
+        self._served.check_room()  # before it costs anything
+        with self._served.lease() as lease:
+            call, options, prepared, live = await self._workers.run(partial(self._read, body, parse, lease))
+            encoded = time.monotonic()
+            prepared = self._in_time(call, prepared, live, spent=encoded - started)
+            ranked = await _submit(live, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
+            answer = _answer(
+                call, prepared, ranked, live.reference, request_id, encode=encoded - started, started=started
+            )
+            self._count(answer, prepared)
+
+            def finish() -> Any:
+                self._cache.keep(live.reference, call.question, prepared.unique, ranked.trace, ranked.heads)
+                return render(answer, options)
+
+            content = await self._workers.run(finish)
+            self._shadow.offer(call, live, ranked)
+            return content
+
+    def _count(self, answer: RankAnswer, prepared: Prepared) -> None:
         duplicates = len(prepared.pair_of) - len(prepared.pairs)
         self._metrics.duplicates.labels(answer.model, answer.version).inc(duplicates)
         known = 0 if prepared.known is None else len(prepared.known.rows)
         self._metrics.cached.labels(answer.model, answer.version).inc(known)
         self._metrics.answered(answer)
 
-        def finish() -> Any:
-            self._cache.keep(answer.version, call.question, prepared.unique, ranked.trace, ranked.heads)
-            return render(answer, options)
-
-        return await self._workers.run(finish)
-
-    def _in_time(
-        self, call: RankCall, prepared: Prepared, checkpoint: Checkpoint, engine: Engine, *, spent: float
-    ) -> Prepared:
+    def _in_time(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
         """With the schedule that meets the latency target, if there is one and the caller did not choose."""
         target = call.latency_target_ms or self._settings.latency_target_ms
-        tuned = checkpoint.config.tuned_schedules
+        tuned = live.checkpoint.config.tuned_schedules
         if call.drop_ratio is not None or not target or not tuned:
             return prepared
 
         def seconds(schedule: Schedule) -> float:
-            return engine.predict(stage_tokens(prepared.pairs, schedule, prepared.minimum), call.priority)
+            return live.engine.predict(stage_tokens(prepared.pairs, schedule, prepared.minimum), call.priority)
 
         choice = choose(tuned, seconds, target / 1000.0 - spent)
         return replace(prepared, schedule=choice.schedule, loss=choice.loss)
 
-    def _model(self) -> tuple[Checkpoint, Engine]:
-        if self._live.state is State.LOADING:
-            raise ServiceError(Kind.UNAVAILABLE, "the model is still loading; see /health/ready", retry_after=2)
-        if self._live.state is State.STOPPED:
-            raise stopped()
-        if self._live.state is State.FAILED or self._live.checkpoint is None or self._live.engine is None:
-            if self._live.engine is not None:
-                raise dead()
-            raise ServiceError(Kind.UNAVAILABLE, "no model could be loaded; see /v1/models", retry_after=10)
-        return self._live.checkpoint, self._live.engine
-
-    def _read(self, body: bytes, parse: Parse[OptionsT], checkpoint: Checkpoint) -> tuple[RankCall, OptionsT, Prepared]:
+    def _read(
+        self, body: bytes, parse: Parse[OptionsT], lease: Lease
+    ) -> tuple[RankCall, OptionsT, Prepared, LiveVersion]:
         call, options = parse(body)
-        prepared = prepare(call, checkpoint, self._workers.encoder(checkpoint), self._settings)
-        known = self._cache.find(checkpoint.manifest.version, call.question, prepared.unique)
-        return call, options, replace(prepared, known=known)
+        live = lease.take(call.model, call.version, call.question)
+        with live.encoder() as encoder:
+            prepared = prepare(call, live.checkpoint, encoder, self._settings, default=live.schedule)
+        known = self._cache.find(live.reference, call.question, prepared.unique)
+        return call, options, replace(prepared, known=known), live
 
 
-async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
+async def _submit(live: LiveVersion, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
     """Hand the question to the engine and wait; raises the ServiceError that it is answered with."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
@@ -126,14 +128,16 @@ async def _submit(engine: Engine, prepared: Prepared, deadline: float | None, pr
         resolve=resolve,
         priority=priority,
     )
-    engine.submit(job)
+    live.engine.submit(job)
     try:
         outcome = await future
     except asyncio.CancelledError:
         job.cancelled = True
         raise
     if isinstance(outcome, ServiceError):
+        live.failed += outcome.kind is Kind.INTERNAL
         raise outcome
+    live.answered += 1
     return outcome
 
 
@@ -141,7 +145,7 @@ def _answer(
     call: RankCall,
     prepared: Prepared,
     ranked: Ranked,
-    checkpoint: Checkpoint,
+    reference: Reference,
     request_id: str,
     *,
     encode: float,
@@ -159,8 +163,8 @@ def _answer(
         warnings = (*warnings, f"{unscored} candidates were not scored in time; they stand last, in the order given")
     return RankAnswer(
         request_id=request_id,
-        model=checkpoint.config.name,
-        version=checkpoint.manifest.version,
+        model=reference.model,
+        version=reference.version,
         drop_schedule=prepared.schedule,
         expected_loss=prepared.loss,
         complete=ranked.complete,

@@ -1,4 +1,4 @@
-"""Scores of pairs that were ranked before, by version, question and candidate; off unless it is given room.
+"""Scores of pairs that were ranked before, by model, version, question and candidate; off unless it is given room.
 
 Only candidates that reached the last stage are kept, with what every stage said of them: they then take part in
 every drop as if they had been run.
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backend import Scores
 from cerberank_models.encoding import Candidate
+from cerberank_models.store import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,11 @@ class ScoreCache:
         """Entries that are kept."""
         return len(self._found)
 
-    def find(self, version: str, question: str, candidates: Sequence[Candidate]) -> KnownScores | None:
+    def find(self, reference: Reference, question: str, candidates: Sequence[Candidate]) -> KnownScores | None:
         """What is known of these candidates, by their places; None when nothing is."""
         if not self._most:
             return None
-        keys = _keys(version, question, candidates)
+        keys = _keys(reference, question, candidates)
         rows, found = [], []
         with self._lock:
             for row, key in enumerate(keys):
@@ -65,13 +66,13 @@ class ScoreCache:
         )
 
     def keep(
-        self, version: str, question: str, candidates: Sequence[Candidate], trace: Scores, heads: Scores | None
+        self, reference: Reference, question: str, candidates: Sequence[Candidate], trace: Scores, heads: Scores | None
     ) -> None:
         """Remember those candidates whose `trace[n, stages]` is whole."""
         if not self._most:
             return
         rows = np.flatnonzero(~np.isnan(trace).any(axis=1)).tolist()
-        keys = _keys(version, question, [candidates[row] for row in rows])
+        keys = _keys(reference, question, [candidates[row] for row in rows])
         with self._lock:
             for row, key in zip(rows, keys, strict=True):
                 self._found[key] = trace[row].copy(), None if heads is None else heads[row].copy()
@@ -80,10 +81,10 @@ class ScoreCache:
                 self._found.popitem(last=False)
 
 
-def _keys(version: str, question: str, candidates: Sequence[Candidate]) -> list[bytes]:
+def _keys(reference: Reference, question: str, candidates: Sequence[Candidate]) -> list[bytes]:
     """Digests: texts may be long, and are nobody else's to read."""
     begun = blake2b(digest_size=16)
-    for part in (version, question):
+    for part in (*reference, question):
         _add(begun, part)
     keys = []
     for candidate in candidates:

@@ -25,6 +25,54 @@ class Settings(BaseSettings):
     checkpoint: Annotated[
         Path | None, Field(description="Checkpoint folder to serve; empty serves the bundled `cerberank-mini`.")
     ] = None
+    store: Annotated[
+        str,
+        Field(
+            description="Store to follow: a folder, or an fsspec URL such as `s3://bucket/models`; empty follows none."
+        ),
+    ] = ""
+    store_poll_seconds: Annotated[float, Field(gt=0, description="How often the store is looked at.")] = 2.0
+    copies: Annotated[
+        Path | None, Field(description="Folder for local copies of versions; empty takes the system's temporary one.")
+    ] = None
+    model_memory_bytes: Annotated[
+        int,
+        Field(ge=0, description="Memory that all loaded versions together may take, as estimated from their files."),
+    ] = 2 * 1024 * 1024 * 1024
+    slowest_ms: Annotated[
+        float,
+        Field(ge=0, description="Reject a version that takes longer for 100 candidates of 48 tokens; 0 takes any."),
+    ] = 0.0
+    default_model: Annotated[
+        str, Field(description="Model of requests that name none; empty takes the first that was ready.")
+    ] = ""
+    canary_percent: Annotated[
+        float, Field(ge=0, le=100, description="Share of the questions that go to `canary`, where the label is set.")
+    ] = 5.0
+    shadow_percent: Annotated[
+        float, Field(ge=0, le=100, description="Share of the questions that `shadow` is asked too while there is time.")
+    ] = 10.0
+    promote_after: Annotated[
+        int,
+        Field(
+            ge=0, description="Mirrored questions after which a shadow within the limits becomes stable; 0: by hand."
+        ),
+    ] = 0
+    promote_flip_percent: Annotated[
+        float, Field(ge=0, le=100, description="Limit: share of questions where another candidate comes first.")
+    ] = 10.0
+    promote_overlap: Annotated[float, Field(ge=0, le=1, description="Limit: least mean rank-biased overlap.")] = 0.9
+    promote_latency_ratio: Annotated[
+        float, Field(gt=0, description="Limit: the shadow's compute time by the stable version's.")
+    ] = 1.25
+    rollback_failure_percent: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="Take a stable or canary version back that fails on more of its questions; 0 never does.",
+        ),
+    ] = 0.0
     aliases: Annotated[
         str,
         Field(

@@ -204,3 +204,13 @@ def remove(store: Store, name: str) -> None:
     else:
         assert isinstance(store, FolderStore)
         (store._root / MODEL / name).unlink()
+
+
+def test_the_sizes_of_a_version_s_files_are_known_before_it_is_pulled(store: Store, tiny_checkpoint: Path) -> None:
+    """What a service needs to know whether it has the memory; an unknown version is an error."""
+    reference = store.push(read_checkpoint(tiny_checkpoint))
+    files = {path.relative_to(tiny_checkpoint).as_posix(): path for path in tiny_checkpoint.rglob("*.*")}
+    expected = {name: path.stat().st_size for name, path in files.items() if name != "manifest.json"}
+    assert store.sizes(reference) == expected
+    with pytest.raises(NotInStoreError):
+        store.sizes(Reference(MODEL, "99"))

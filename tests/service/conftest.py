@@ -11,13 +11,18 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.asking import Running
 from tests.service.fakes import FakeBackend, checkpoint_for, loader
+from tests.service.following import Follow
 from tests.service.observe import wait_until
+from tests.service.pushes import open_fake, version_at
 
+from cerberank_models.checkpoint import Checkpoint
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.folder_store import FolderStore
 from cerberank_service.app import create_app
 from cerberank_service.engine import Engine
-from cerberank_service.live import Loader, State
+from cerberank_service.live import Loader
 from cerberank_service.metrics import Metrics
+from cerberank_service.served import State
 from cerberank_service.settings import Settings
 
 Serve = Callable[..., TestClient]
@@ -54,9 +59,9 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 
     def start(backend: FakeBackend, **settings: object) -> TestClient:
         client = open_app(loader(backend, tmp_path), **settings)
-        live = client.app.state.service.live  # type: ignore[attr-defined]
-        wait_until(lambda: live.state is not State.LOADING)
-        assert live.state is State.READY, live.reason
+        served = client.app.state.service.served  # type: ignore[attr-defined]
+        wait_until(lambda: served.state is not State.LOADING)
+        assert served.state is State.READY, served.reason
         return client
 
     return start
@@ -90,3 +95,26 @@ def start(encoder: PairEncoder) -> Iterator[Start]:
         engine.stop(0.0)
         engine.join(20.0)
         assert not engine._thread.is_alive(), "the engine's thread did not end"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    """An empty store."""
+    return FolderStore(tmp_path / "store")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Checkpoint]:
+    """Makes checkpoints of the fake ranker: `made("2")`."""
+    return lambda version, **options: version_at(tmp_path / "made", version, **options)
+
+
+@pytest.fixture
+def follow(open_app: Serve, tmp_path: Path) -> Follow:
+    """Starts an app that follows `store`."""
+
+    def start(load: Loader = open_fake, **settings: object) -> TestClient:
+        options = {"store": str(tmp_path / "store"), "store_poll_seconds": 0.01, "copies": tmp_path} | settings
+        return open_app(load, **options)
+
+    return start

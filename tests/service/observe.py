@@ -8,6 +8,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from cerberank_service.engine import Engine
+
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
     """Poll; fails the test when the condition does not come true."""
@@ -15,6 +17,14 @@ def wait_until(condition: Callable[[], object], *, seconds: float = 20.0) -> Non
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.002)
+
+
+def engine_of(client: Any) -> Engine:
+    """The engine of the only version that an app serves."""
+    (live,) = client.app.state.service.served.live()
+    engine = live.engine
+    assert isinstance(engine, Engine)
+    return engine
 
 
 def samples(client: Any) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, Faults, checkpoint_for, ranker_config
-from tests.service.observe import samples, wait_until
+from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
@@ -178,10 +178,10 @@ def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve) -> None:
                 pool.submit(client.post, "/v1/rank", json={"question": BODY["question"], "candidates": texts})
                 for texts in bodies
             ]
-            service = client.app.state.service  # type: ignore[attr-defined]
-            every = service.live.engine.queued_tokens
+            engine = engine_of(client)
+            every = engine.queued_tokens
             wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 9)
-            wait_until(lambda: service.live.engine._inbox.qsize() == 8)
+            wait_until(lambda: engine._inbox.qsize() == 8)
         finally:
             gate.set()
         answers = [future.result(30) for future in pending]

@@ -98,6 +98,18 @@ def test_memory_that_is_coming_back_is_waited_for() -> None:
     assert decide(big, served(held, stable="a"), memory=30) == Decision(unload=(C,))
 
 
+def test_a_pinned_version_is_loaded_without_a_label_and_gives_way_to_every_label_but_shadow() -> None:
+    """It stays while it is pinned, as the rollback version does."""
+    pinned = {"m": replace(served({"a": READY}, stable="a")["m"], pinned=frozenset({"c"}))}
+    assert decide(stored(stable="a"), pinned, memory=100) == Decision(load=C)
+    loaded = {"m": replace(served({"a": READY, "c": READY}, stable="a")["m"], pinned=frozenset({"c"}))}
+    assert decide(stored(stable="a"), loaded, memory=100) == Decision()
+    assert decide(stored(stable="a", canary="b"), loaded, memory=20) == Decision(unload=(C,))
+    assert C not in decide(stored(stable="a", shadow="b"), loaded, memory=20).unload
+    unpinned = {"m": replace(loaded["m"], pinned=frozenset())}
+    assert decide(stored(stable="a"), unpinned, memory=100) == Decision(unload=(C,))
+
+
 def test_a_version_is_as_important_as_its_best_role() -> None:
     """What is stable and also shadow does not give way to a canary."""
     decision = decide(
@@ -173,10 +185,16 @@ class Service:
         return decision
 
 
+FINISHED = {
+    "loaded": (Status.LOADING, Status.READY),
+    "failed": (Status.LOADING, Status.FAILED),
+    "drained": (Status.UNLOADING, None),
+}
 VERSIONS = [str(index) for index in range(5)]
 LABEL_MOVE = st.tuples(st.sampled_from("mn"), st.sampled_from(LABELS), st.sampled_from([*VERSIONS, None]))
 EVENT = st.one_of(
     LABEL_MOVE.map(lambda move: ("label", move)),
+    st.tuples(st.sampled_from("mn"), st.sets(st.sampled_from(VERSIONS), max_size=2)).map(lambda pin: ("pin", pin)),
     st.sampled_from([("loaded", None), ("failed", None), ("drained", None), ("unreachable", None)]),
 )
 
@@ -207,12 +225,11 @@ def test_a_service_that_obeys_stays_available_and_settles(
                 labels[model].pop(label, None)
                 if version is not None:
                     labels[model][label] = version
-            case "loaded":
-                finish(Status.LOADING, Status.READY)
-            case "failed":
-                finish(Status.LOADING, Status.FAILED)
-            case "drained":
-                finish(Status.UNLOADING, None)
+            case "pin":
+                model, pins = move
+                service.models[model] = replace(service.models[model], pinned=frozenset(pins))
+            case _ if kind in FINISHED:
+                finish(*FINISHED[kind])
         decision = service.turn(None if kind == "unreachable" else store())
         assert kind != "unreachable" or decision == Decision()
 
@@ -230,5 +247,7 @@ def test_a_service_that_obeys_stays_available_and_settles(
             settled = model.serving.get(label) == version
             failed = version in model.versions and model.versions[version].status is Status.FAILED
             assert settled or failed or Reference(name, version) in last.refused
-        used = {*model.serving.values(), model.previous}
+        for version in model.pinned:
+            assert version in model.versions or Reference(name, version) in last.refused
+        used = {*model.serving.values(), model.previous, *model.pinned}
         assert all(version in used for version, held in model.versions.items() if held.status is Status.READY)

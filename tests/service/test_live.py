@@ -11,9 +11,10 @@ from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.checkpoint import CheckpointError
-from cerberank_service.live import Loaded, State
+from cerberank_service.live import Loaded
 from cerberank_service.live import load as load_checkpoint
 from cerberank_service.metrics import EngineMetrics
+from cerberank_service.served import State
 from cerberank_service.settings import Settings
 
 QUESTION = {"question": "q", "candidates": ["a"]}

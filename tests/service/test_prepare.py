@@ -57,6 +57,14 @@ def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
     assert prepared(checkpoint, drop_ratio=ratio).schedule == schedule
 
 
+def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
+    """But not of the caller's."""
+    encoder, call = checkpoint.encoder(), RankCall(question="how?", candidates=candidates("a", "b"))
+    assert prepare(call, checkpoint, encoder, Settings(), default=(0.1, 0.1)).schedule == (0.1, 0.1)
+    chosen = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=0.2)
+    assert prepare(chosen, checkpoint, encoder, Settings(), default=(0.1, 0.1)).schedule == (0.2, 0.2)
+
+
 def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:
     """The message says how many there are."""
     error = refused(checkpoint, drop_ratio=(0.1, 0.2, 0.3))
@@ -79,17 +87,6 @@ def test_too_many_candidates_are_refused_with_the_limit(checkpoint: Checkpoint) 
     error = refused(checkpoint, settings, candidates=candidates("a", "a", "a", "a"))
     assert error.kind is Kind.INVALID
     assert "4 are more than the limit of 3" in error.message
-
-
-def test_a_model_goes_by_its_name_and_its_aliases(checkpoint: Checkpoint) -> None:
-    """Any other is 404, with the names that would do."""
-    settings = Settings(aliases="rerank-v3.5")
-    for name in (None, "fake-ranker", "rerank-v3.5"):
-        prepared(checkpoint, settings, model=name)
-    error = refused(checkpoint, settings, model="gpt")
-    assert error.kind is Kind.NOT_FOUND
-    assert error.message == "there is no model 'gpt'; served: fake-ranker, rerank-v3.5"
-    assert len(refused(checkpoint, settings, model="x" * 100_000).message) < 300
 
 
 def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults, ranker_config
-from tests.service.observe import samples, wait_until
+from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.schema import RankResponse
@@ -40,7 +40,7 @@ def tuned(serve: Serve) -> TestClient:
 
 
 def set_speed(client: TestClient, seconds_per_token: float) -> None:
-    speeds = client.app.state.service.live.engine.speeds  # type: ignore[attr-defined]
+    speeds = engine_of(client).speeds
     speeds.observe = lambda *args: None  # it stays as it is set
     speeds.seconds_per_token = [seconds_per_token / 3] * 3
 

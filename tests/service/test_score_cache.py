@@ -7,8 +7,10 @@ from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import samples
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.store import Reference
 from cerberank_service.score_cache import ScoreCache
 
+V1 = Reference("m", "1")
 A, B, C = (Candidate(text=text) for text in "abc")
 TRACE = np.asarray([[0.1, 0.2], [0.3, np.nan], [0.5, 0.6]])
 HEADS = np.asarray([[0.2, 0.2], [np.nan, np.nan], [0.6, 0.6]])
@@ -16,13 +18,13 @@ HEADS = np.asarray([[0.2, 0.2], [np.nan, np.nan], [0.6, 0.6]])
 
 def filled(entries: int = 10) -> ScoreCache:
     cache = ScoreCache(entries)
-    cache.keep("1", "q", (A, B, C), TRACE, HEADS)
+    cache.keep(V1, "q", (A, B, C), TRACE, HEADS)
     return cache
 
 
 def test_only_candidates_that_reached_the_last_stage_are_kept() -> None:
     """The others' scores would stop a later question, with another schedule, half way."""
-    known = filled().find("1", "q", (B, C, A))
+    known = filled().find(V1, "q", (B, C, A))
     assert known is not None
     assert known.rows.tolist() == [1, 2]
     assert known.trace.tolist() == [[0.5, 0.6], [0.1, 0.2]]
@@ -33,27 +35,28 @@ def test_only_candidates_that_reached_the_last_stage_are_kept() -> None:
 def test_version_question_and_context_tell_pairs_apart() -> None:
     """And texts cannot run into each other."""
     cache = filled()
-    assert cache.find("2", "q", (A,)) is None
-    assert cache.find("1", "qa", (Candidate(text=""), A)) is None
-    assert cache.find("1", "q", (Candidate(text="a", previous="b"), Candidate(text="", next="a"))) is None
-    assert cache.find("1", "q", (Candidate(text="\ud800"),)) is None
+    assert cache.find(Reference("m", "2"), "q", (A,)) is None
+    assert cache.find(Reference("other", "1"), "q", (A,)) is None
+    assert cache.find(V1, "qa", (Candidate(text=""), A)) is None
+    assert cache.find(V1, "q", (Candidate(text="a", previous="b"), Candidate(text="", next="a"))) is None
+    assert cache.find(V1, "q", (Candidate(text="\ud800"),)) is None
 
 
 def test_what_was_used_last_stays() -> None:
     """Looking it up is a use."""
     cache = filled(entries=2)
-    cache.find("1", "q", (A,))
-    cache.keep("1", "q", (B,), np.asarray([[0.1, 0.1]]), None)
+    cache.find(V1, "q", (A,))
+    cache.keep(V1, "q", (B,), np.asarray([[0.1, 0.1]]), None)
     assert len(cache) == 2
-    assert cache.find("1", "q", (C,)) is None
-    assert cache.find("1", "q", (A,)) is not None
+    assert cache.find(V1, "q", (C,)) is None
+    assert cache.find(V1, "q", (A,)) is not None
 
 
 def test_without_room_nothing_is_kept() -> None:
     """The default."""
     cache = filled(entries=0)
     assert len(cache) == 0
-    assert cache.find("1", "q", (A,)) is None
+    assert cache.find(V1, "q", (A,)) is None
 
 
 def rank(client: TestClient, texts: list[str], **fields: object) -> list[object]:

@@ -10,7 +10,7 @@ import uvicorn
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
-from tests.service.observe import wait_until
+from tests.service.observe import engine_of, wait_until
 
 from cerberank_service.app import Service, create_app
 from cerberank_service.serve import Server, main
@@ -44,7 +44,7 @@ def test_a_signal_only_ends_the_main_loop() -> None:
     """The handler may interrupt anything, so it touches no lock; a second Ctrl-C ends at once."""
     app = create_app(Settings(), lambda settings: pytest.fail("loaded"))
     server = Server(uvicorn.Config(app), app.state.service)
-    with app.state.service.live._lock:
+    with app.state.service.served.lock:
         server.handle_exit(signal.SIGTERM, None)
     assert (server.should_exit, server.force_exit) == (True, False)
     server.handle_exit(signal.SIGTERM, None)
@@ -89,8 +89,7 @@ def test_what_is_not_done_after_the_drain_time_is_answered_with_503(serve: Serve
             waiting = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(3)]
             assert backend.entered.wait(20)
             shut_down(client)
-            engine = service_of(client).live.engine
-            assert engine is not None
+            engine = engine_of(client)
             wait_until(lambda: not engine.alive)
         finally:
             gate.set()
@@ -105,7 +104,7 @@ def test_the_server_tells_the_service_before_it_waits(serve: Serve, monkeypatch:
 
     async def wait(self: uvicorn.Server, sockets: object = None) -> None:
         await asyncio.sleep(0)
-        seen.append(service.live.state.value)
+        seen.append(service.served.state.value)
 
     monkeypatch.setattr(uvicorn.Server, "shutdown", wait)
     assert client.portal is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from tests.tiny import ENCODING, bert_tokenizer
 
 from cerberank_models.encoding import Candidate, PairEncoder
@@ -30,3 +33,13 @@ def sampler(own: int = 2) -> Sampler:
 
 def encoder() -> PairEncoder:
     return PairEncoder(bert_tokenizer(), family="bert", config=ENCODING, type_vocab_size=2)
+
+
+def jsonl(folder: Path) -> str:
+    """The questions as generic JSONL in `folder`, named as the verbs want it."""
+    rows = [
+        {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
+        for q in questions()
+    ]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"jsonl:{folder / 'data.jsonl'}"

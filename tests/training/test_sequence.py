@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import doctest
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.training.letters import questions
+from tests.training.letters import jsonl, questions
 
 import cerberank_training.sequence
 from cerberank_models.backends import open_backend
@@ -42,13 +41,7 @@ def test_the_verb_reports_models_and_schedules(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows and costs of each model alone and of the sequence; ratios that do not fit are refused."""
-    data = tmp_path / "data.jsonl"
-    rows = [
-        {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
-        for q in questions()
-    ]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    call = ["--data", f"jsonl:{data}", "--precision", "fp32", "--sequence", str(tiny_checkpoint), str(tiny_checkpoint)]
+    call = ["--data", jsonl(tmp_path), "--precision", "fp32", "--sequence", str(tiny_checkpoint), str(tiny_checkpoint)]
     assert main([*call, "--schedule", "0.5"]) == 0
     shown = capsys.readouterr().out
     assert "| model 1 |" in shown

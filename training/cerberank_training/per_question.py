@@ -59,6 +59,10 @@ class QuestionRecord(Frozen):
         return np.asarray(self.rankings[ranking].ranks, dtype=np.int64)
 
 
+Records = Mapping[str, QuestionRecord]
+"""By question id."""
+
+
 def candidates_hash(question: Question) -> str:
     """Of the texts alone: systems that see other context rank the same candidates."""
     digest = hashlib.sha256()

@@ -80,6 +80,24 @@ def mini_teacher_negatives() -> Recipe:
     return _mini_teacher("negatives", PAIR, Objective(), sampling, questions_per_step=8)
 
 
+def tiny() -> Recipe:
+    """B3 kH1 of any four-layer encoder, in a few seconds: to try the verbs on data of your own before a long run."""
+    return Recipe(
+        shape=StudentShape(
+            name="tiny",
+            body_layers=3,
+            heads=3,
+            exits=(ExitConfig(after=1),),
+            encoding=EncodingConfig(max_length=32, question_length=12),
+        ),
+        objective=Objective(strategy="cerberus"),
+        sampling=OWN_CANDIDATES,
+        train=TrainConfig(
+            steps=20, questions_per_step=2, evaluate_every=10, save_every=5, precision="fp32", dropout=0.0
+        ),
+    )
+
+
 def electra_base_b11_3h1() -> Recipe:
     """The paper's CERBERUS: B11 3H1 from an ASNQ-tuned ELECTRA-base, teachers ALBERT, RoBERTa and ELECTRA.
 
@@ -170,6 +188,7 @@ RECIPES = {
     "mini-teacher-listwise": mini_teacher_listwise,
     "mini-teacher-context": mini_teacher_context,
     "mini-teacher-negatives": mini_teacher_negatives,
+    "tiny": tiny,
     "electra-base-b11-3h1": electra_base_b11_3h1,
     "electra-base-b10-3h2": electra_base_b10_3h2,
     "electra-base-b8-3h4": electra_base_b8_3h4,

@@ -17,10 +17,14 @@ from cerberank_service.settings import Settings
 
 ERROR_TYPES = {
     Kind.MALFORMED: "Validation",
+    Kind.UNAUTHORIZED: "Validation",
     Kind.NOT_FOUND: "Validation",
     Kind.METHOD_NOT_ALLOWED: "Validation",
+    Kind.TIMEOUT: "Validation",
+    Kind.CONFLICT: "Validation",
     Kind.TOO_LARGE: "Validation",
     Kind.INVALID: "Validation",
+    Kind.EXHAUSTED: "Overloaded",
     Kind.INTERNAL: "Backend",
     Kind.UNAVAILABLE: "Unhealthy",
 }

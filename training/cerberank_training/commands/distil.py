@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from cerberank_models.config import ExitConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.export import export_checkpoint
 from cerberank_models.hugging_face import UnsupportedModelError
@@ -57,7 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
     changes = parser.add_argument_group("instead of the recipe's")
     changes.add_argument("--strategy", choices=STRATEGIES)
-    changes.add_argument("--heads", type=int)
+    changes.add_argument("--body-layers", type=int, help="b of B_b kH_h; the heads get the base's other layers")
+    changes.add_argument("--heads", type=int, help="k of B_b kH_h")
+    changes.add_argument("--exits", type=_layers, help="after which body layers, such as 2,4")
+    changes.add_argument("--max-length", type=int, help="tokens of a pair")
+    changes.add_argument("--question-length", type=int, help="of these at most for the question")
     changes.add_argument("--alpha", type=_numbers, help="weight of the labels: one number, or one a head")
     changes.add_argument("--tau", type=_numbers, help="temperature: one number, or one a head")
     changes.add_argument("--lambda", dest="weights", type=_numbers, help="weights of the heads' losses")
@@ -73,16 +79,23 @@ def _numbers(text: str) -> tuple[float, ...]:
     return tuple(float(number) for number in text.split(","))
 
 
+def _layers(text: str) -> tuple[ExitConfig, ...]:
+    return tuple(ExitConfig(after=int(layer)) for layer in text.split(","))
+
+
 def _recipe(arguments: argparse.Namespace) -> Recipe:
     recipe = RECIPES[arguments.recipe]()
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    objective = {name: given[name] for name in ("strategy", "alpha", "tau", "weights") if name in given}
-    schedule = ("steps", "questions_per_step", "evaluate_every", "learning_rate", "seed")
+
+    def chosen(*names: str) -> dict[str, Any]:
+        return {name: given[name] for name in names if name in given}
+
+    encoding = recipe.shape.encoding.model_copy(update=chosen("max_length", "question_length"))
     return replace(
         recipe,
-        shape=replace(recipe.shape, heads=given.get("heads", recipe.shape.heads)),
-        objective=replace(recipe.objective, **objective),
-        train=replace(recipe.train, **{name: given[name] for name in schedule if name in given}),
+        shape=replace(recipe.shape, **chosen("body_layers", "heads", "exits"), encoding=encoding),
+        objective=replace(recipe.objective, **chosen("strategy", "alpha", "tau", "weights")),
+        train=replace(recipe.train, **chosen("steps", "questions_per_step", "evaluate_every", "learning_rate", "seed")),
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from cerberank_models.checkpoint import CheckpointError, read_checkpoint
+from cerberank_models.checkpoint import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.export import ParityError, export_checkpoint
-from cerberank_models.torch_backend import load_ranker
+from cerberank_models.onnx_backend import OnnxBackend
+from cerberank_models.ranker import Ranker
+from cerberank_models.torch_backend import TorchBackend, load_ranker
 from cerberank_training.calibration import calibration_texts
-from cerberank_training.data import DataError, read_questions
+from cerberank_training.data import DataError, read_questions, sampled
+from cerberank_training.gate import Bounds, GateError, measure_parity
 
 
 def main(argv: list[str]) -> int:
@@ -28,6 +32,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--calibrate", metavar="FORMAT:PATH", help="data to measure int8 ranges on: of the kind that will be ranked"
     )
+    gate = parser.add_argument_group("the gate: what each form may change on dev data, or nothing is written")
+    gate.add_argument("--gate", metavar="FORMAT:PATH", help="dev data; without, only the golden texts are compared")
+    gate.add_argument("--gate-questions", type=int, default=200, help="a sample of so many")
+    gate.add_argument("--min-agreement", type=float, default=Bounds().agreement, help="same first candidate, percent")
+    gate.add_argument("--max-map-change", type=float, default=Bounds().map_change, help="points of MAP")
+    gate.add_argument("--max-difference", type=float, default=Bounds().difference, help="99th percentile of scores'")
     arguments = parser.parse_args(argv)
     try:
         checkpoint = read_checkpoint(arguments.checkpoint)
@@ -48,8 +58,29 @@ def main(argv: list[str]) -> int:
             precisions=tuple(arguments.precisions.split(",")),
             weights=arguments.weights,
             calibration=calibration_texts(read_questions(arguments.calibrate)) if arguments.calibrate else (),
+            accept=_gate(arguments, ranker, checkpoint),
         )
-    except (CheckpointError, DataError, ParityError, OSError, ValueError) as error:
+    except (CheckpointError, DataError, ParityError, GateError, OSError, ValueError) as error:
         print(f"cerberank export: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _gate(arguments: argparse.Namespace, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, OnnxBackend], None]:
+    """Compares each form with PyTorch on a sample of dev, and prints what it changes; without dev data it accepts."""
+    if not arguments.gate:
+        return lambda precision, form: None
+    questions = sampled(read_questions(arguments.gate), size=arguments.gate_questions, seed=0, name="clean")
+    bounds = Bounds(
+        agreement=arguments.min_agreement, map_change=arguments.max_map_change, difference=arguments.max_difference
+    )
+
+    def accept(precision: str, form: OnnxBackend) -> None:
+        parity = measure_parity(form, TorchBackend(ranker), checkpoint.encoder(), questions)
+        print(  # noqa: T201
+            f"{precision}: top-1 agreement {parity.agreement:.1f} %, MAP {parity.map_change:+.2f}, "
+            f"scores within {parity.difference:.3f} (99 %), {parity.questions} questions"
+        )
+        parity.check(precision, bounds)
+
+    return accept

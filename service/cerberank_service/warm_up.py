@@ -1,0 +1,42 @@
+"""Runs a fresh model over a range of lengths: the first client pays for nothing, and its speed is known."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cerberank_models.backend import Backend
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_service.cost import StageSpeeds, stage_work
+from cerberank_service.rejection import TooSlowError
+
+WORDS = (4, 16, 48, 96)
+"""Lengths of the candidates: a short phrase up to the usual token limit."""
+ROUNDS = 2
+USUAL_TOKENS = 100 * 48
+"""Of the question that `slowest_ms` is stated for: 100 candidates of 48 tokens."""
+
+
+def warm_up(backend: Backend[Any], encoder: PairEncoder, *, slowest_ms: float = 0.0) -> StageSpeeds:
+    """Run every stage; returns the speeds.
+
+    Raises TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without dropping; 0
+    accepts any speed.
+    """
+    speeds = StageSpeeds(stage_work(backend.config))
+    for round_ in range(ROUNDS):
+        for words in WORDS:
+            pairs = encoder.encode("what is a word", [Candidate(text="word " * words)] * 16)
+            state = backend.start(pairs)
+            for stage in range(len(backend.config.stages)):
+                before = time.monotonic()
+                output = backend.run(state, stage)
+                if round_:  # the first one allocates and tunes
+                    speeds.observe(stage, pairs.tokens, time.monotonic() - before)
+                state = output.state
+    took = 1000.0 * speeds.seconds([USUAL_TOKENS] * len(backend.config.stages))
+    if slowest_ms and took > slowest_ms:
+        raise TooSlowError(
+            f"100 candidates of 48 tokens take {took:.0f} ms, CERBERANK_SLOWEST_MS allows {slowest_ms:g}"
+        )
+    return speeds

@@ -1,0 +1,138 @@
+"""What can be said of the Dockerfile without running it; `make image-check` runs every command of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.deploy.dockerfile import Instruction, Stage, read_dockerfile
+from tests.deploy.image_check import inherited
+
+from cerberank_service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = read_dockerfile(ROOT / "Dockerfile")
+TARGETS = ("cpu", "gpu")
+LOOK = """
+import site, sys
+before = list(sys.path)
+site.addsitedir(sys.argv[1])
+sys.path[:] = [path for path in sys.path if path not in before] + before
+import cerberank_service.app as app
+print(app.__file__)
+"""
+IGNORED = (ROOT / ".dockerignore").read_text().split()
+
+
+def copies() -> list[tuple[Stage, Instruction]]:
+    return [(stage, each) for stage in STAGES.values() for each in stage.instructions if each.keyword == "COPY"]
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    """The linter of Dockerfiles, its informal remarks included."""
+    program = Path(sys.executable).parent / "hadolint"
+    result = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    """Comments, continued lines, options and lists, as Docker reads them; a line that is none is refused."""
+    file = tmp_path / "Dockerfile"
+    file.write_text(
+        '# a\nFROM x AS y\nRUN a && \\\n    b\n# c\nHEALTHCHECK --timeout=2s CMD ["p", "-c"]\nENV A=1 B=$A\n'
+    )
+    (stage,) = read_dockerfile(file).values()
+    assert (stage.name, stage.base) == ("y", "x")
+    run, check, env = stage.instructions
+    assert (run.value, env.words) == ("a && b", ["A=1", "B=$A"])
+    assert (check.words, check.options) == (["p", "-c"], {"timeout": "2s"})
+    file.write_text("FROM x AS y\nand more\n")
+    with pytest.raises(ValueError, match="'and more' is no instruction"):
+        read_dockerfile(file)
+
+
+def test_the_base_is_pinned_and_is_the_lowest_python() -> None:
+    """One image from outside, by its whole version, for the Python that pyproject.toml asks for."""
+    outside = {stage.base for stage in STAGES.values()} - set(STAGES)
+    (base,) = outside
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_without_a_target_the_cpu_image_is_built() -> None:
+    """Docker builds the last stage."""
+    assert list(STAGES)[-1] == "cpu"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_container_is_nobody_in_particular_and_tells_its_health(target: str) -> None:
+    """A numeric user that Kubernetes can check, the probe of readiness, the program itself as process 1."""
+    assert inherited(target, "USER", STAGES).value == "10001:10001"
+    port = Settings.model_fields["port"].default
+    assert f"127.0.0.1:{port}/health/ready" in inherited(target, "HEALTHCHECK", STAGES).words[-1]
+    assert inherited(target, "CMD", STAGES).words == ["cerberank", "serve"]
+    deployment = yaml.safe_load((ROOT / "deploy/kubernetes/base/deployment.yaml").read_text())
+    assert deployment["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 10001
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_settings_of_the_image_are_settings(target: str) -> None:
+    """Every CERBERANK_ variable exists and takes the value; the cluster's GPU variant says the same."""
+    variables = {}
+    for stage in (STAGES["runtime"], STAGES[target]):
+        for each in stage.instructions:
+            if each.keyword == "ENV":
+                variables |= dict(word.split("=", 1) for word in each.words)
+    given = {
+        name.removeprefix("CERBERANK_").lower(): value for name, value in variables.items() if "CERBERANK_" in name
+    }
+    assert set(given) <= set(Settings.model_fields)
+    Settings.model_validate(given)
+    if target == "gpu":
+        literals = yaml.safe_load((ROOT / "deploy/kubernetes/gpu/kustomization.yaml").read_text())
+        for literal in literals["configMapGenerator"][0]["literals"]:
+            name, _, value = literal.partition("=")
+            assert variables.get(name, value) == value
+
+
+@pytest.mark.parametrize(("stage", "instruction"), copies(), ids=lambda each: getattr(each, "name", None))
+def test_what_is_copied_exists_and_reaches_the_builder(stage: Stage, instruction: Instruction) -> None:
+    """From the context, and not left out by .dockerignore; or from an earlier stage."""
+    source = instruction.options.get("from")
+    if source is not None:
+        assert list(STAGES).index(source) < list(STAGES).index(stage.name)
+        return
+    for word in instruction.words[:-1]:
+        assert (ROOT / word).exists(), word
+        assert word.split("/")[0] not in IGNORED
+
+
+def test_only_the_environment_s_own_runtime_is_in_each_lock() -> None:
+    """PyTorch in the gpu image, ONNX Runtime in the cpu image, no image with both."""
+    locks = {name: (ROOT / "requirements" / f"{name}.txt").read_text() for name in ("serve", "gpu")}
+    assert [("\nonnxruntime==" in text, "\ntorch==" in text) for text in locks.values()] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
+    """As a wheel and as an editable install: the images have no `training/`."""
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("models/cerberank_models", "service/cerberank_service"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "editable").mkdir()
+    build = "import hatchling.build as b; b.build_wheel('.'); b.build_editable('editable')"
+    subprocess.run([sys.executable, "-c", build], cwd=tmp_path, check=True, capture_output=True)
+    for wheel in (*tmp_path.glob("*.whl"), *tmp_path.glob("editable/*.whl")):
+        target = tmp_path / "installed" / wheel.parent.name
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target]
+        subprocess.run([*install, wheel], check=True, capture_output=True)
+        found = subprocess.run([sys.executable, "-E", "-c", LOOK, target], capture_output=True, text=True, check=True)
+        assert found.stdout.startswith(str(tmp_path)), found.stdout

@@ -1,0 +1,120 @@
+"""Pushes into a store while clients ask the real process."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.e2e.conftest import Process, start
+from tests.tiny import random_checkpoint
+
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.folder_store import FolderStore
+
+BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "a mark", "1 metres"]}
+MODEL = "random-tiny"
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three versions that score differently."""
+    folder = tmp_path_factory.mktemp("versions")
+    return {v: random_checkpoint(folder / v, version=v, seed=int(v)) for v in ("1", "2", "3")}
+
+
+@pytest.fixture
+def store(tmp_path: Path, versions: dict[str, Path]) -> FolderStore:
+    """It holds version 1 as stable."""
+    store = FolderStore(tmp_path / "store")
+    store.push(read_checkpoint(versions["1"]))
+    store.move_label(MODEL, "stable", "1")
+    return store
+
+
+@pytest.fixture
+def following(store: FolderStore, tmp_path: Path) -> Iterator[Process]:
+    """A process that follows the store, ready."""
+    settings = {"CERBERANK_STORE": str(tmp_path / "store"), "CERBERANK_STORE_POLL_SECONDS": "0.1"}
+    running = start(Path(), tmp_path / "log", CERBERANK_COPIES=str(tmp_path), **settings)
+    try:
+        until(lambda: httpx.get(f"{running.url}/health/ready").status_code == 200, running)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def until(condition: Callable[[], object], service: Process) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, service.log.read_text()
+        time.sleep(0.02)
+
+
+def models(service: Process) -> dict[str, dict[str, Any]]:
+    found = httpx.get(f"{service.url}/v1/models").json()["models"]
+    return {model["version"]: model for model in found if "version" in model}
+
+
+class Client:
+    """Asks without a pause until it is told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.done = url, threading.Event()
+        self.answers: list[tuple[int, str, tuple[float, ...]]] = []
+
+    def run(self) -> None:
+        with httpx.Client(timeout=30) as client:
+            while not self.done.is_set():
+                answer = client.post(f"{self.url}/v1/rank", json=BODY)
+                content = answer.json()
+                scores = tuple(result["score"] for result in content.get("results", ()))
+                self.answers.append((answer.status_code, content.get("version", ""), scores))
+
+
+def test_pushes_good_and_bad_and_a_rollback_fail_no_request(
+    following: Process, store: FolderStore, versions: dict[str, Path], tmp_path: Path
+) -> None:
+    """Every question is answered by a version that was ready, and each version always says the same of it."""
+    client = Client(following.url)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.run)
+        try:
+            store.push(read_checkpoint(versions["2"]))
+            store.move_label(MODEL, "stable", "2")
+            until(lambda: models(following).get("2", {}).get("labels") == ["stable"], following)
+            damage(shutil.copytree(versions["3"], tmp_path / "store" / MODEL / "3"))
+            store.move_label(MODEL, "stable", "3")
+            until(lambda: models(following).get("3", {}).get("state") == "failed", following)
+            assert models(following)["3"]["reason"].startswith("changed: ")
+            assert models(following)["2"]["labels"] == ["stable"]
+            store.move_label(MODEL, "stable", "1")
+            until(lambda: models(following)["1"]["labels"] == ["stable"], following)
+            seen = len(client.answers)
+            until(lambda: len(client.answers) > seen + 5, following)
+        finally:
+            client.done.set()
+        running.result()
+    assert {status for status, _, _ in client.answers} == {200}
+    order = [version for _, version, _ in client.answers]
+    changes = [version for place, version in enumerate(order) if place == 0 or order[place - 1] != version]
+    assert changes == ["1", "2", "1"]
+    for version in ("1", "2"):
+        assert len({scores for _, answered, scores in client.answers if answered == version}) == 1
+    assert len({scores for _, _, scores in client.answers}) == 2
+    assert 'version="3"' not in httpx.get(f"{following.url}/metrics").text
+    assert "is rejected (changed)" in following.log.read_text()
+
+
+def damage(version: Path) -> None:
+    graph = version / "onnx" / "int8" / "stage-1.onnx"
+    content = bytearray(graph.read_bytes())
+    content[len(content) // 2] ^= 1
+    graph.write_bytes(content)

@@ -1,0 +1,109 @@
+"""From teachers to a served answer, verb by verb, on tiny random networks with three tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.e2e.conftest import start, wait_until_ready
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
+
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.store_command import pull, push
+from cerberank_training.commands import distil, evaluate, export, sample, score, teach, tune
+
+FAMILIES = ("albert", "roberta", "electra")
+SMALL = ["--max-length", "32", "--question-length", "12", "--questions-per-step", "2"]
+
+
+def call(verb: Callable[[list[str]], int], *arguments: object) -> None:
+    assert verb([str(argument) for argument in arguments]) == 0
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """Five questions as generic JSONL."""
+    return jsonl(tmp_path)
+
+
+def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path) -> None:
+    """Three teachers by TANDA, scored groups, one head a teacher, exits, a tuned schedule, a push, a pull."""
+    bases = {family: save_cross_encoder(family, tmp_path / "bases" / family) for family in FAMILIES}
+    common = ["--dev", data, "--steps", 2, "--questions-per-step", 2, "--evaluate-every", 1, "--max-length", 32]
+    for family, base in bases.items():
+        for stage, origin in (("transferred", base), ("adapted", tmp_path / family / "transferred")):
+            out = tmp_path / family / stage
+            call(teach.main, "--base", origin, "--train", data, "--out", out, "--device", "cpu", *common)
+    groups = tmp_path / "groups.jsonl.gz"
+    call(sample.main, "--recipe", "electra-base-b11-3h1", "--train", data, "--questions", 8, "--out", groups)
+    for family in FAMILIES:
+        teacher = tmp_path / family / "adapted"
+        call(score.main, tmp_path / f"{family}.scores", "--teacher", teacher, "--data", f"jsonl:{groups}")
+    run = tmp_path / "run"
+    teachers = [part for family in FAMILIES for part in ("--teacher", tmp_path / f"{family}.scores")]
+    call(
+        distil.main,
+        *("--recipe", "electra-base-b11-3h1", "--base", bases["electra"], "--groups", f"jsonl:{groups}", "--dev", data),
+        *(*teachers, "--body-layers", 3, "--exits", "1,2", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", run),
+    )
+    assert str(read_checkpoint(run / "checkpoint").config.architecture) == "B3 3H1"
+    call(
+        evaluate.main,
+        "--checkpoint",
+        run / "checkpoint",
+        "--data",
+        data,
+        "--precision",
+        "fp32",
+        "--schedule",
+        "0.3,0.3",
+    )
+    served = tmp_path / "served"
+    call(export.main, run / "checkpoint", served, "--precisions", "fp32", "--version", "1")
+    tuned = tmp_path / "tuned"
+    call(
+        tune.main,
+        *(served, "--data", data, "--precision", "fp32", "--trials", 5, "--grid", "0,0.5"),
+        *("--max-cost", 0.9, "--version", 2, "--out", tuned),
+    )
+    call(push, tuned, tmp_path / "store", "--label", "stable")
+    name = read_checkpoint(tuned).config.name
+    call(pull, tmp_path / "store", name, tmp_path / "pulled")
+    service = start(tmp_path / "pulled", tmp_path / "log", CERBERANK_PRECISION="fp32")
+    try:
+        wait_until_ready(service)
+        body = {"question": "what is a ?", "candidates": ["a is a city", "b is a city", "c is a city"]}
+        answer = httpx.post(f"{service.url}/v1/rank", json=body).raise_for_status().json()
+    finally:
+        service.process.kill()
+        service.process.wait()
+    assert (answer["model"], answer["version"]) == (name, "2")
+    assert len(answer["results"]) == 3
+    assert any(answer["drop_schedule"])
+
+
+def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
+    """A plain RoBERTa encoder, exits trained by uniform sampling, no heads."""
+    base = save_cross_encoder("roberta", tmp_path / "base")
+    call(
+        distil.main,
+        *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--dev", data, "--body-layers", 4),
+        *("--exits", "2,4", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", tmp_path / "run"),
+    )
+    config = read_checkpoint(tmp_path / "run" / "checkpoint").config
+    assert [stage.kind for stage in config.stages] == ["exit", "exit"]
+
+
+def test_a_strategy_that_does_not_fit_ends_before_anything_is_trained(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recipe without its teachers: exit code 1, what is needed, and no folder."""
+    base = save_cross_encoder("electra", tmp_path / "base")
+    arguments = ["--recipe", "electra-base-b11-3h1", "--base", base, "--train", data, "--dev", data, "--body-layers", 3]
+    code = distil.main([str(argument) for argument in [*arguments, *SMALL, "--out", tmp_path / "run"]])
+    assert code == 1
+    assert "needs as many teachers as heads" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

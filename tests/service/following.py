@@ -1,0 +1,23 @@
+"""An app that follows a store, seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.testclient import TestClient
+
+BODY: dict[str, Any] = {"question": "how tall?", "candidates": ["a", "b", "c"]}
+Follow = Callable[..., TestClient]
+
+
+def entry(client: TestClient, version: str, model: str = "fake-ranker") -> dict[str, Any]:
+    """What `/v1/models` says of a version; empty when it says nothing."""
+    found = client.get("/v1/models").json()["models"]
+    return next((e for e in found if e.get("version") == version and e.get("model") == model), {})
+
+
+def served_by(client: TestClient, **fields: object) -> str:
+    """The version that answers, or the status of a refusal."""
+    answer = client.post("/v1/rank", json=BODY | fields)
+    return str(answer.json()["version"]) if answer.status_code == 200 else f"status {answer.status_code}"

@@ -1,0 +1,51 @@
+"""Small checkpoints of the fake ranker that a store takes, and how to open them: real files around a fake backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config, tokenizer
+
+from cerberank_models.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from cerberank_models.config import RankerConfig
+from cerberank_models.store import Label, Store
+from cerberank_service.live import Loaded
+from cerberank_service.settings import Settings
+
+GRAPH_BYTES = 1000
+SIZE = 2 * 3 * GRAPH_BYTES
+"""Bytes of memory that the service expects a version to take."""
+
+
+def version_at(
+    folder: Path, version: str, *, name: str = "fake-ranker", graph_bytes: int = GRAPH_BYTES, golden_shift: float = 0.0
+) -> Checkpoint:
+    """A checkpoint with three graphs that nobody reads."""
+    config = RankerConfig.model_validate({**ranker_config().model_dump(), "name": name})
+    folder.mkdir(parents=True, exist_ok=True)
+    (golden,) = checkpoint_for(FakeBackend(config), folder).golden
+    shifted = golden.model_copy(update={"scores": {"int8": tuple(s + golden_shift for s in golden.scores["int8"])}})
+    return write_checkpoint(
+        folder / f"{name}-{version}",
+        config=config,
+        tokenizer=tokenizer().to_str().encode(),
+        card="# fake\n",
+        version=version,
+        source="tests",
+        files={f"onnx/int8/stage-{stage}.onnx": b"x" * graph_bytes for stage in range(3)},
+        golden=[shifted],
+    )
+
+
+def push(store: Store, checkpoint: Checkpoint, *labels: Label) -> None:
+    """Push, then move the labels to it."""
+    model, version = store.push(checkpoint)
+    for label in labels:
+        store.move_label(model, label, version)
+
+
+def open_fake(settings: Settings) -> Loaded:
+    """What `create_app` takes instead of opening graphs."""
+    assert settings.checkpoint is not None
+    checkpoint = read_checkpoint(settings.checkpoint)
+    return Loaded(checkpoint, FakeBackend(checkpoint.config))
