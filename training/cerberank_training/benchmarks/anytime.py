@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from cerberank_models.bundled import default_checkpoint
-from cerberank_training.benchmarks.open_loop import BUSY
 from cerberank_training.benchmarks.report import Chart, Report, Value
 from cerberank_training.benchmarks.server import Server, cerberank_server
 from cerberank_training.benchmarks.settings import Settings
+from cerberank_training.benchmarks.traffic import BUSY
 from cerberank_training.data import Question, read_questions, sampled
 from cerberank_training.metrics import question_metrics, ranks_of
 

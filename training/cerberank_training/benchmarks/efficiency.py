@@ -1,5 +1,5 @@
-"""How much of the hardware is used: the torch path's rate against that of plain matrix products of the same shapes
-on the same device, and what length buckets compute for padding.
+"""How much of the hardware is used: the torch path's rate against that of plain square matrix products on the same
+cores, and what length buckets compute for padding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cerberank_training.benchmarks.settings import Settings
 from cerberank_training.benchmarks.weights import made
 from cerberank_training.benchmarks.workload import Workload
 
-PRODUCTS = 8
+PRODUCTS, SIDE = 4, 2048
 
 
 def run(settings: Settings, scratch: Path) -> Report:
@@ -44,8 +44,7 @@ def run(settings: Settings, scratch: Path) -> Report:
     return Report(
         name="efficiency",
         text=f"B{settings.layers - 1} 1H1 of width {settings.width} on the torch path: its operations per second, "
-        "those of the feed-forward's first product alone on the same tokens, in turns; padding of the ONNX path's "
-        "buckets.",
+        f"those of products of {SIDE} x {SIDE} matrices, in turns; padding of the ONNX path's buckets.",
         rows=rows,
         chart=Chart(
             kind="bars",
@@ -70,9 +69,7 @@ def operations(config: RankerConfig, lengths: np.ndarray[Any, Any]) -> float:
 def _row(
     precision: str, pairs: EncodedPairs, backend: TorchBackend, onnx: OnnxBackend, settings: Settings
 ) -> dict[str, Value]:
-    width = backend.config.transformer.hidden_size
-    left = torch.randn(pairs.tokens, width, dtype=PRECISIONS[precision])
-    right = torch.randn(4 * width, width, dtype=PRECISIONS[precision])
+    left, right = (torch.randn(SIDE, SIDE, dtype=PRECISIONS[precision]) for _ in range(2))
 
     @torch.inference_mode()
     def products() -> None:
@@ -87,7 +84,7 @@ def _row(
     rank_pairs(onnx, pairs)
     padding = onnx.padding_tokens - before
     rate = operations(backend.config, pairs.lengths) / seconds["torch"] / 1e9
-    peak = PRODUCTS * 2 * pairs.tokens * width * 4 * width / seconds["products"] / 1e9
+    peak = PRODUCTS * 2 * SIDE**3 / seconds["products"] / 1e9
     return {
         "precision": precision,
         "candidates": len(pairs),

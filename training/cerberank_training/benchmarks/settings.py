@@ -34,9 +34,11 @@ class Settings:
     """Python of an environment with infinity-emb, to measure it too."""
     precision: str = "int8"
     seconds: float = 60.0
-    """Of each phase of load."""
+    """Of each phase of `load`, and of `closed` and `fairness` in all."""
     slack: float = 5.0
     """Times its own compute time that a question may take, beyond `grace`, before it counts as late."""
     grace: float = 1.0
     """Seconds."""
+    queue_seconds: float = 5.0
+    """Work that may wait in the server under `load`; beyond, requests are refused."""
     seed: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -41,6 +42,10 @@ def cross_encoder(settings: Settings, scratch: Path) -> Path:
         mask_token="[MASK]",
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     ).save_pretrained(folder)
+    # transformers 5 writes a class name that the version which infinity-emb needs does not know.
+    described = folder / "tokenizer_config.json"
+    content = json.loads(described.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    described.write_text(json.dumps(content), encoding="utf-8")
     return folder
 
 

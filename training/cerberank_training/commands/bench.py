@@ -15,7 +15,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cerberank_training.benchmarks import anytime, efficiency, load, offline, over_http, overhead, shapes
+from cerberank_training.benchmarks import (
+    anytime,
+    closed,
+    efficiency,
+    fairness,
+    load,
+    offline,
+    over_http,
+    overhead,
+    shapes,
+)
 from cerberank_training.benchmarks.anytime import DataNeededError
 from cerberank_training.benchmarks.machine import describe_machine
 from cerberank_training.benchmarks.report import Report, markdown, write_report
@@ -30,7 +40,9 @@ BENCHMARKS: dict[str, Callable[[Settings, Path], Report]] = {
     "cascade": shapes.cascade,
     "overhead": overhead.run,
     "efficiency": efficiency.run,
+    "closed": closed.run,
     "load": load.run,
+    "fairness": fairness.run,
     "anytime": anytime.run,
 }
 QUICK = ("offline", "heads", "cascade", "overhead")
@@ -113,12 +125,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layers", type=int, help=f"of networks that are made; default {known.layers}")
     parser.add_argument("--width", type=int, help=f"of networks that are made; default {known.width}")
     parser.add_argument(
-        "--checkpoint", type=Path, help="what `overhead`, `load` and `anytime` serve (default: bundled)"
+        "--checkpoint",
+        type=Path,
+        help="what servers of `overhead`, `closed`, `load`, `fairness` and `anytime` serve (default: bundled)",
     )
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
     parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")
-    parser.add_argument("--seconds", type=float, help=f"of each phase of `load`; default {known.seconds:g}")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"of each phase of `load`, of all of `closed` and `fairness`; default {known.seconds:g}",
+    )
     parser.add_argument("--slack", type=float, help="`load`: in time is within grace + slack x own compute time")
     parser.add_argument("--grace", type=float, help="seconds")
+    parser.add_argument("--queue-seconds", type=float, help="`load`: work that may wait in the server")
     parser.add_argument("--seed", type=int)
     return parser
