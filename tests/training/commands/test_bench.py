@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from tests.tiny import save_cross_encoder
 
+from cerberank_training.benchmarks.report import Chart, Report
+from cerberank_training.benchmarks.settings import Settings
+from cerberank_training.commands import bench
 from cerberank_training.commands.bench import main
 
 TINY = ["--rounds", "1", "--candidates", "7", "--layers", "2", "--width", "64"]
@@ -49,7 +52,7 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["heads", "cascade", "efficiency"])
 def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
     """What needs no server and no weights: figures that belong to the network it says."""
-    assert main([name, *TINY, "--out", str(tmp_path)]) == 0
+    assert main([name, *TINY, "--precision", "fp32", "--out", str(tmp_path)]) == 0
     rows = report(tmp_path, name)["rows"]
     if name == "heads":
         assert rows[0]["ratio"] == rows[0]["3 heads, seconds"] / rows[0]["1 head, seconds"]
@@ -61,33 +64,50 @@ def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
 
 def test_load_and_deadlines_are_measured_on_a_real_service(tmp_path: Path, tiny_checkpoint: Path, data: str) -> None:
     """Each arrival has one fate; no deadline gives the accuracy of a complete answer; overhead has all its phases."""
-    options = ["--checkpoint", str(tiny_checkpoint), "--data", data, "--seconds", "0.5", "--out", str(tmp_path / "out")]
-    assert main(["overhead", "load", "anytime", *TINY, *options]) == 0
-    (overhead,) = report(tmp_path / "out", "overhead")["rows"]
+    out = tmp_path / "out"
+    options = ["--checkpoint", str(tiny_checkpoint), "--data", data, "--seconds", "0.5", "--out", str(out)]
+    mix = ["--mix", "5:0.7", "200:0.3"]
+    assert main(["overhead", "closed", "load", "fairness", "anytime", *TINY, *options, *mix]) == 0
+    (overhead,) = report(out, "overhead")["rows"]
     assert overhead["wall"] > overhead["compute"] > 0
-    everything = [row for row in report(tmp_path / "out", "load")["rows"] if row["size"] == "all"]
+    closed = [row for row in report(out, "closed")["rows"] if row["size"] == "all"]
+    assert [(row["clients"], row["failed"]) for row in closed] == [(1, 0), (4, 0), (16, 0)]
+    everything = [row for row in report(out, "load")["rows"] if row["size"] == "all"]
     assert [row["phase"] for row in everything] == ["half", "near", "overload", "after"]
     assert all(row["requests"] == row["answered"] + row["gave up"] for row in everything)
-    anytime = report(tmp_path / "out", "anytime")["rows"]
+    assert [row["large clients"] for row in report(out, "fairness")["rows"]] == [0, 1, 4]
+    anytime = report(out, "anytime")["rows"]
     assert anytime[-1]["deadline"] == "none"
     assert anytime[-1]["complete, %"] == 100
 
 
-def test_a_second_run_measures_only_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_measures_only_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same options print the old table; other options, or --again, measure anew."""
-    options = ["efficiency", *TINY, "--out", str(tmp_path)]
+    measured: list[int] = []
+
+    def count(settings: Settings, scratch: Path) -> Report:
+        measured.append(settings.seed)
+        chart = Chart(kind="bars", places=[1], series={"runs": [1.0]}, place_label="", value_label="")
+        return Report(name="heads", text="Counts its runs.", rows=[{"runs": len(measured)}], chart=chart)
+
+    monkeypatch.setitem(bench.BENCHMARKS, "heads", count)
+    options = ["heads", "--out", str(tmp_path)]
     assert main(options) == 0
-    first = (tmp_path / "efficiency.json").read_bytes()
     printed = capsys.readouterr().out
     assert main(options) == 0
-    assert (tmp_path / "efficiency.json").read_bytes() == first
     assert capsys.readouterr().out == printed
+    assert measured == [0]
     assert main([*options, "--seed", "1"]) == 0
-    assert (tmp_path / "efficiency.json").read_bytes() != first
+    assert main([*options, "--seed", "1", "--again"]) == 0
+    assert measured == [0, 1, 1]
 
 
 def test_what_cannot_run_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Accuracy without labels, and a peer that does not exist, fail with a sentence and leave no report."""
+    """Accuracy without labels, and a checkpoint that does not exist, fail with a sentence and leave no report."""
     assert main(["anytime", "--out", str(tmp_path)]) == 1
     assert "--data" in capsys.readouterr().err
+    assert main(["overhead", "--checkpoint", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
+    assert "none" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from cerberank_training.benchmarks.closed_loop import run_clients
 from cerberank_training.benchmarks.report import Chart, Report, Value
 from cerberank_training.benchmarks.server import cerberank_server
 from cerberank_training.benchmarks.settings import Settings
-from cerberank_training.benchmarks.traffic import SHARES, Arrival, Traffic
+from cerberank_training.benchmarks.traffic import Arrival, Traffic
 from cerberank_training.benchmarks.workload import Workload
 
 CLIENTS = (1, 4, 16)
@@ -22,20 +22,19 @@ CLIENTS = (1, 4, 16)
 
 def run(settings: Settings, scratch: Path) -> Report:
     """A row a number of clients and size, and one for all sizes."""
-    traffic = Traffic.mixed(Workload(settings))
+    traffic = Traffic.mixed(Workload(settings), dict(settings.mix))
     rows: list[dict[str, Value]] = []
+    seconds = settings.seconds / len(CLIENTS)
     checkpoint = settings.checkpoint or default_checkpoint()
     with cerberank_server(checkpoint, scratch, precision=settings.precision) as server:
         for clients in CLIENTS:
             url = str(server.client.base_url)
-            each = asyncio.run(
-                run_clients(url, [traffic] * clients, seconds=settings.seconds / len(CLIENTS), seed=settings.seed)
-            )
+            each = asyncio.run(run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed))
             rows += [{"clients": clients, **row} for row in summarise(list(itertools.chain(*each)))]
     everything = [row for row in rows if row["size"] == "all"]
     return Report(
         name="closed",
-        text=f"Clients that ask again when they are answered, shares {SHARES}, {settings.seconds / len(CLIENTS):g} s "
+        text=f"Clients that ask again when they are answered, shares {dict(settings.mix)}, {seconds:g} s "
         "for each number of clients and until the last answer.",
         rows=rows,
         chart=Chart(

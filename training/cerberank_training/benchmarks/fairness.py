@@ -15,10 +15,9 @@ from cerberank_training.benchmarks.closed_loop import run_clients
 from cerberank_training.benchmarks.report import Chart, Report, Value
 from cerberank_training.benchmarks.server import cerberank_server
 from cerberank_training.benchmarks.settings import Settings
-from cerberank_training.benchmarks.traffic import VARIANTS, Arrival, Traffic, body
+from cerberank_training.benchmarks.traffic import Arrival, Traffic
 from cerberank_training.benchmarks.workload import Workload
 
-SMALL, LARGE = 20, 5000
 BESIDE = (0, 1, 4)
 """Clients that ask large questions all the time."""
 STEP_TOKENS = 8192
@@ -28,24 +27,21 @@ STEP_TOKENS = 8192
 def run(settings: Settings, scratch: Path) -> Report:
     """A row a number of large clients beside the small one."""
     workload = Workload(settings)
-    small, large = (
-        Traffic(shares={size: 1.0}, bodies={size: [body(workload, size, seed) for seed in range(variants)]})
-        for size, variants in ((SMALL, VARIANTS), (LARGE, 1))
-    )
+    sizes = dict(settings.mix)
+    small, large = (Traffic.mixed(workload, {size: 1.0}) for size in (min(sizes), max(sizes)))
     checkpoint = settings.checkpoint or default_checkpoint()
+    seconds = settings.seconds / len(BESIDE)
     arrivals: dict[int, list[list[Arrival]]] = {}
     with cerberank_server(checkpoint, scratch, precision=settings.precision, step_tokens=STEP_TOKENS) as server:
         for count in BESIDE:
             clients = [small, *[large] * count]
-            seconds = settings.seconds / len(BESIDE)
-            arrivals[count] = asyncio.run(
-                run_clients(str(server.client.base_url), clients, seconds=seconds, seed=settings.seed)
-            )
+            url = str(server.client.base_url)
+            arrivals[count] = asyncio.run(run_clients(url, clients, seconds=seconds, seed=settings.seed))
     rows = summarise(arrivals)
     return Report(
         name="fairness",
-        text=f"One client with {SMALL} candidates beside others with {LARGE}, {settings.seconds / len(BESIDE):g} s "
-        f"each. Wait: its p95 beyond its own p50 when alone, in steps of {STEP_TOKENS} tokens at the large ones' rate.",
+        text=f"One client with {min(sizes)} candidates beside others with {max(sizes)}, {seconds:g} s each. "
+        f"Wait: its p95 beyond its own p50 when alone, in steps of {STEP_TOKENS} tokens at the large ones' rate.",
         rows=rows,
         chart=Chart(
             kind="bars",

@@ -21,7 +21,7 @@ from cerberank_training.benchmarks.open_loop import run_phase
 from cerberank_training.benchmarks.report import Chart, Report, Value
 from cerberank_training.benchmarks.server import cerberank_server
 from cerberank_training.benchmarks.settings import Settings
-from cerberank_training.benchmarks.traffic import SHARES, Arrival, Traffic, body, connect
+from cerberank_training.benchmarks.traffic import Arrival, Traffic, body, connect
 from cerberank_training.benchmarks.workload import Workload
 
 PHASES = {"half": 0.5, "near": 0.8, "overload": 3.0, "after": 0.5}
@@ -41,7 +41,7 @@ class Capacity:
 def run(settings: Settings, scratch: Path) -> Report:
     """A row a phase and size, and one for all sizes."""
     workload = Workload(settings)
-    traffic = Traffic.mixed(workload)
+    traffic = Traffic.mixed(workload, dict(settings.mix))
     checkpoint = settings.checkpoint or default_checkpoint()
     with cerberank_server(checkpoint, scratch, precision=settings.precision) as server:
         capacity = _capacity(server.client, body(workload, CAPACITY_CANDIDATES), settings.rounds)
@@ -60,11 +60,11 @@ def run(settings: Settings, scratch: Path) -> Report:
             ]
     return Report(
         name="load",
-        text=f"Poisson arrivals, {settings.seconds:g} s a phase, shares {SHARES}; capacity "
+        text=f"Poisson arrivals, {settings.seconds:g} s a phase, shares {dict(settings.mix)}; capacity "
         f"{capacity.candidates:.0f} candidates/s, {capacity.tokens:.0f} tokens/s, measured with one client and "
         f"{CAPACITY_CANDIDATES} candidates; {settings.queue_seconds:g} s of work may wait ({queued} tokens). "
         f"In time: within {settings.grace:g} s + {settings.slack:g} x its candidates / capacity. Refused clients obey "
-        f"Retry-After. {recovery:.2f} s after the overload a question of {min(SHARES)} was answered in time again.",
+        f"Retry-After. {recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
         rows=rows,
         chart=_chart(rows),
         problems=[f"{row['phase']}: {row['failed']} failed" for row in rows if row["failed"] and row["size"] == "all"],
@@ -121,7 +121,7 @@ async def _phase(
     """The arrivals, and after how many seconds a small question was in time when no more arrived."""
     arrivals, recovery = await asyncio.gather(
         run_phase(url, traffic, rate=rate, seconds=settings.seconds, seed=settings.seed + number),
-        _recovery(url, traffic.bodies[min(SHARES)][0], settings),
+        _recovery(url, traffic.bodies[min(traffic.shares)][0], settings),
     )
     return arrivals, recovery
 

@@ -39,6 +39,8 @@ class Settings:
     """Times its own compute time that a question may take, beyond `grace`, before it counts as late."""
     grace: float = 1.0
     """Seconds."""
+    mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))
+    """Sizes of questions under load, with their shares."""
     queue_seconds: float = 5.0
     """Work that may wait in the server under `load`; beyond, requests are refused."""
     seed: int = 0

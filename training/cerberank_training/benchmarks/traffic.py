@@ -15,8 +15,6 @@ import httpx
 from cerberank_training.benchmarks.workload import Workload
 
 BUSY = (429, 503)
-SHARES = {20: 0.6, 200: 0.3, 1000: 0.08, 5000: 0.02}
-"""Of questions by their number of candidates."""
 VARIANTS = 4
 """Different questions of each size."""
 
@@ -45,7 +43,7 @@ class Traffic:
     bodies: Mapping[int, Sequence[bytes]]
 
     @classmethod
-    def mixed(cls, workload: Workload, shares: Mapping[int, float] = SHARES) -> Self:
+    def mixed(cls, workload: Workload, shares: Mapping[int, float]) -> Self:
         """Questions of the `workload` in every size."""
         bodies = {size: [body(workload, size, seed) for seed in range(VARIANTS)] for size in shares}
         return cls(shares=shares, bodies=bodies)

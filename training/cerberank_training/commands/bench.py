@@ -106,6 +106,11 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _share(text: str) -> tuple[int, float]:
+    size, _, share = text.partition(":")
+    return int(size), float(share)
+
+
 def _parser() -> argparse.ArgumentParser:
     known = Settings()
     parser = argparse.ArgumentParser(prog="cerberank bench", description=__doc__)
@@ -138,6 +143,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--slack", type=float, help="`load`: in time is within grace + slack x own compute time")
     parser.add_argument("--grace", type=float, help="seconds")
+    parser.add_argument(
+        "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
+    )
     parser.add_argument("--queue-seconds", type=float, help="`load`: work that may wait in the server")
     parser.add_argument("--seed", type=int)
     return parser
