@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.checkpoint import CheckpointError
 from cerberank_training.benchmarks import (
     anytime,
     closed,
@@ -62,7 +63,7 @@ def main(argv: list[str]) -> int:
     for name in names:
         try:
             problems = _measure(name, settings, arguments.out, again=arguments.again)
-        except (DataError, DataNeededError, ServerError, OSError) as error:
+        except (CheckpointError, DataError, DataNeededError, ServerError, OSError) as error:
             print(f"cerberank bench: {name}: {error}", file=sys.stderr)  # noqa: T201
             code = 1
         else:
