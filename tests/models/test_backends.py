@@ -79,7 +79,7 @@ def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
     checkpoint = read_checkpoint(tiny_checkpoint)
     graphs = checkpoint.stage_graphs("fp32")
     tight = OnnxBackend(graphs, checkpoint.config, buckets=BucketRule(tokens=1))
-    loose = OnnxBackend(graphs, checkpoint.config, buckets=BucketRule(tokens=10_000, waste=1.0))
+    loose = OnnxBackend(graphs, checkpoint.config, buckets=BucketRule(tokens=10_000, overhead=10**6))
     pairs = random_pairs(LENGTHS)
     assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= 1e-5
     assert tight.padding_tokens == 0
