@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,16 @@ from numpy.typing import NDArray
 class BucketRule:
     """What batches cost, so that they can be cut at the least cost."""
 
-    tokens: int = 2048
+    tokens: int = 1024
     """Most tokens (padding included) of one batch: larger ones leave the processor's cache."""
-    overhead: int = 32
-    """Tokens that could be run in the time that a batch takes beyond its tokens. On one thread it is 16 (6 layers of
-    width 384 in int8); several threads also wait for each other."""
+    overhead: int = 16
+    """Tokens that could be run in the time that a batch takes beyond its tokens (6 layers of width 384 in int8)."""
+
+    def shared(self, tokens: int, threads: int) -> BucketRule:
+        """With batches so small that each of `threads` gets one of `tokens` in all."""
+        if threads == 1:
+            return self
+        return replace(self, tokens=max(1, min(self.tokens, -(-tokens // threads))))
 
 
 def buckets_of(lengths: NDArray[np.int64], rule: BucketRule) -> Iterator[NDArray[np.int64]]:

@@ -49,6 +49,15 @@ def test_two_hundred_candidates_waste_at_most_four_percent(seed: int) -> None:
     assert 1 - lengths.sum() / padded <= 0.04
 
 
+def test_every_thread_gets_a_batch() -> None:
+    """A small question is cut for the sake of its latency; a large one is cut for the cache anyway."""
+    lengths = np.full(20, 50)
+    assert len(list(buckets_of(lengths, BucketRule().shared(1000, 4)))) == 4
+    assert BucketRule().shared(1_000_000, 4) == BucketRule()
+    assert BucketRule().shared(0, 4).tokens == 1
+    assert BucketRule().shared(10, 1) == BucketRule()
+
+
 def test_nothing_makes_no_batch() -> None:
     """An empty state is run without a batch."""
     assert list(buckets_of(np.zeros(0, dtype=np.int64), BucketRule())) == []
