@@ -25,8 +25,8 @@ image-check: $(DEV)/.installed ## build both images and serve from them, without
 	$(DEV)/bin/python -m tests.deploy.image_check cpu
 	$(DEV)/bin/python -m tests.deploy.image_check gpu
 
-bench: $(DEV)/.installed ## candidates per second against sentence-transformers, same weights, alternating
-	$(DEV)/bin/cerberank bench
+bench: $(DEV)/.installed ## the quick benchmarks; BENCH="http load --data ..." chooses others
+	$(DEV)/bin/cerberank bench $(or $(BENCH),--quick)
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
 	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \

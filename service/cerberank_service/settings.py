@@ -84,9 +84,9 @@ class Settings(BaseSettings):
     backend: Annotated[
         Literal["onnx", "torch"], Field(description="What runs the model: `onnx`, or `torch` (needs the extra).")
     ] = "onnx"
-    precision: Annotated[str, Field(description="`int8` or `fp32` with onnx; `fp32`, `bf16` or `fp16` with torch.")] = (
-        "int8"
-    )
+    precision: Annotated[
+        str, Field(description="`int8`, `fp32` or `fp16` (for GPUs) with onnx; `fp32`, `bf16` or `fp16` with torch.")
+    ] = "int8"
     device: Annotated[str, Field(description="`cpu` or `cuda`.")] = "cpu"
     threads: Annotated[
         int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
