@@ -51,15 +51,20 @@ def main(argv: list[str]) -> int:
     parser.parse_args(argv)
     try:
         settings = read_settings()
-        provider = open_provider() if settings.traces else None
+        app = assemble(settings)
     except SettingsError as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
-    configure_logs(settings)
-    return_large_arrays()
-    app = create_app(settings, tracer_provider=provider)
     run(app, settings)
     return 0
+
+
+def assemble(settings: Settings) -> FastAPI:
+    """The app, with logs, traces and memory set up for the process around it. Raises SettingsError."""
+    provider = open_provider() if settings.traces else None
+    configure_logs(settings)
+    return_large_arrays()
+    return create_app(settings, tracer_provider=provider)
 
 
 def run(app: FastAPI, settings: Settings) -> None:
