@@ -98,7 +98,7 @@ def test_blocks_only_move_work() -> None:
     scores = all_scores(TorchBackend(ranker), pairs)
     assert pairs.tokens > CPU_BLOCKS.tokens
     for got, expected in zip(scores, logits, strict=True):
-        assert np.abs(got - probability(expected.numpy()).reshape(got.shape)).max() <= 1e-6
+        assert np.abs(got - probability(expected.numpy()).reshape(got.shape)).max() <= 1e-5
 
 
 def test_int8_stays_near_fp32(tiny_checkpoint: Path) -> None:
