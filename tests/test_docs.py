@@ -35,7 +35,7 @@ def test_commands_in_the_readme_exist() -> None:
         assert f"\n{verb}:" in makefile, verb
     for verb in re.findall(
         r"\bcerberank (rank|import|teach|sample|score|distil|strategies|evaluate|compare|ensemble|tune|export"
-        r"|push|pull|list|label|serve|bench)\b",
+        r"|push|pull|list|label|serve|bench|admin|keys)\b",
         readme,
     ):
         assert verb in VERBS

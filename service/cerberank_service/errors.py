@@ -5,7 +5,7 @@ Dialects dress the same kinds in their own clothes; see `dialects/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -48,8 +48,9 @@ class ServiceError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """`Retry-After` where waiting helps."""
-        return {} if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
+        """`Retry-After` where waiting helps, and how to say who one is."""
+        challenge = {"WWW-Authenticate": "Bearer"} if self.kind is Kind.UNAUTHORIZED else {}
+        return challenge if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
 
 
 def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
@@ -71,9 +72,13 @@ def from_validation(error: ValidationError) -> ServiceError:
     if problems[0]["type"] == "json_invalid":
         reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
         return ServiceError(Kind.MALFORMED, f"the body is not valid UTF-8 JSON: {reason}")
+    return ServiceError(Kind.INVALID, describe_problems(problems))
+
+
+def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
+    """The first of pydantic's problems in words."""
     shown = "; ".join(_problem(problem) for problem in problems[:3])
-    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-    return ServiceError(Kind.INVALID, shown + more)
+    return shown + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
 
 
 def _problem(problem: Mapping[str, Any]) -> str:

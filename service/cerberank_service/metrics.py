@@ -81,6 +81,8 @@ class Metrics:
         self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
         self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
         self.cached = self._counter("cached_candidates", "Candidates whose scores were known from before", model)
+        self.key_requests = self._counter("key_requests", "Requests let in, by the name of their API key", ("key",))
+        self.key_tokens = self._counter("key_tokens", "Tokens of their pairs", ("key",))
         self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
         self.in_flight = Gauge("cerberank_requests_in_flight", "Requests being handled", registry=self.registry)
         self.queued_tokens = Gauge(

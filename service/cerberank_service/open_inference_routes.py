@@ -14,8 +14,9 @@ from cerberank_service.dialects.open_inference import INPUTS, OUTPUTS, InferAnsw
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.live import LiveVersion
 from cerberank_service.openapi import describe_body
-from cerberank_service.served import ServedModels, State
+from cerberank_service.served import ServedModels
 from cerberank_service.settings import Settings
+from cerberank_service.versions import State
 
 Rank = Callable[[Request, Sequence[Dialect]], Awaitable[Response]]
 TAG = "open-inference"

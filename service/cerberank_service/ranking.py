@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,9 +27,18 @@ from cerberank_service.shadow import Shadow
 from cerberank_service.slo import Schedule, choose
 from cerberank_service.workers import Workers
 
+logger = logging.getLogger(__name__)
+
 OptionsT = TypeVar("OptionsT")
 Parse = Callable[[bytes], tuple[RankCall, OptionsT]]
 Render = Callable[[RankAnswer, OptionsT], Any]
+Charge = Callable[[int], None]
+
+LONGEST_LOGGED = 1000
+
+
+def free(tokens: int) -> None:
+    """What charges nobody."""
 
 
 class Ranking:
@@ -50,12 +60,19 @@ class Ranking:
         request_id: str,
         *,
         timeout_ms: float | None = None,
+        charge: Charge = free,
     ) -> Any:
-        """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds."""
+        """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds.
+
+        `charge` is told the question's tokens as soon as they are known.
+        """
         started = time.monotonic()
         self._served.check_room()  # before it costs anything
         with self._served.lease() as lease:
             call, options, prepared, live = await self._workers.run(partial(self._read, body, parse, lease))
+            charge(prepared.pairs.tokens)
+            if self._settings.log_questions:
+                logger.info("request %s asks %r", request_id, call.question[:LONGEST_LOGGED])
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
             ranked = await _submit(live, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)

@@ -12,8 +12,9 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import engine_of, wait_until
 
-from cerberank_service.app import Service, create_app
+from cerberank_service.app import create_app
 from cerberank_service.serve import Server, main
+from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
