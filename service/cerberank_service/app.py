@@ -11,6 +11,7 @@ from typing import Any, Union
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cerberank_service.call import RankAnswer, RankCall
@@ -21,10 +22,10 @@ from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path, spoken
 from cerberank_service.disconnect import unless_gone
 from cerberank_service.error_answers import add_error_answers, request_id_of
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.live import Loader, load
 from cerberank_service.open_inference_routes import add_open_inference
-from cerberank_service.openapi import describe_body, with_components
+from cerberank_service.openapi import describe_body, describe_errors, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import free
 from cerberank_service.service import Service
@@ -32,9 +33,16 @@ from cerberank_service.settings import Settings
 from cerberank_service.shadow_figures import judge
 from cerberank_service.versions import State
 
+Handler = Callable[[Request], Awaitable[Response]]
 CLIENT_GONE = 499
 """Nobody reads it; what proxies write into their logs."""
-Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Readiness(BaseModel):
+    """What a probe is told."""
+
+    ready: bool
+    state: str
 
 
 def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
@@ -53,7 +61,9 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
         version=version("cerberank"),
         summary="Puts the candidate sentence that answers the question first.",
         lifespan=lifespan,
+        responses=describe_errors(ErrorBody),
     )
+    keyed = settings.keys_file is not None
     app.state.service = service
     if settings.cors_list:
         app.add_middleware(
@@ -71,14 +81,15 @@ def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
             summary=" or ".join(dialect.summary for dialect in dialects),
             tags=[dialect.tag for dialect in dialects],
             response_model=Union[tuple(dialect.response for dialect in dialects)],  # noqa: UP007 - made at run time
-            openapi_extra=describe_body(*(dialect.request for dialect in dialects)),
+            responses=describe_errors(*(dialect.error for dialect in dialects)),
+            openapi_extra=describe_body(*(dialect.request for dialect in dialects), keyed=keyed),
         )
     add_open_inference(app, service.served, service.settings, partial(_rank, service))
     _add_plain_routes(app, service)
     add_pages(app)
     dressers = {path: dialects[0].dress for path, dialects in by_path(DIALECTS).items()} | {"/info": tei.dress}
     add_error_answers(app, service.metrics, dressers)
-    with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest])
+    with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest], keyed=keyed)
     return app
 
 
@@ -133,8 +144,16 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         status = 200 if state is State.READY else 503
         return Response(to_json(content), status, media_type="application/json")
 
-    app.add_api_route("/health/ready", ready, tags=["health"], summary="200 once golden questions were reproduced")
-    app.add_api_route("/health", ready, tags=["text-embeddings-inference"], summary="As /health/ready")
+    shapes: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "It takes no questions."}}
+    for path, tag in (("/health/ready", "health"), ("/health", "text-embeddings-inference")):
+        app.add_api_route(
+            path,
+            ready,
+            tags=[tag],
+            summary="200 once golden questions were reproduced",
+            response_model=Readiness,
+            responses=shapes,
+        )
 
     @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
     async def models() -> dict[str, list[dict[str, Any]]]:
@@ -149,7 +168,12 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         verdict, why = judge(figures, service.rules.promotion)
         return {"model": model, **figures.describe(), "verdict": verdict.value, "reason": why}
 
-    @app.get("/info", tags=["text-embeddings-inference"], summary="The served model")
+    @app.get(
+        "/info",
+        tags=["text-embeddings-inference"],
+        summary="The served model",
+        responses=describe_errors(tei.TeiError),
+    )
     async def tei_info() -> dict[str, Any]:
         return tei.info(service.served.find(None, "stable").checkpoint, service.settings)
 

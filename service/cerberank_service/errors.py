@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 
 class Kind(Enum):
@@ -53,8 +53,22 @@ class ServiceError(Exception):
         return challenge if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
 
 
-def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
+class ErrorFields(BaseModel):
+    """What went wrong, and under which id the log speaks of it."""
+
+    kind: str
+    message: str
+    request_id: str
+
+
+class ErrorBody(BaseModel):
     """The error body of `/v1/rank` and of every path that is no dialect's."""
+
+    error: ErrorFields
+
+
+def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
+    """ErrorBody, ready for JSON."""
     return {"error": {"kind": error.kind.label, "message": error.message, "request_id": request_id}}
 
 
