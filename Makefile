@@ -4,7 +4,7 @@ PORT ?= 8000
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test check image-check bench train-mini lock clean
+.PHONY: help serve test check image-check fuzz soak bench train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,6 +24,9 @@ check: $(DEV)/.installed ## lint, format, types, import direction
 image-check: $(DEV)/.installed ## build both images and serve from them, without Docker (as root on Linux)
 	$(DEV)/bin/python -m tests.deploy.image_check cpu
 	$(DEV)/bin/python -m tests.deploy.image_check gpu
+
+fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allows or forbids, to both ports
+	$(DEV)/bin/python -m tests.e2e.fuzz --cases 5000
 
 bench: $(DEV)/.installed ## candidates per second against sentence-transformers, same weights, alternating
 	$(DEV)/bin/cerberank bench

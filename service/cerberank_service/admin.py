@@ -15,8 +15,9 @@ from cerberank_models.store import NAME, Label, Reference, Version
 from cerberank_service.bearer import bearer, digest, same
 from cerberank_service.describe import describe
 from cerberank_service.error_answers import add_error_answers, error_response, request_id_of
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.metrics import Metrics
+from cerberank_service.openapi import describe_errors
 from cerberank_service.schema import Ratio
 from cerberank_service.service import Service
 
@@ -72,7 +73,13 @@ def create_admin(service: Service) -> FastAPI:
     secret = service.settings.admin_token
     if secret is None:
         raise ValueError("the admin port needs a token")
-    app = FastAPI(title="Cerberank admin", version=installed_version("cerberank"), docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Cerberank admin",
+        version=installed_version("cerberank"),
+        docs_url=None,
+        redoc_url=None,
+        responses=describe_errors(ErrorBody),
+    )
     app.add_middleware(TokenGuard, token=secret.get_secret_value(), metrics=service.metrics)
     _add_models(app, service)
     _add_labels(app, service)

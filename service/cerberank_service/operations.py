@@ -56,7 +56,7 @@ class Operations:
         One ratio for every exit, or one per exit; None goes back to the checkpoint's own. `version` may be a label.
         """
         with self._served.lock:
-            live = self._served.find(model, version)
+            live = self._served.find(model, version, asked=False)
             exits = len(live.checkpoint.config.stages) - 1
             if ratios is None:
                 schedule: tuple[float, ...] = live.checkpoint.config.schedule

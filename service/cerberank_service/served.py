@@ -105,10 +105,11 @@ class ServedModels:
         if full is not None:
             raise full
 
-    def find(self, name: str | None, version: str | None, question: str = "") -> LiveVersion:
-        """The version that a name means now. Raises ServiceError."""
+    def find(self, name: str | None, version: str | None, question: str = "", *, asked: bool = True) -> LiveVersion:
+        """The version that a name means now. Raises ServiceError; when it is not `asked`, not for a replica's state."""
         with self.lock:
-            self._check_serving()
+            if asked:
+                self._check_serving()
             reference = route(self._routes, name, version, question)
             live = self.models[reference.model].versions[reference.version].live
             assert live is not None, "routes lead to ready versions"

@@ -164,6 +164,8 @@ def test_a_drained_replica_is_not_ready_and_comes_back(public: TestClient, admin
     assert public.get("/health/ready").status_code == 503
     refused = public.post("/v1/rank", json={"question": "q", "candidates": ["a"]})
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+    schedule = {"drop_schedule": 0.5}
+    assert admin.put(VERSION.format("1") + "/drop-schedule", json=schedule).status_code == 200
     assert admin.post("/v1/resume").json() == {"state": "ready"}
     assert served_by(public) == "1"
 
