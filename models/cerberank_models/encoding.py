@@ -121,7 +121,7 @@ class PairEncoder:
         self._tokenizer = tokenizer
         self._config = config
         self._characters = CHARACTERS_PER_TOKEN * config.max_length
-        self._question = lru_cache(QUESTIONS)(self._tokenise_question)
+        self._remembered = lru_cache(QUESTIONS)(self._tokenise_question)
         first, separator = (tokenizer.token_to_id(token) for token in SPECIAL_TOKENS[family])
         if first is None or separator is None:
             raise ValueError(f"the tokenizer lacks {SPECIAL_TOKENS[family]}, which {family} needs")
@@ -146,7 +146,9 @@ class PairEncoder:
     def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once."""
         budget = self._config.max_length - self._specials
-        question_ids, question_cut = self._question(question)
+        # A memory of questions of megabytes would be a way to fill the process's.
+        short = len(question) <= self._characters
+        question_ids, question_cut = (self._remembered if short else self._tokenise_question)(question)
         texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
         contexts: list[list[int]] | None = None
         if self._config.segments == 3:

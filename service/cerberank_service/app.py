@@ -28,6 +28,7 @@ from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, describe_errors, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import free
+from cerberank_service.schema import check_fields
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.shadow_figures import judge
@@ -107,6 +108,7 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
     request.state.dress = dialects[0].dress
 
     def parse(body: bytes) -> tuple[RankCall, tuple[Dialect, Any]]:
+        check_fields(body, service.settings.max_candidates)
         dialect = spoken(dialects, body)
         request.state.dress = dialect.dress
         call, options = dialect.parse(body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 LINGER_BYTES = 1024 * 1024
 """Of a body that came too late for its answer, such as 401: read, so that the client gets to see the answer."""
@@ -24,15 +24,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to wait for a head."""
         super().connection_made(transport)
         self._in_message = False
+        self._unanswered: list[RequestResponseCycle] = []
         self._head_bytes = self._late_bytes = 0
         self._head_clock: asyncio.TimerHandle | None = None
         self._read_clock: asyncio.TimerHandle | None = None
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop both clocks."""
+        """Stop both clocks, and tell every request of the connection; uvicorn tells the last one alone."""
         self._stop_waiting()
         self.resume_writing()
+        self._disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -60,6 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse()
         if not self.transport.is_closing():
             super().on_headers_complete()
+            self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete] + [self.cycle]
 
     def on_body(self, body: bytes) -> None:
         """Read late bytes up to a bound."""
@@ -80,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read: give it some time."""
         super().pause_writing()
-        self._read_clock = self.loop.call_later(self.client_seconds, self.transport.abort)
+        self._read_clock = self.loop.call_later(self.client_seconds, self._abandon)
 
     def resume_writing(self) -> None:
         """It reads again."""
@@ -88,6 +91,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._read_clock is not None:
             self._read_clock.cancel()
             self._read_clock = None
+
+    def _abandon(self) -> None:
+        self._disconnect()
+        self.transport.abort()
+
+    def _disconnect(self) -> None:
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._unanswered = []
 
     def _await_head(self) -> None:
         if self._head_clock is None:
