@@ -28,6 +28,9 @@ image-check: $(DEV)/.installed ## build both images and serve from them, without
 fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allows or forbids, to both ports
 	$(DEV)/bin/python -m tests.e2e.fuzz --cases 5000
 
+soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a machine that does nothing else
+	$(DEV)/bin/python -m tests.soak.pushes
+
 bench: $(DEV)/.installed ## candidates per second against sentence-transformers, same weights, alternating
 	$(DEV)/bin/cerberank bench
 
