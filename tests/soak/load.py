@@ -47,15 +47,18 @@ class Load:
     def running(self) -> Iterator[None]:
         """Asks while the block lasts; every question that was asked has its answer when it ends."""
         done = threading.Event()
-        with httpx.Client(base_url=self.url, timeout=60.0, limits=httpx.Limits(max_connections=CONNECTIONS)) as client:
-            with ThreadPoolExecutor(CONNECTIONS) as pool:
-                pacer = threading.Thread(target=self._pace, args=(pool, client, done))
-                pacer.start()
-                try:
-                    yield
-                finally:
-                    done.set()
-                    pacer.join()
+        limits = httpx.Limits(max_connections=CONNECTIONS)
+        with (
+            httpx.Client(base_url=self.url, timeout=60.0, limits=limits) as client,
+            ThreadPoolExecutor(CONNECTIONS) as pool,
+        ):
+            pacer = threading.Thread(target=self._pace, args=(pool, client, done))
+            pacer.start()
+            try:
+                yield
+            finally:
+                done.set()
+                pacer.join()
 
     def _pace(self, pool: ThreadPoolExecutor, client: httpx.Client, done: threading.Event) -> None:
         due = time.monotonic()
