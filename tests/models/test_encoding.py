@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from functools import cache
 from typing import Any
 
@@ -219,3 +221,16 @@ def test_a_giant_question_is_not_remembered() -> None:
     first, second = (again.encode(giant, [Candidate(text="330 metres")]) for _ in range(2))
     assert first.token_ids.tolist() == second.token_ids.tolist()
     assert again._remembered.cache_info().currsize == 0
+
+
+def test_an_encoder_that_nobody_holds_is_gone_at_once() -> None:
+    """Not when the garbage collector comes: its tokenizer takes ten megabytes, and versions come and go."""
+    gc.disable()
+    try:
+        again = encoder()
+        again.encode(QUESTION, [Candidate(text="330 metres")])
+        left = weakref.ref(again)
+        del again
+        assert left() is None
+    finally:
+        gc.enable()
