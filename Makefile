@@ -31,8 +31,8 @@ fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allow
 soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a machine that does nothing else
 	$(DEV)/bin/python -m tests.soak.pushes
 
-bench: $(DEV)/.installed ## candidates per second against sentence-transformers, same weights, alternating
-	$(DEV)/bin/cerberank bench
+bench: $(DEV)/.installed ## the quick benchmarks; BENCH="http load --data ..." chooses others
+	$(DEV)/bin/cerberank bench $(or $(BENCH),--quick)
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
 	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \

@@ -36,4 +36,9 @@ def open_backend(
         raise ValueError("CUDA graphs belong to the torch backend")
     from cerberank_models.onnx_backend import OnnxBackend  # noqa: PLC0415 - nor torch users onnxruntime
 
+    if precision == "fp16":
+        from cerberank_models.onnx_device_backend import OnnxDeviceBackend  # noqa: PLC0415
+
+        graphs = checkpoint.stage_graphs(precision)
+        return OnnxDeviceBackend(graphs, checkpoint.config, threads=threads, device=device)
     return OnnxBackend(checkpoint.stage_graphs(precision), checkpoint.config, threads=threads, device=device)

@@ -1,11 +1,12 @@
 """A ranker becomes a checkpoint folder: weights, one ONNX graph per stage and precision, golden questions.
 
 Every form is run on the golden texts before it is written: fp32 graphs must reproduce PyTorch's
-scores, int8 graphs must stay near them. What fails is not written.
+scores, fp16 and int8 graphs must stay near them. What fails is not written.
 """
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,16 +21,17 @@ from cerberank_models.checkpoint import GoldenCandidate, GoldenQuestion, write_c
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.golden_texts import GOLDEN_TEXTS
 from cerberank_models.onnx_backend import OnnxBackend
+from cerberank_models.onnx_device_backend import OnnxDeviceBackend
 from cerberank_models.onnx_graph import export_stages
 from cerberank_models.quantise import measure_ranges, quantise
 from cerberank_models.rank import rank_pairs
 from cerberank_models.ranker import Ranker
 from cerberank_models.torch_backend import TorchBackend
 
-PARITY = {"fp32": 1e-4, "int8": 0.15}
+PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
-GOLDEN_TOLERANCE = {"fp32": 1e-3, "int8": 0.1}
-"""How far a service's scores may lie from the recorded ones: processors round int8 products differently."""
+GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
+"""How far a service's scores may lie from the recorded ones: processors round products differently."""
 
 MARGIN, GOLDEN_MARGIN = 1.1, 1.5
 """How much int8 ranges are widened: those of given texts, and those of the few golden texts when none are given."""
@@ -52,7 +54,7 @@ def export_checkpoint(
     weights: bool = True,
     parity: Mapping[str, float] = PARITY,
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
-    accept: Callable[[str, OnnxBackend], None] = lambda precision, form: None,
+    accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None,
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
@@ -79,9 +81,7 @@ def export_checkpoint(
         files["model.safetensors"] = save({name: value.contiguous() for name, value in ranker.state_dict().items()})
     with tempfile.TemporaryDirectory() as scratch:
         for precision in precisions:
-            form = ranker if precision == "fp32" else _int8(ranker, encoder, calibration)
-            graphs = export_stages(form, Path(scratch) / precision)
-            backend = OnnxBackend(graphs, config)
+            backend, graphs = _form(precision, ranker, Path(scratch) / precision, encoder, calibration)
             got = _scores(backend, pairs)
             _check_parity(precision, expected, got, parity[precision])
             accept(precision, backend)
@@ -98,6 +98,21 @@ def export_checkpoint(
             files=files,
             golden=_golden(recorded),
         )
+
+
+def _form(
+    precision: str,
+    ranker: Ranker,
+    folder: Path,
+    encoder: PairEncoder,
+    calibration: Sequence[tuple[str, Sequence[Candidate]]],
+) -> tuple[Backend[Any], list[Path]]:
+    """The graphs in `folder`, and what runs them."""
+    if precision == "fp16":
+        graphs = export_stages(copy.deepcopy(ranker).half(), folder, gather=True)
+        return OnnxDeviceBackend(graphs, ranker.config), graphs
+    graphs = export_stages(ranker if precision == "fp32" else _int8(ranker, encoder, calibration), folder)
+    return OnnxBackend(graphs, ranker.config), graphs
 
 
 def _int8(ranker: Ranker, encoder: PairEncoder, calibration: Sequence[tuple[str, Sequence[Candidate]]]) -> Ranker:

@@ -6,19 +6,18 @@ and unpads the result, so that padding stays small however mixed the lengths are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from cerberank_models.backend import StageOutput, combine, probability
+from cerberank_models.buckets import BucketRule, buckets_of
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
-from cerberank_models.processors import usable_processors
+from cerberank_models.onnx_session import open_session
 
 Floats = NDArray[np.float32]
 
@@ -30,16 +29,6 @@ class OnnxState:
     offsets: NDArray[np.int64]
     pairs: EncodedPairs | None
     hidden: Floats | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BucketRule:
-    """How a run is cut into padded batches."""
-
-    tokens: int = 2048
-    """Most tokens (padding included) of one batch: larger ones leave the processor's cache."""
-    waste: float = 0.25
-    """A batch ends before a pair that would be padded by more than this share of the batch's length."""
 
 
 class OnnxBackend:
@@ -61,10 +50,9 @@ class OnnxBackend:
         """
         if len(graphs) != len(config.stages):
             raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
-        refuse_two_runtimes()
         self._config = config
         self._buckets = buckets or BucketRule()
-        self._sessions = [_session(graph, threads, device) for graph in graphs]
+        self._sessions = [open_session(graph, threads=threads, device=device) for graph in graphs]
         self.padding_tokens = 0
         """Padding computed so far, for the metrics."""
 
@@ -85,7 +73,7 @@ class OnnxBackend:
         logits = np.empty((len(lengths), columns), dtype=np.float32)
         width = self._config.transformer.hidden_size
         after = None if last else np.empty((int(state.offsets[-1]), width), dtype=np.float32)
-        for rows in _buckets(lengths, self._buckets):
+        for rows in buckets_of(lengths, self._buckets):
             index, _ = packed_rows(state.offsets, rows)
             mask = np.arange(int(lengths[rows].max()))[None, :] < lengths[rows][:, None]
             self.padding_tokens += mask.size - len(index)
@@ -119,37 +107,6 @@ class OnnxBackend:
         return OnnxState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
 
 
-def refuse_two_runtimes() -> None:
-    """Raise RuntimeError when both ONNX Runtime wheels are installed: they overwrite each other's files."""
-    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
-    if len(installed) == 2:
-        raise RuntimeError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")
-
-
-def _installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-def _session(graph: Path, threads: int | None, device: str) -> onnxruntime.InferenceSession:
-    provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
-    if provider not in onnxruntime.get_available_providers():
-        raise RuntimeError(f"device {device!r} needs ONNX Runtime's {provider}: install cerberank[onnx-gpu]")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or usable_processors()
-    options.log_severity_level = 3
-    # Every stage has a thread pool of its own: spinning, they take the processors from each other (on 2
-    # cores a question of 10 candidates took twice as long) and from the threads that tokenise.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Its CPU kernel takes five times as long as the addition and the norm that it replaces.
-
-    slow = ["SkipLayerNormFusion"] if device == "cpu" else []
-    return onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
-
-
 def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
     """The padded inputs of one bucket: `index` are its tokens in the state, row after row."""
     if state.pairs is not None:
@@ -162,17 +119,3 @@ def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) 
     hidden = np.zeros((*mask.shape, state.hidden.shape[1]), dtype=np.float32)
     hidden[mask] = state.hidden[index]
     return {"hidden": hidden, "mask": mask}
-
-
-def _buckets(lengths: NDArray[np.int64], rule: BucketRule) -> Iterator[NDArray[np.int64]]:
-    """Rows of each padded batch, longest first."""
-    longest_first = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(longest_first):
-        longest = int(lengths[longest_first[start]])
-        room = max(1, rule.tokens // longest)
-        rows = longest_first[start : start + room]
-        near = lengths[rows] >= longest * (1.0 - rule.waste)
-        rows = rows[: int(near.sum())]  # lengths fall, so the near ones stand first
-        yield rows
-        start += len(rows)

@@ -1,4 +1,4 @@
-"""One ONNX graph per stage from a ranker, as it is or in its int8 form (`quantise.py`).
+"""One ONNX graph per stage from a ranker: as it is, in half precision, or in its int8 form (`quantise.py`).
 
 Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
 mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
@@ -40,8 +40,9 @@ class _LaterStage(nn.Module):
         self.ranker = ranker
         self.stage = stage
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        return _outputs(self.ranker, hidden, mask, self.stage)
+    def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
+        chosen = hidden if rows is None else hidden[rows]
+        return _outputs(self.ranker, chosen, mask, self.stage)
 
 
 class _FusedAttentionLayout(PaddedLayout):
@@ -82,22 +83,19 @@ def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[
     return (logits,) if last else (logits, hidden)
 
 
-def export_stages(ranker: Ranker, folder: Path) -> list[Path]:
-    """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order."""
+def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
+    """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
+
+    With `gather` later stages read `hidden[P, S, D]` and `rows[N]`, which of its pairs run on: states can then stay on
+    the device. Hidden states have the precision of `ranker`, logits are float32.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     ranker = ranker.cpu().eval()
-    return [_export_stage(ranker, stage, folder) for stage in range(len(ranker.config.stages))]
+    return [_export_stage(ranker, stage, folder, gather=gather) for stage in range(len(ranker.config.stages))]
 
 
-def _export_stage(ranker: Ranker, stage: int, folder: Path) -> Path:
-    pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
-    mask = torch.ones((2, 16), dtype=torch.bool)
-    ids = torch.ones((2, 16), dtype=torch.int64)
-    inputs: dict[str, Tensor] = (
-        {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": mask}
-        if stage == 0
-        else {"hidden": torch.zeros((2, 16, ranker.config.transformer.hidden_size)), "mask": mask}
-    )
+def _export_stage(ranker: Ranker, stage: int, folder: Path, *, gather: bool) -> Path:
+    inputs, shapes = _inputs(ranker, stage, gather=gather)
     module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
     last = stage == len(ranker.config.stages) - 1
     path = folder / f"stage-{stage}.onnx"
@@ -110,13 +108,30 @@ def _export_stage(ranker: Ranker, stage: int, folder: Path) -> Path:
             f=str(path),
             input_names=list(inputs),
             output_names=["logits"] if last else ["logits", "hidden_out"],
-            dynamic_shapes={name: {0: pairs, 1: tokens} for name in inputs},
+            dynamic_shapes=shapes,
             opset_version=OPSET,
             external_data=False,
             verbose=False,
         )
     _strip(path)
     return path
+
+
+def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+    """Examples of a stage's inputs by name, and which of their dimensions vary."""
+    pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
+    mask = torch.ones((2, 16), dtype=torch.bool)
+    if stage == 0:
+        ids = torch.ones((2, 16), dtype=torch.int64)
+        inputs = {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": mask}
+        return inputs, {name: {0: pairs, 1: tokens} for name in inputs}
+    held = Dim("held") if gather else pairs
+    size = (3 if gather else 2, 16, ranker.config.transformer.hidden_size)
+    inputs = {"hidden": torch.zeros(size, dtype=ranker.embeddings.norm.weight.dtype), "mask": mask}
+    shapes = {"hidden": {0: held, 1: tokens}, "mask": {0: pairs, 1: tokens}}
+    if not gather:
+        return inputs, shapes
+    return inputs | {"rows": torch.tensor([0, 2])}, shapes | {"rows": {0: pairs}}
 
 
 def _strip(path: Path) -> None:

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
     parser.add_argument("--drop-ratio", type=_ratios, help="one number for every exit, or one per exit: 0.3,0.3")
     parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
-    parser.add_argument("--precision", default="int8", help="int8 or fp32 with onnx; fp32, bf16 or fp16 with torch")
+    parser.add_argument("--precision", default="int8", help="int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch")
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
     parser.add_argument("--return-text", action="store_true", help="repeat each candidate's text in the answer")
     parser.add_argument("--return-heads", action="store_true", help="give each head's probability")

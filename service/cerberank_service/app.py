@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
-from prometheus_client import CONTENT_TYPE_LATEST
+from opentelemetry.trace import TracerProvider
 from pydantic import BaseModel
 from pydantic_core import to_json
 
@@ -24,14 +24,17 @@ from cerberank_service.disconnect import unless_gone
 from cerberank_service.error_answers import add_error_answers, request_id_of
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.live import Loader, load
+from cerberank_service.logs import log_answer
 from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, describe_errors, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import free
+from cerberank_service.response_headers import LOAD_FORMAT, load_report, server_timing
 from cerberank_service.schema import check_fields
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.shadow_figures import judge
+from cerberank_service.tracing import RequestSpan
 from cerberank_service.versions import State
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -46,9 +49,9 @@ class Readiness(BaseModel):
     state: str
 
 
-def create_app(settings: Settings, loader: Loader = load) -> FastAPI:
+def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: TracerProvider | None = None) -> FastAPI:
     """The application; the model loads when it starts."""
-    service = Service(settings, loader)
+    service = Service(settings, loader, tracer_provider)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -106,12 +109,21 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
     """Answer a request in one of the dialects of its path."""
     request_id = request_id_of(request)
     request.state.dress = dialects[0].dress
+    with service.tracing.request(request.scope["route"].path, request.headers, request_id) as span:
+        return await _answer(service, request, dialects, request_id, span)
+
+
+async def _answer(
+    service: Service, request: Request, dialects: Sequence[Dialect], request_id: str, span: RequestSpan
+) -> Response:
+    request.state.trace_id = span.trace_id
 
     def parse(body: bytes) -> tuple[RankCall, tuple[Dialect, Any]]:
         check_fields(body, service.settings.max_candidates)
         dialect = spoken(dialects, body)
         request.state.dress = dialect.dress
         call, options = dialect.parse(body)
+        request.state.question = call.question if service.settings.log_questions else None
         return call, (dialect, options)
 
     caller = service.access.admit(request.scope["headers"])
@@ -124,15 +136,22 @@ async def _rank(service: Service, request: Request, dialects: Sequence[Dialect])
         )
     if content is None:
         return Response(status_code=CLIENT_GONE)
-    body, served_by = content
-    headers = {"X-Request-Id": request_id, "X-Model-Version": served_by}
-    return Response(body, media_type="application/json", headers=headers)
+    rendered, answer = content
+    span.answered(answer)
+    log_answer(answer, span.trace_id, request.state.question)
+    headers = {
+        "X-Request-Id": request_id,
+        "X-Model-Version": f"{answer.model}@{answer.version}",
+        **server_timing(answer.timing),
+        **load_report(request.headers.get(LOAD_FORMAT), service.load),
+    }
+    return Response(rendered, media_type="application/json", headers=headers)
 
 
-def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> tuple[bytes, str]:
-    """Rendered and serialised in the worker thread: an answer may hold 10,000 places. Who answered goes beside it."""
+def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> tuple[bytes, RankAnswer]:
+    """Rendered and serialised in the worker thread: an answer may hold 10,000 places. The answer goes beside it."""
     dialect, options = spoken_as
-    return to_json(dialect.render(answer, options)), f"{answer.model}@{answer.version}"
+    return to_json(dialect.render(answer, options)), answer
 
 
 def _add_plain_routes(app: FastAPI, service: Service) -> None:
@@ -180,9 +199,10 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         return tei.info(service.served.find(None, "stable").checkpoint, service.settings)
 
     @app.get("/metrics", include_in_schema=False)
-    async def metrics() -> Response:
-        engines = [live.engine for live in service.served.live()]
-        service.metrics.queued_tokens.set(sum(engine.queued_tokens for engine in engines))
-        service.metrics.queued_seconds.set(sum(engine.queued_seconds for engine in engines))
+    async def metrics(request: Request) -> Response:
+        load = service.load()
+        service.metrics.queued_tokens.set(load.queued_tokens)
+        service.metrics.queued_seconds.set(load.queued_seconds)
         service.metrics.ready.set(service.served.state is State.READY)
-        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        exposition, media_type = service.metrics.render(request.headers.get("accept", ""))
+        return Response(exposition, media_type=media_type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,9 +14,8 @@ from starlette.exceptions import HTTPException
 
 from cerberank_service.dialects.native import dress as native_dress
 from cerberank_service.errors import Kind, ServiceError, describe_problems
+from cerberank_service.logs import log_error
 from cerberank_service.metrics import Metrics
-
-logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 Dress = Callable[[ServiceError, str], tuple[int, Any]]
@@ -29,8 +27,8 @@ def add_error_answers(app: FastAPI, metrics: Metrics, dressers: Mapping[str, Dre
     async def answer(request: Request, error: Exception) -> Response:
         known = as_service_error(error)
         request_id = request_id_of(request)
-        if known.kind is Kind.INTERNAL and known is not error:
-            logger.error("request %s failed", request_id, exc_info=error)
+        unforeseen = error if known.kind is Kind.INTERNAL and known is not error else None
+        log_error(known, request_id, getattr(request.state, "trace_id", None), unforeseen)
         dress = getattr(request.state, "dress", dressers.get(request.url.path, native_dress))
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
         return error_response(known, request_id, metrics, dress=dress, headers=allow)

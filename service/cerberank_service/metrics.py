@@ -5,21 +5,24 @@ Labels are bounded: models and versions are the served ones, stages the model's,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics import MetricWrapperBase
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind
 from cerberank_service.lifecycle_metrics import LifecycleMetrics
+from cerberank_service.quality import heads_agree, top_score
 from cerberank_service.shadow_metrics import ShadowMetrics
 from cerberank_service.slo import label_of
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 OTHER = "other"
 PHASES = ("encode", "queue", "compute", "total")
 
@@ -83,6 +86,17 @@ class Metrics:
         self.cached = self._counter("cached_candidates", "Candidates whose scores were known from before", model)
         self.key_requests = self._counter("key_requests", "Requests let in, by the name of their API key", ("key",))
         self.key_tokens = self._counter("key_tokens", "Tokens of their pairs", ("key",))
+        self.head_agreement = self._counter(
+            "head_agreement",
+            "Questions whose heads agree on the first candidate, and those whose do not",
+            ("agree", *model),
+        )
+        self.top_score = Histogram(
+            "cerberank_top_score", "Score of the first candidate", model, buckets=SCORES, registry=self.registry
+        )
+        self.top_score_squares = self._counter(
+            "top_score_squares", "Sum of the squares of these scores, for their deviation", model
+        )
         self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
         self.in_flight = Gauge("cerberank_requests_in_flight", "Requests being handled", registry=self.registry)
         self.queued_tokens = Gauge(
@@ -94,6 +108,7 @@ class Metrics:
             *(self.tokens, self.padding, self.dropped, self.steps, self.step_seconds, self.recomputed),
             *(self.wasted, self.cancelled, self.state_bytes, self.seconds_per_token),
             *(self.truncated, self.duplicates, self.cached),
+            *(self.head_agreement, self.top_score, self.top_score_squares),
             *self.shadow.series,
         )
         for kind in Kind:
@@ -108,8 +123,9 @@ class Metrics:
         """
         for phase in PHASES:
             self.phase_seconds.labels(phase, model, version)
-        for complete in ("true", "false"):
-            self.requests.labels(complete, model, version)
+        for either in ("true", "false"):
+            self.requests.labels(either, model, version)
+            self.head_agreement.labels(either, model, version)
         self._tuned[model, version] = frozenset(label_of(entry.schedule) for entry in tuned)
         for schedule in (*self._tuned[model, version], OTHER):
             self.schedules.labels(schedule, model, version)
@@ -120,8 +136,10 @@ class Metrics:
                 counter.labels(str(stage), model, version)
             self.seconds_per_token.labels(str(stage), model, version)
         waste = (self.cached, self.wasted, self.cancelled, self.state_bytes)
-        for plain in (self.candidates, self.padding, self.truncated, self.duplicates, *waste):
+        quality = (self.top_score, self.top_score_squares)
+        for plain in (self.candidates, self.padding, self.truncated, self.duplicates, *waste, *quality):
             plain.labels(model, version)
+        self.shadow.for_model(model, version)
         return EngineMetrics(self, model, version, padding)
 
     def forget(self, model: str, version: str) -> None:
@@ -130,11 +148,12 @@ class Metrics:
         for series in self._of_versions:
             series.remove_by_labels({"model": model, "version": version})
 
-    def answered(self, answer: RankAnswer) -> None:
-        """Count one answer."""
+    def answered(self, answer: RankAnswer, exemplar: Mapping[str, str] | None = None) -> None:
+        """Count one answer; `exemplar` names its trace."""
         model = (answer.model, answer.version)
+        example = dict(exemplar) if exemplar else None
         for phase in PHASES:
-            self.phase_seconds.labels(phase, *model).observe(getattr(answer.timing, phase) / 1000.0)
+            self.phase_seconds.labels(phase, *model).observe(getattr(answer.timing, phase) / 1000.0, example)
         self.candidates.labels(*model).observe(len(answer.scores))
         self.requests.labels(str(answer.complete).lower(), *model).inc()
         schedule = label_of(answer.drop_schedule)
@@ -142,10 +161,21 @@ class Metrics:
         for metric, points in answer.expected_loss.items():
             self.expected_loss.labels(metric, *model).inc(max(0.0, points))
         self.truncated.labels(*model).inc(int(answer.truncated.sum()))
+        if (agree := heads_agree(answer.heads)) is not None:
+            self.head_agreement.labels(str(agree).lower(), *model).inc()
+        if (score := top_score(answer)) is not None:
+            self.top_score.labels(*model).observe(score, example)
+            self.top_score_squares.labels(*model).inc(score * score)
 
-    def render(self) -> bytes:
-        """The exposition text."""
-        return generate_latest(self.registry)
+    def count_in_flight(self) -> int:
+        """Requests being handled."""
+        (family,) = self.in_flight.collect()
+        return int(family.samples[0].value)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition and its media type: OpenMetrics, which has exemplars, where the `Accept` header takes it."""
+        encode, media_type = choose_encoder(accept)
+        return encode(self.registry), media_type
 
     def _counter(self, name: str, help_: str, labels: tuple[str, ...]) -> Counter:
         return Counter(f"cerberank_{name}", help_, labels, registry=self.registry)

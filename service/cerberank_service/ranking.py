@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,16 +24,13 @@ from cerberank_service.served import Lease, ServedModels
 from cerberank_service.settings import Settings
 from cerberank_service.shadow import Shadow
 from cerberank_service.slo import Schedule, choose
+from cerberank_service.tracing import exemplar
 from cerberank_service.workers import Workers
-
-logger = logging.getLogger(__name__)
 
 OptionsT = TypeVar("OptionsT")
 Parse = Callable[[bytes], tuple[RankCall, OptionsT]]
 Render = Callable[[RankAnswer, OptionsT], Any]
 Charge = Callable[[int], None]
-
-LONGEST_LOGGED = 1000
 
 
 def free(tokens: int) -> None:
@@ -71,8 +67,6 @@ class Ranking:
         with self._served.lease() as lease:
             call, options, prepared, live = await self._workers.run(partial(self._read, body, parse, lease))
             charge(prepared.pairs.tokens)
-            if self._settings.log_questions:
-                logger.info("request %s asks %r", request_id, call.question[:LONGEST_LOGGED])
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
             ranked = await _submit(live, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
@@ -94,7 +88,7 @@ class Ranking:
         self._metrics.duplicates.labels(answer.model, answer.version).inc(duplicates)
         known = 0 if prepared.known is None else len(prepared.known.rows)
         self._metrics.cached.labels(answer.model, answer.version).inc(known)
-        self._metrics.answered(answer)
+        self._metrics.answered(answer, exemplar())
 
     def _in_time(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
         """With the schedule that meets the latency target, if there is one and the caller did not choose."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 import signal
 import sys
@@ -15,10 +14,12 @@ from fastapi import FastAPI
 
 from cerberank_service.admin import create_admin
 from cerberank_service.app import create_app
+from cerberank_service.logs import configure_logs
 from cerberank_service.memory import return_large_arrays
 from cerberank_service.protocol import bounded
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, SettingsError, read_settings
+from cerberank_service.tracing import open_provider
 
 GRACE_SECONDS = 5
 """Beyond the drain time, for answers on their way out."""
@@ -64,15 +65,14 @@ def main(argv: list[str]) -> int:
     parser.parse_args(argv)
     try:
         settings = read_settings()
+        provider = open_provider() if settings.traces else None
     except SettingsError as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    configure_logs(settings)
     return_large_arrays()
     try:
-        app = create_app(settings)
+        app = create_app(settings, tracer_provider=provider)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2

@@ -35,7 +35,8 @@ class Lease:
         with self._served.lock:
             if self._closed:  # its request was cancelled while a worker prepared it
                 raise unwanted()
-            self._version = self._served.find(name, version, question)
+            # A replica that stops or drains meanwhile answers what it has let in: see `check_room`.
+            self._version = self._served.find(name, version, question, asked=False)
             self._version.leases += 1
             return self._version
 

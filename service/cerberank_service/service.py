@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from opentelemetry.trace import TracerProvider
+
 from cerberank_models.store import open_store
 from cerberank_service.access import Access
 from cerberank_service.body import Bodies
 from cerberank_service.labels import Labels
+from cerberank_service.lifecycle_metrics import LabelCollector
 from cerberank_service.live import Loader
 from cerberank_service.metrics import Metrics
 from cerberank_service.operations import Operations
 from cerberank_service.ranking import Ranking
+from cerberank_service.response_headers import Load
 from cerberank_service.rules import Rules
 from cerberank_service.served import ServedModels
 from cerberank_service.settings import Settings
 from cerberank_service.shadow import Shadow
 from cerberank_service.single import SingleCheckpoint
+from cerberank_service.tracing import Tracing
 from cerberank_service.watcher import Watcher
 from cerberank_service.workers import Workers
 
@@ -28,12 +33,14 @@ JOIN_SECONDS = 5.0
 class Service:
     """Made by `create_app`, found at `app.state.service`; the admin port's app works on the same one."""
 
-    def __init__(self, settings: Settings, loader: Loader) -> None:
+    def __init__(self, settings: Settings, loader: Loader, tracer_provider: TracerProvider | None) -> None:
         """Nothing runs before `start`. Raises KeysError, StoreError or OSError for what the settings name in vain."""
         self.settings = settings
+        self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics()
         self.workers = Workers(settings.encode_workers)
         self.served = ServedModels(settings)
+        self.metrics.registry.register(LabelCollector(self.served.snapshot))
         self.shadow = Shadow(settings, self.served, self.metrics)
         store = open_store(settings.store) if settings.store else None
         self.source: Watcher | SingleCheckpoint = (
@@ -63,6 +70,15 @@ class Service:
             self._stopping = True
             self.served.refuse()
             asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.served.stop)
+
+    def load(self) -> Load:
+        """What is accepted and not answered, now."""
+        engines = [live.engine for live in self.served.live()]
+        return Load(
+            queued_tokens=sum(engine.queued_tokens for engine in engines),
+            queued_seconds=sum(engine.queued_seconds for engine in engines),
+            requests_in_flight=self.metrics.count_in_flight(),
+        )
 
     async def end_shutdown(self) -> None:
         """Nobody waits any more: end the threads."""

@@ -118,9 +118,9 @@ class Settings(BaseSettings):
     backend: Annotated[
         Literal["onnx", "torch"], Field(description="What runs the model: `onnx`, or `torch` (needs the extra).")
     ] = "onnx"
-    precision: Annotated[str, Field(description="`int8` or `fp32` with onnx; `fp32`, `bf16` or `fp16` with torch.")] = (
-        "int8"
-    )
+    precision: Annotated[
+        str, Field(description="`int8`, `fp32` or `fp16` (for GPUs) with onnx; `fp32`, `bf16` or `fp16` with torch.")
+    ] = "int8"
     device: Annotated[str, Field(description="`cpu` or `cuda`.")] = "cpu"
     threads: Annotated[
         int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
@@ -160,9 +160,19 @@ class Settings(BaseSettings):
     drain_seconds: Annotated[
         float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
     ] = 20.0
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Field(description="Log level.")] = "info"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Field(description="Log level; `info` has a line for every answer."),
+    ] = "info"
     log_questions: Annotated[
-        bool, Field(description="Write questions (not candidates) into the log; without it no text of a request is.")
+        bool, Field(description="Write the question into the line of its answer; no other text is ever logged.")
+    ] = False
+    log_format: Annotated[
+        Literal["text", "json"], Field(description="Log lines for people, or one JSON object a line.")
+    ] = "text"
+    traces: Annotated[
+        bool,
+        Field(description="Export OpenTelemetry traces (extra `otel`); where to, the `OTEL_*` variables say."),
     ] = False
 
     @model_validator(mode="after")

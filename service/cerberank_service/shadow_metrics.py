@@ -29,6 +29,11 @@ class ShadowMetrics:
             *(self._stable_seconds, self._shadow_seconds, self._failures, self._skipped),
         )
 
+    def for_model(self, model: str, version: str) -> None:
+        """Create the series of a version: any may become the shadow."""
+        for counter in self.series:
+            counter.labels(model, version)
+
     def compared(
         self, model: str, version: str, comparison: Comparison, *, stable_seconds: float, shadow_seconds: float
     ) -> None:

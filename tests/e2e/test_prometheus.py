@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
-from tests.e2e.conftest import Process
+from tests.e2e.conftest import Process, start, wait_until_ready
+from tests.e2e.prometheus import WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.observe import wait_until
+
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.folder_store import FolderStore
+from cerberank_models.revise import revise_checkpoint
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "cerberank.json").read_text())
@@ -25,55 +24,38 @@ QUERIES = {
     for panel in DASHBOARD["panels"]
     for target in panel.get("targets", [])
 }
-WAIT_SECONDS = 60.0
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-@dataclass
-class Prometheus:
-    """A running Prometheus."""
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Path:
+    """A stable and a shadow version."""
+    folder = tmp_path_factory.mktemp("store")
+    store, stable = FolderStore(folder / "store"), read_checkpoint(tiny_checkpoint)
+    shadow = revise_checkpoint(stable, folder / "2", version="2")
+    for checkpoint, label in ((stable, "stable"), (shadow, "shadow")):
+        pushed = store.push(checkpoint)
+        store.move_label(pushed.model, label, pushed.version)
+    return folder / "store"
 
-    url: str
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """The instant vector of an expression."""
-        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}).raise_for_status().json()
-        result: list[dict[str, Any]] = answer["data"]["result"]
-        return result
-
-    def alert_state(self, name: str) -> set[str]:
-        return {series["metric"]["alertstate"] for series in self.query(f'ALERTS{{alertname="{name}"}}')}
+@pytest.fixture
+def service(store: Path, tmp_path: Path) -> Iterator[Process]:
+    """It mirrors every question and collects every trace."""
+    settings = {"CERBERANK_SHADOW_PERCENT": "100", "CERBERANK_TRACES": "true"}
+    running = start(Path(), tmp_path / "log", CERBERANK_STORE=str(store), **settings)
+    try:
+        wait_until_ready(running)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
 
 
 @pytest.fixture
 def prometheus(service: Process, tmp_path: Path) -> Iterator[Prometheus]:
-    """With the project's configuration, but every second and for this test's service."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("needs Debian's prometheus")
-    folder = Path(shutil.copytree(DEPLOY / "prometheus", tmp_path / "prometheus"))
-    config = yaml.safe_load((folder / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    config["scrape_configs"][0]["static_configs"][0]["targets"] = [service.url.removeprefix("http://")]
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
-    with (tmp_path / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stdout=log, stderr=log)
-    try:
-        wait_until(lambda: _ready(f"http://{address}"), seconds=WAIT_SECONDS)
-        yield Prometheus(f"http://{address}")
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def _ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/-/ready").status_code == 200
-    except httpx.TransportError:
-        return False
+    with run_prometheus(service.url, tmp_path) as running:
+        yield running
 
 
 def ask(service: Process) -> None:
@@ -81,7 +63,8 @@ def ask(service: Process) -> None:
     candidates = ["it was built in paris", "330 metres", "bees make honey", "it was built in paris"]
     body = {"question": "how tall is the tower ?", "candidates": candidates}
     for options in ({}, {"deadline_ms": 0.001}, {"drop_ratio": 0.5}):
-        httpx.post(f"{service.url}/v1/rank", json=body | options).raise_for_status()
+        headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        httpx.post(f"{service.url}/v1/rank", json=body | options, headers=headers).raise_for_status()
 
 
 def test_every_query_of_the_dashboard_has_an_answer(service: Process, prometheus: Prometheus) -> None:
@@ -97,6 +80,11 @@ def test_every_query_of_the_dashboard_has_an_answer(service: Process, prometheus
     rules = [rule for group in groups for rule in group["rules"]]
     assert len(rules) > 15
     assert {rule["health"] for rule in rules} <= {"ok", "unknown"}  # unknown: not its turn yet
+    exemplars = httpx.get(
+        f"{prometheus.url}/api/v1/query_exemplars",
+        params={"query": "cerberank_request_phase_seconds_bucket", "start": time.time() - 60, "end": time.time()},
+    ).json()["data"]
+    assert {each["labels"]["trace_id"] for series in exemplars for each in series["exemplars"]} == {TRACE}
 
 
 def _numbers(prometheus: Prometheus, expression: str) -> bool:
@@ -116,16 +104,8 @@ def test_the_series_of_the_rules_exist_before_any_request(prometheus: Prometheus
         'cerberank_request_phase_seconds_bucket{phase="total", le="0.5"}',
         'cerberank_tokens_total{stage="0"}',
         "cerberank_engine_busy_seconds_total",
+        "cerberank_rejected_versions_total",
+        "cerberank_store_reachable",
     }
     assert {series for series in needed if not prometheus.query(series)} == set()
     wait_until(lambda: prometheus.query("cerberank:queue_seconds == 0"), seconds=WAIT_SECONDS)
-
-
-def test_an_alert_comes_and_goes_with_the_service(service: Process, prometheus: Prometheus) -> None:
-    """Nothing is alarmed while it is well; its death is noticed at once."""
-    wait_until(lambda: prometheus.query("cerberank_ready == 1"), seconds=WAIT_SECONDS)
-    wait_until(lambda: prometheus.alert_state("CerberankNoReplicaReady") == set(), seconds=WAIT_SECONDS)
-    service.process.kill()
-    service.process.wait()
-    wait_until(lambda: prometheus.alert_state("CerberankNoReplicaReady") == {"pending"}, seconds=WAIT_SECONDS)
-    assert prometheus.alert_state("CerberankReplicaNotReady") == {"pending"}

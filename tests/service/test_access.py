@@ -16,6 +16,7 @@ from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.keys import KeysError, add_key, remove_key
+from cerberank_service.logs import TextFormatter
 from cerberank_service.metrics import Metrics
 
 BODY = {"question": "how tall?", "candidates": ["a", "b"]}
@@ -177,12 +178,12 @@ def test_another_site_s_page_may_call_only_when_it_is_allowed(serve: Serve) -> N
 
 @pytest.mark.parametrize("logged", [False, True])
 def test_questions_are_logged_only_when_asked_for(serve: Serve, caplog: pytest.LogCaptureFixture, logged: bool) -> None:
-    """Candidates never; a line break in a question makes no second line."""
+    """Candidates and wrong fields never; a line break in a question makes no second line."""
     client = serve(FakeBackend(), log_questions=logged)
     texts = {"question": "my secret\nquestion", "candidates": ["my candidate"]}
     with caplog.at_level(logging.DEBUG):
         client.post("/v1/rank", json=texts).raise_for_status()
         client.post("/v1/rank", json=texts | {"top_k": "my field"})
-    lines = [record.getMessage() for record in caplog.records]
+    lines = [TextFormatter().format(record) for record in caplog.records]
     assert any("my secret\\nquestion" in line for line in lines) is logged
     assert not any("my candidate" in line or "my field" in line or "secret\nq" in line for line in lines)

@@ -29,7 +29,7 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
 
 def test_series_without_a_model_exist_while_it_loads() -> None:
     """Errors by kind are there from the first scrape."""
-    text = Metrics().render().decode()
+    text = Metrics().render()[0].decode()
     for kind in Kind:
         assert f'cerberank_errors_total{{kind="{kind.label}"}} 0.0' in text
 

@@ -65,7 +65,7 @@ def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) 
         try:
             accepted = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(4)]
             assert backend.entered.wait(20)
-            wait_until(lambda: service_of(client).metrics.in_flight._value.get() == 4)
+            wait_until(lambda: sum(live.leases for live in service_of(client).served.live()) == 4)
             shut_down(client)
             shut_down(client)  # a second signal changes nothing
             assert client.get("/health/ready").json() == {"ready": False, "state": "stopped"}

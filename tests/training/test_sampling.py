@@ -56,3 +56,11 @@ def test_sampled_groups_come_in_order_and_again() -> None:
     assert groups.step(0, 1)[0].labels == (1.0, 0.0, 0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="no question"):
         SampledGroups([])
+
+
+def test_a_step_does_not_depend_on_the_steps_before() -> None:
+    """A resumed run draws what the undisturbed one drew, also across the border of two epochs and backwards."""
+    once = sampler()
+    in_order = [once.step(step, 3) for step in range(6)]
+    assert [once.step(step, 3) for step in reversed(range(6))] == in_order[::-1]
+    assert [sampler().step(step, 3) for step in range(6)] == in_order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,17 @@ def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
         build_student(
             StudentShape(name="s", body_layers=2, heads=1, encoding=ENCODING), str(tiny_checkpoint), seed=1, dropout=0.0
         )
+
+
+def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None:
+    """B1 1H1 of four layers: the first two, unchanged; more than the base has is refused."""
+    base = save_cross_encoder("bert", tmp_path)
+    shape = StudentShape(name="s", layers=2, body_layers=1, heads=1, encoding=ENCODING)
+    half = build_student(shape, str(base), seed=1, dropout=0.0).ranker.state_dict()
+    whole = build_student(
+        replace(shape, layers=None, body_layers=3), str(base), seed=1, dropout=0.0
+    ).ranker.state_dict()
+    assert torch.equal(half["body.0.up.weight"], whole["body.0.up.weight"])
+    assert torch.equal(half["heads.0.layers.0.up.weight"], whole["body.1.up.weight"])
+    with pytest.raises(UnsupportedModelError, match="4 layers, not 5"):
+        build_student(replace(shape, layers=5), str(base), seed=1, dropout=0.0)

@@ -80,6 +80,18 @@ def mini_teacher_negatives() -> Recipe:
     return _mini_teacher("negatives", PAIR, Objective(), sampling, questions_per_step=8)
 
 
+def mini_half() -> Recipe:
+    """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, to compare strategies by.
+
+    Command: `cerberank strategies --recipe mini-half ...` (docs/training.md has the table that it gave).
+    """
+    return Recipe(
+        shape=StudentShape(name="mini-half", layers=3, body_layers=2, heads=3, encoding=PAIR),
+        objective=Objective(strategy="cerberus", alpha=(0.1,), tau=(1.0,)),
+        train=TrainConfig(steps=200, dropout=0.0, learning_rate=1e-4, evaluate_every=200),
+    )
+
+
 def tiny() -> Recipe:
     """B3 kH1 of any four-layer encoder, in a few seconds: to try the verbs on data of your own before a long run."""
     return Recipe(
@@ -185,6 +197,7 @@ def _electra_base(body_layers: int) -> Recipe:
 RECIPES = {
     "mini-hard": mini_hard,
     "mini": mini,
+    "mini-half": mini_half,
     "mini-teacher-listwise": mini_teacher_listwise,
     "mini-teacher-context": mini_teacher_context,
     "mini-teacher-negatives": mini_teacher_negatives,

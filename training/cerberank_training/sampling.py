@@ -63,6 +63,7 @@ class Sampler:
         self._outside = outside
         self._rarity = _rarity(question.text for question in self._questions)
         self._words: dict[str, frozenset[str]] = {}
+        self._orders: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         """Questions in one epoch."""
@@ -76,9 +77,12 @@ class Sampler:
         return [self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen]
 
     def _order(self, epoch: int) -> list[int]:
-        order = list(range(len(self)))
-        random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
-        return order
+        """Remembered for this epoch and the one before: a step may straddle two, and a shuffle takes a tenth of it."""
+        if epoch not in self._orders:
+            order = list(range(len(self)))
+            random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
+            self._orders = {known: self._orders[known] for known in self._orders if known == epoch - 1} | {epoch: order}
+        return self._orders[epoch]
 
     def _group(self, question: Question, rng: random.Random) -> Group:
         positive = rng.choice([c.candidate for c in question.candidates if c.label])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cerberank_models.checkpoint import read_checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
@@ -19,13 +19,15 @@ from cerberank_models.torch_backend import load_ranker
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentShape:
-    """`B_b kH_h` with exits; n = b + h is the base's depth."""
+    """`B_b kH_h` with exits; n = b + h is the base's depth, or `layers`."""
 
     name: str
     body_layers: int
     heads: int
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig
+    layers: int | None = None
+    """Of the base, its first layers alone: a student shallower than its base, or the peer of an exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     """
     if (Path(base) / "manifest.json").is_file():
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
-    encoder: Any = AutoModel.from_pretrained(base)
+    depth = AutoConfig.from_pretrained(base).num_hidden_layers
+    if not 0 < (layers := shape.layers or depth) <= depth:
+        raise UnsupportedModelError(f"{base} has {depth} layers, not {layers}")
+    encoder: Any = AutoModel.from_pretrained(base, num_hidden_layers=layers)
     config = ranker_config(
         encoder.config,
         name=shape.name,

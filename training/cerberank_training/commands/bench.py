@@ -1,172 +1,152 @@
-"""`cerberank bench`: candidates per second against `sentence_transformers.CrossEncoder`, in one run.
+"""`cerberank bench`: speed, cost and behaviour under load, measured here, against peers with the same weights.
 
-Both score the same pairs with the same weights: a Hugging Face cross-encoder (made on the spot with random
-weights unless one is named: speed does not depend on them) and its import. The two alternate, so that a
-noisy machine disturbs both; figures are medians and their ratio, and the results are checked to be equal.
+Every benchmark writes a table, a picture and JSON into `--out` as soon as it is done; a killed run goes on with the
+next one. Things that are compared run in turns and figures are medians, so that a noisy machine disturbs all alike.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import random
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from importlib.metadata import version
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import transformers
-from sentence_transformers import CrossEncoder
-from tqdm import tqdm
-
-from cerberank_models.backend import Backend
-from cerberank_models.backends import open_backend
-from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import Checkpoint, read_checkpoint
-from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.import_command import import_model
-from cerberank_models.rank import rank_pairs
-
-TEXT = (
-    "tower river answer city metal sentence bridge engine question north history built opened water people during "
-    "largest first second country the of in and was by for with it on from at as an is are which were"
+from cerberank_models.checkpoint import CheckpointError
+from cerberank_training.benchmarks import (
+    anytime,
+    closed,
+    efficiency,
+    fairness,
+    load,
+    offline,
+    over_http,
+    overhead,
+    shapes,
 )
-WORDS = TEXT.split()
-EQUAL = {"fp32": 1e-3, "int8": 0.1}
-"""Largest difference in probability that still counts as the same result."""
+from cerberank_training.benchmarks.anytime import DataNeededError
+from cerberank_training.benchmarks.machine import describe_machine
+from cerberank_training.benchmarks.report import Report, markdown, write_report
+from cerberank_training.benchmarks.server import ServerError
+from cerberank_training.benchmarks.settings import Settings
+from cerberank_training.data import DataError
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One number of candidates: median seconds per question of both, and their ratio."""
-
-    candidates: int
-    cross_encoder_seconds: float
-    cerberank_seconds: dict[str, float]
-    speed_up: dict[str, float]
-    candidates_per_second: dict[str, float]
-    largest_difference: dict[str, float]
+BENCHMARKS: dict[str, Callable[[Settings, Path], Report]] = {
+    "offline": offline.run,
+    "http": over_http.run,
+    "heads": shapes.heads,
+    "cascade": shapes.cascade,
+    "overhead": overhead.run,
+    "efficiency": efficiency.run,
+    "closed": closed.run,
+    "load": load.run,
+    "fairness": fairness.run,
+    "anytime": anytime.run,
+}
+QUICK = ("offline", "heads", "cascade", "overhead")
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 when the results are not equal."""
-    parser = argparse.ArgumentParser(prog="cerberank bench", description=__doc__)
-    parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
-    parser.add_argument("--tokenizer", type=Path, default=None, help="tokenizer.json for the default model")
-    parser.add_argument("--candidates", type=int, nargs="+", default=[200, 1000])
-    parser.add_argument("--words", type=int, nargs=2, default=[12, 60], metavar=("LEAST", "MOST"), help="per candidate")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    arguments = parser.parse_args(argv)
+    """Run the verb; returns 1 when results that must be equal are not, or a benchmark could not run."""
+    arguments = _parser().parse_args(argv)
+    given = {name: value for name, value in vars(arguments).items() if name in Settings.__slots__ and value is not None}
+    settings = replace(Settings(), **{name: _frozen(value) for name, value in given.items()})
+    names = arguments.benchmarks or (
+        QUICK if arguments.quick else [n for n in BENCHMARKS if n != "anytime" or settings.data]
+    )
+    if arguments.quick and not arguments.candidates:
+        settings = replace(settings, candidates=(200,), rounds=arguments.rounds or 3)
+    code = 0
+    for name in names:
+        try:
+            problems = _measure(name, settings, arguments.out, again=arguments.again)
+        except (CheckpointError, DataError, DataNeededError, ServerError, OSError) as error:
+            print(f"cerberank bench: {name}: {error}", file=sys.stderr)  # noqa: T201
+            code = 1
+        else:
+            code = max(code, 1 if problems else 0)
+    return code
+
+
+def _measure(name: str, settings: Settings, out: Path, *, again: bool) -> bool:
+    """Whether the report, measured now or before with the same settings, has problems."""
+    described = json.loads(json.dumps(asdict(settings), default=_name))
+    described["data"] = None if settings.data is None else _name(settings.data)
+    done = None if again else _finished(out / f"{name}.json", described)
+    if done is not None:
+        sys.stdout.write((out / f"{name}.md").read_text(encoding="utf-8") + "\n")
+        return bool(done["problems"])
+    machine = describe_machine()  # before the benchmark makes a load of its own
     with tempfile.TemporaryDirectory() as scratch:
-        source = arguments.model or _random_cross_encoder(Path(scratch) / "model", arguments.tokenizer)
-        import_model(str(source), Path(scratch) / "checkpoint", name="bench", max_length=128)
-        rows = _measure(source, read_checkpoint(Path(scratch) / "checkpoint"), arguments)
-    machine = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
-    versions = {name: version(name) for name in ("torch", "sentence-transformers", "onnxruntime")}
-    _report(rows, machine | versions)
-    if arguments.json:
-        content = {"machine": machine, "versions": versions, "rows": [asdict(row) for row in rows]}
-        arguments.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    wrong = [row for row in rows if any(row.largest_difference[name] > bound for name, bound in EQUAL.items())]
-    return 1 if wrong else 0
+        report = BENCHMARKS[name](settings, Path(scratch))
+    context = {"settings": described, "machine": machine}
+    write_report(report, out, context)
+    sys.stdout.write(markdown(report, context) + "\n")
+    sys.stdout.flush()
+    return bool(report.problems)
 
 
-def _random_cross_encoder(folder: Path, tokenizer: Path | None) -> Path:
-    """all-MiniLM-L6-v2's shape with random weights, and the bundled checkpoint's tokenizer."""
-    bundled = default_checkpoint() / "tokenizer.json"
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=12,
-        intermediate_size=1536,
-        num_labels=1,
-        initializer_range=0.06,  # wide enough that candidates score apart, or equal results would mean nothing
+def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return report if report.get("context", {}).get("settings") == settings else None
+
+
+def _name(path: Path | str) -> str:
+    """Reports name no folder of the machine that they were made on."""
+    form, colon, rest = str(path).rpartition(":")
+    return f"{form}{colon}{Path(rest).name}"
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _share(text: str) -> tuple[int, float]:
+    size, _, share = text.partition(":")
+    return int(size), float(share)
+
+
+def _parser() -> argparse.ArgumentParser:
+    known = Settings()
+    parser = argparse.ArgumentParser(prog="cerberank bench", description=__doc__)
+    parser.add_argument(
+        "benchmarks", nargs="*", choices=[*BENCHMARKS, []], metavar="BENCHMARK", help=", ".join(BENCHMARKS)
     )
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(tokenizer or bundled),
-        model_max_length=512,
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        unk_token="[UNK]",
-        mask_token="[MASK]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    ).save_pretrained(folder)
-    return folder
-
-
-def _measure(source: Path, checkpoint: Checkpoint, arguments: argparse.Namespace) -> list[Row]:
-    peer = CrossEncoder(str(source), max_length=128, device="cpu")
-    encoder = checkpoint.encoder()
-    backends = {name: open_backend(checkpoint, precision=name) for name in ("fp32", "int8")}
-    rows = []
-    for count in arguments.candidates:
-        question, texts = _question(count, *arguments.words)
-
-        runs: dict[str, Callable[[], Any]] = {
-            "cross_encoder": partial(_theirs, peer, question, texts),
-            **{name: partial(_ours, encoder, backend, question, texts) for name, backend in backends.items()},
-        }
-        results = {name: np.asarray(run()) for name, run in runs.items()}  # also the warm-up
-        seconds: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in tqdm(range(arguments.rounds), desc=f"{count} candidates", disable=None):
-            for name, run in runs.items():
-                started = time.perf_counter()
-                run()
-                seconds[name].append(time.perf_counter() - started)
-        rows.append(_row(count, seconds, results))
-    return rows
-
-
-def _theirs(peer: Any, question: str, texts: Sequence[str]) -> Any:
-    return peer.predict([(question, text) for text in texts], show_progress_bar=False)
-
-
-def _ours(encoder: PairEncoder, backend: Backend[Any], question: str, texts: Sequence[str]) -> Any:
-    return rank_pairs(backend, encoder.encode(question, [Candidate(text=text) for text in texts])).scores
-
-
-def _row(count: int, seconds: dict[str, list[float]], results: dict[str, Any]) -> Row:
-    median = {name: statistics.median(values) for name, values in seconds.items()}
-    theirs = median.pop("cross_encoder")
-    return Row(
-        candidates=count,
-        cross_encoder_seconds=theirs,
-        cerberank_seconds=median,
-        speed_up={name: theirs / value for name, value in median.items()},
-        candidates_per_second={name: count / value for name, value in median.items()},
-        largest_difference={name: float(np.abs(results[name] - results["cross_encoder"]).max()) for name in median},
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, 200 candidates, 3 rounds")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the reports")
+    parser.add_argument("--again", action="store_true", help="measure what was measured with the same options before")
+    parser.add_argument("--candidates", type=int, nargs="+", help=f"of a question; default {known.candidates}")
+    parser.add_argument("--rounds", type=int, help=f"default {known.rounds}")
+    parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"), help="of a made-up candidate")
+    parser.add_argument("--data", metavar="FORMAT:PATH", help="real candidates, such as squad-as2-article:dev.jsonl.gz")
+    parser.add_argument("--questions", type=int, help="of the data, for `anytime`")
+    parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for networks that are made")
+    parser.add_argument("--layers", type=int, help=f"of networks that are made; default {known.layers}")
+    parser.add_argument("--width", type=int, help=f"of networks that are made; default {known.width}")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        help="what servers of `overhead`, `closed`, `load`, `fairness` and `anytime` serve (default: bundled)",
     )
-
-
-def _question(count: int, least: int, most: int) -> tuple[str, tuple[str, ...]]:
-    """A question and distinct candidates of mixed length, the same in every run."""
-    rng = random.Random(0)
-    texts = tuple(" ".join(rng.choices(WORDS, k=rng.randint(least, most))) for _ in range(count))
-    return "which tower was built first in the largest city of the north", texts
-
-
-def _report(rows: list[Row], context: dict[str, str]) -> None:
-    lines = [
-        "| candidates | CrossEncoder s | fp32 s | int8 s | fp32 ratio | int8 ratio | int8 candidates/s | int8 diff |"
-    ]
-    lines.append("|" + "---|" * 8)
-    for row in rows:
-        ours = " | ".join(f"{row.cerberank_seconds[name]:.3f}" for name in ("fp32", "int8"))
-        ratios = " | ".join(f"{row.speed_up[name]:.2f}x" for name in ("fp32", "int8"))
-        rest = f"{row.candidates_per_second['int8']:.0f} | {row.largest_difference['int8']:.3f}"
-        lines.append(f"| {row.candidates} | {row.cross_encoder_seconds:.3f} | {ours} | {ratios} | {rest} |")
-    lines.append("\n" + ", ".join(f"{name} {value}" for name, value in context.items()))
-    sys.stdout.write("\n".join(lines) + "\n")
+    parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
+    parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"of each phase of `load`, of all of `closed` and `fairness`; default {known.seconds:g}",
+    )
+    parser.add_argument("--slack", type=float, help="`load`: in time is within grace + slack x own compute time")
+    parser.add_argument("--grace", type=float, help="seconds")
+    parser.add_argument(
+        "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
+    )
+    parser.add_argument("--queue-seconds", type=float, help="`load`: work that may wait in the server")
+    parser.add_argument("--seed", type=int)
+    return parser

@@ -59,9 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
     changes = parser.add_argument_group("instead of the recipe's")
     changes.add_argument("--strategy", choices=STRATEGIES)
+    changes.add_argument("--layers", type=int, help="the base's first layers alone, so many of them")
     changes.add_argument("--body-layers", type=int, help="b of B_b kH_h; the heads get the base's other layers")
     changes.add_argument("--heads", type=int, help="k of B_b kH_h")
-    changes.add_argument("--exits", type=_layers, help="after which body layers, such as 2,4")
+    changes.add_argument("--exits", type=_layers, help="after which body layers, such as 2,4; '' for none")
     changes.add_argument("--max-length", type=int, help="tokens of a pair")
     changes.add_argument("--question-length", type=int, help="of these at most for the question")
     changes.add_argument("--alpha", type=_numbers, help="weight of the labels: one number, or one a head")
@@ -80,7 +81,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def _layers(text: str) -> tuple[ExitConfig, ...]:
-    return tuple(ExitConfig(after=int(layer)) for layer in text.split(","))
+    return tuple(ExitConfig(after=int(layer)) for layer in text.split(",") if layer)
 
 
 def _recipe(arguments: argparse.Namespace) -> Recipe:
@@ -93,7 +94,7 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
     encoding = recipe.shape.encoding.model_copy(update=chosen("max_length", "question_length"))
     return replace(
         recipe,
-        shape=replace(recipe.shape, **chosen("body_layers", "heads", "exits"), encoding=encoding),
+        shape=replace(recipe.shape, **chosen("layers", "body_layers", "heads", "exits"), encoding=encoding),
         objective=replace(recipe.objective, **chosen("strategy", "alpha", "tau", "weights")),
         train=replace(recipe.train, **chosen("steps", "questions_per_step", "evaluate_every", "learning_rate", "seed")),
     )

@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
+from cerberank_models.backend import Backend
 from cerberank_models.checkpoint import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.export import ParityError, export_checkpoint
-from cerberank_models.onnx_backend import OnnxBackend
 from cerberank_models.ranker import Ranker
 from cerberank_models.torch_backend import TorchBackend, load_ranker
 from cerberank_training.calibration import calibration_texts
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="cerberank export", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with model.safetensors")
     parser.add_argument("out", type=Path, help="the folder to make; must not exist")
-    parser.add_argument("--precisions", default="int8", help="ONNX forms, comma-separated: fp32, int8")
+    parser.add_argument("--precisions", default="int8", help="ONNX forms, comma-separated: fp32, fp16, int8")
     parser.add_argument("--weights", action="store_true", help="keep model.safetensors too")
     parser.add_argument("--card", type=Path, help="a model card to use instead of the checkpoint's")
     parser.add_argument("--version", help="instead of the checkpoint's version")
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _gate(arguments: argparse.Namespace, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, OnnxBackend], None]:
+def _gate(arguments: argparse.Namespace, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:
     """Compares each form with PyTorch on a sample of dev, and prints what it changes; without dev data it accepts."""
     if not arguments.gate:
         return lambda precision, form: None
@@ -75,7 +76,7 @@ def _gate(arguments: argparse.Namespace, ranker: Ranker, checkpoint: Checkpoint)
         agreement=arguments.min_agreement, map_change=arguments.max_map_change, difference=arguments.max_difference
     )
 
-    def accept(precision: str, form: OnnxBackend) -> None:
+    def accept(precision: str, form: Backend[Any]) -> None:
         parity = measure_parity(form, TorchBackend(ranker), checkpoint.encoder(), questions)
         print(  # noqa: T201
             f"{precision}: top-1 agreement {parity.agreement:.1f} %, MAP {parity.map_change:+.2f}, "

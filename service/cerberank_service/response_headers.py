@@ -1,0 +1,48 @@
+"""What an answer's headers tell: clients where the time went, balancers how loaded this replica is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from cerberank_service.call import Timing
+
+LOAD_FORMAT = "endpoint-load-metrics-format"
+"""The request header by which a balancer asks for the load; `TEXT` or `JSON`, as Triton and vLLM have it."""
+LOAD = "endpoint-load-metrics"
+"""The response header (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """What is accepted and not answered."""
+
+    queued_tokens: int
+    queued_seconds: float
+    """As predicted."""
+    requests_in_flight: int
+
+
+def server_timing(timing: Timing) -> dict[str, str]:
+    """`Server-Timing`, which browsers' tools show; milliseconds.
+
+    >>> server_timing(Timing(encode=1.0, queue=0.25, compute=20.0, total=21.5))
+    {'Server-Timing': 'encode;dur=1.000, queue;dur=0.250, compute;dur=20.000, total;dur=21.500'}
+    """
+    return {"Server-Timing": ", ".join(f"{phase};dur={value:.3f}" for phase, value in asdict(timing).items())}
+
+
+def load_report(asked: str | None, load: Callable[[], Load]) -> Mapping[str, str]:
+    """The load in the format that was asked for; nothing when none, or an unknown one, was.
+
+    >>> load_report("text", lambda: Load(queued_tokens=1200, queued_seconds=0.5, requests_in_flight=3))[LOAD]
+    'TEXT named_metrics.queued_tokens=1200, named_metrics.queued_seconds=0.5, named_metrics.requests_in_flight=3'
+    """
+    match (asked or "").strip().upper():
+        case "TEXT":
+            named = ", ".join(f"named_metrics.{name}={value}" for name, value in asdict(load()).items())
+            return {LOAD: f"TEXT {named}"}
+        case "JSON":
+            return {LOAD: "JSON " + json.dumps({"named_metrics": asdict(load())})}
+    return {}

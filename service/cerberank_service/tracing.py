@@ -1,0 +1,136 @@
+"""OpenTelemetry spans: one a request, in the caller's trace (W3C `traceparent`), and one for each of its phases.
+
+Only the API is needed here, which does nothing without a provider; the extra `otel` brings one. Where traces go, and
+how many, the SDK's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from opentelemetry.trace import (
+    NoOpTracerProvider,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from cerberank_service.call import RankAnswer
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.settings import SettingsError
+
+PROPAGATOR = TraceContextTextMapPropagator()
+MILLISECOND = 1_000_000
+"""Nanoseconds, in which spans are timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpan:
+    """The span of a request that is being handled."""
+
+    span: Span
+    started: int
+    """Nanoseconds since 1970."""
+    tracing: Tracing
+
+    @property
+    def trace_id(self) -> str | None:
+        """None when nobody collects the trace."""
+        return trace_id_of(self.span)
+
+    def answered(self, answer: RankAnswer) -> None:
+        """Describe the answer, and lay its phases one after the other."""
+        if not self.span.is_recording():
+            return
+        self.span.set_attributes(
+            {
+                "http.response.status_code": 200,
+                "cerberank.model": answer.model,
+                "cerberank.version": answer.version,
+                "cerberank.drop_schedule": answer.drop_schedule,
+                "cerberank.complete": answer.complete,
+                "cerberank.candidates": len(answer.scores),
+                "cerberank.tokens": answer.tokens,
+            }
+        )
+        start = self.started
+        for phase in ("encode", "queue", "compute"):
+            end = start + int(getattr(answer.timing, phase) * MILLISECOND)
+            self.tracing.child(self.span, phase, start, end)
+            start = end
+
+    def failed(self, error: Exception) -> None:
+        """Describe an error: its kind alone, for messages may hold what a client sent."""
+        kind = error.kind if isinstance(error, ServiceError) else Kind.INTERNAL
+        self.span.set_attributes({"http.response.status_code": kind.value, "error.type": kind.label})
+        if kind.value >= Kind.INTERNAL.value:
+            self.span.set_status(Status(StatusCode.ERROR))
+
+
+def trace_id_of(span: Span) -> str | None:
+    """As logs and exemplars name it; None when nobody collects the trace."""
+    context = span.get_span_context()
+    return f"{context.trace_id:032x}" if context.trace_flags.sampled else None
+
+
+def exemplar() -> dict[str, str] | None:
+    """The trace of the request that is being handled here, for a histogram; None when nobody collects it."""
+    trace_id = trace_id_of(get_current_span())
+    return None if trace_id is None else {"trace_id": trace_id}
+
+
+class Tracing:
+    """Makes the spans of one app."""
+
+    def __init__(self, provider: TracerProvider | None) -> None:
+        """Without a provider spans cost next to nothing and go nowhere."""
+        self._tracer = (provider or NoOpTracerProvider()).get_tracer("cerberank")
+
+    @contextmanager
+    def request(self, route: str, headers: Mapping[str, str], request_id: str) -> Iterator[RequestSpan]:
+        """The span of a request while it is handled."""
+        started = time.time_ns()
+        with self._tracer.start_as_current_span(
+            f"POST {route}",
+            context=PROPAGATOR.extract(headers),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": "POST", "http.route": route, "cerberank.request_id": request_id},
+            start_time=started,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            handled = RequestSpan(span, started, self)
+            try:
+                yield handled
+            except Exception as error:
+                handled.failed(error)
+                raise
+
+    def child(self, parent: Span, name: str, start: int, end: int) -> None:
+        """A span of `parent` that is over already; nanoseconds since 1970."""
+        self._tracer.start_span(name, context=set_span_in_context(parent), start_time=start).end(end)
+
+
+def open_provider() -> TracerProvider:
+    """A provider that exports by OTLP over HTTP, in the background. Raises SettingsError without the extra."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk import trace as sdk  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingsError("CERBERANK_TRACES='true': needs the extra; pip install 'cerberank[otel]'") from error
+    resource = Resource.create()  # reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = Resource.create({"service.name": "cerberank"})
+    provider = sdk.TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider

@@ -1,0 +1,1 @@
+"""What `cerberank bench` measures, one benchmark a file; each turns `Settings` into a `Report`."""

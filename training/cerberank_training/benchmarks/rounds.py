@@ -1,0 +1,20 @@
+"""Times things that are compared in turns, so that a noisy machine disturbs all of them alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+from tqdm import tqdm
+
+
+def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, float]:
+    """Median seconds of each, over `rounds` rounds in which every one runs once; run each once before."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in tqdm(range(rounds), desc=label, disable=None):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in seconds.items()}

@@ -1,0 +1,109 @@
+"""Servers to measure, each a process of its own: `cerberank serve`, and infinity-emb in its own environment.
+
+The service is started as a user starts it: training never imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+START_SECONDS = 300.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server, and a client that speaks to it."""
+
+    client: httpx.Client
+    process_id: int
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the process now; 0 where the system does not tell."""
+        try:
+            pages = Path(f"/proc/{self.process_id}/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+class ServerError(RuntimeError):
+    """A server did not become ready; the message ends with what it said."""
+
+
+@contextmanager
+def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | int) -> Iterator[Server]:
+    """`cerberank serve` with `settings` as CERBERANK_* variables. Raises ServerError."""
+    port = _free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
+    environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items()}
+    environment["CERBERANK_PORT"] = str(port)
+    if checkpoint is not None:
+        environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
+    command = [sys.executable, "-m", "cerberank_models", "serve"]
+    with _running(command, environment, port, "/health/ready", scratch / "cerberank.log") as server:
+        yield server
+
+
+@contextmanager
+def infinity_server(python: Path, model: Path, scratch: Path) -> Iterator[Server]:
+    """`infinity_emb v2` on the CPU in fp32. Raises ServerError."""
+    port = _free_port()
+    options = ["--engine", "torch", "--device", "cpu", "--dtype", "float32", "--no-bettertransformer"]
+    address = ["--host", "127.0.0.1", "--port", str(port)]
+    command = [str(python.with_name("infinity_emb")), "v2", "--model-id", str(model), *options, *address]
+    # Libraries of this environment are not that one's.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_HUB_OFFLINE": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+    with _running(command, environment, port, "/health", scratch / "infinity.log") as server:
+        yield server
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], environment: Mapping[str, str], port: int, probe: str, log: Path
+) -> Iterator[Server]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600.0) as client:
+            _wait_until_ready(client, probe, process, log)
+            yield Server(client, process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(client: httpx.Client, probe: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if client.get(probe).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass  # not listening yet
+        time.sleep(0.2)
+    said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise ServerError(f"{Path(process.args[0]).name} did not become ready:\n{said}")  # type: ignore[index,arg-type]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
