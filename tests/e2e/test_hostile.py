@@ -10,7 +10,7 @@ from tests.e2e.siege import BODY, MARK, SETTINGS, Neighbour, besiege, resident
 
 
 def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Thirty kinds get what they deserve; neighbours are answered, memory stays, and no text is in the log."""
+    """All kinds get what they deserve; neighbours are answered, memory stays, and no text is in the log."""
     service = start(tiny_checkpoint, tmp_path / "log", **SETTINGS)
     try:
         wait_until_ready(service)
