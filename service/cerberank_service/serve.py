@@ -18,7 +18,7 @@ from cerberank_service.logs import configure_logs
 from cerberank_service.memory import return_large_arrays
 from cerberank_service.protocol import bounded
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings, SettingsError, read_settings
+from cerberank_service.settings import Settings, read_settings
 from cerberank_service.tracing import open_provider
 
 GRACE_SECONDS = 5
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = read_settings()
         app = assemble(settings)
-    except (SettingsError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
     run(app, settings)
