@@ -4,7 +4,7 @@ PORT ?= 8000
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test check image-check bench train-mini lock clean
+.PHONY: help serve test check image-check fuzz soak bench train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,6 +24,12 @@ check: $(DEV)/.installed ## lint, format, types, import direction
 image-check: $(DEV)/.installed ## build both images and serve from them, without Docker (as root on Linux)
 	$(DEV)/bin/python -m tests.deploy.image_check cpu
 	$(DEV)/bin/python -m tests.deploy.image_check gpu
+
+fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allows or forbids, to both ports
+	$(DEV)/bin/python -m tests.e2e.fuzz --cases 5000
+
+soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a machine that does nothing else
+	$(DEV)/bin/python -m tests.soak.pushes
 
 bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
 	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \

@@ -12,7 +12,10 @@ from cerberank_service import metrics_table
 from cerberank_service.settings import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def test_the_settings_table_is_the_settings_class() -> None:
@@ -44,7 +47,7 @@ def test_commands_in_the_readme_exist() -> None:
         assert f"\n{verb}:" in makefile, verb
     for verb in re.findall(
         r"\bcerberank (rank|import|teach|sample|score|distil|strategies|evaluate|compare|ensemble|tune|export"
-        r"|push|pull|list|label|serve|bench)\b",
+        r"|push|pull|list|label|serve|bench|admin|keys)\b",
         readme,
     ):
         assert verb in VERBS

@@ -11,6 +11,8 @@ from typing import cast
 
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("cerberank_service.serve", "answer ranking requests over HTTP"),
+    "admin": ("cerberank_service.admin_command", "load, unload, label, roll back, drain: on a running service"),
+    "keys": ("cerberank_service.keys_command", "make, list and remove the API keys of a service"),
     "rank": ("cerberank_models.rank_command", "rank candidates from a file or standard input"),
     "bench": ("cerberank_training.commands.bench", "measure candidates per second against sentence-transformers"),
     "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
@@ -33,6 +35,8 @@ VERBS: dict[str, tuple[str, str]] = {
 
 EXTRAS = {
     "serve": "service,onnx-cpu",
+    "admin": "service",
+    "keys": "service",
     "rank": "onnx-cpu",
     "bench": "dev",
     "push": "url",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +121,10 @@ class PairEncoder:
         self._tokenizer = tokenizer
         self._config = config
         self._characters = CHARACTERS_PER_TOKEN * config.max_length
-        self._question = lru_cache(QUESTIONS)(self._tokenise_question)
+        # Not of a method: a memory that holds its owner keeps a tokenizer of 10 MB alive when nobody else does.
+        self._tokenise = partial(_tokenise, tokenizer, self._characters)
+        self._tokenise_question = partial(_tokenise_one, tokenizer, self._characters, config.question_length)
+        self._remembered = lru_cache(QUESTIONS)(self._tokenise_question)
         first, separator = (tokenizer.token_to_id(token) for token in SPECIAL_TOKENS[family])
         if first is None or separator is None:
             raise ValueError(f"the tokenizer lacks {SPECIAL_TOKENS[family]}, which {family} needs")
@@ -146,7 +149,9 @@ class PairEncoder:
     def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once."""
         budget = self._config.max_length - self._specials
-        question_ids, question_cut = self._question(question)
+        # A memory of questions of megabytes would be a way to fill the process's.
+        short = len(question) <= self._characters
+        question_ids, question_cut = (self._remembered if short else self._tokenise_question)(question)
         texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
         contexts: list[list[int]] | None = None
         if self._config.segments == 3:
@@ -178,14 +183,18 @@ class PairEncoder:
             token_ids += after
             type_ids += [self._types[index]] * (len(before) + len(segment) + len(after))
 
-    def _tokenise_question(self, question: str) -> tuple[list[int], bool]:
-        (ids,), (cut,) = self._tokenise([question], self._config.question_length)
-        return ids, cut
 
-    def _tokenise(self, texts: Sequence[str], limit: int) -> tuple[list[list[int]], list[bool]]:
-        """Ids of each text, cut to `limit`, and whether anything was cut."""
-        short = [replace_surrogates(text[: self._characters]) for text in texts]
-        encodings = self._tokenizer.encode_batch_fast(short, add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        cut = [len(tokens) > limit or len(text) > self._characters for tokens, text in zip(ids, texts, strict=True)]
-        return [tokens[:limit] for tokens in ids], cut
+def _tokenise(
+    tokenizer: Tokenizer, characters: int, texts: Sequence[str], limit: int
+) -> tuple[list[list[int]], list[bool]]:
+    """Ids of each text, cut to `limit`, and whether anything was cut; no text is read beyond `characters`."""
+    short = [replace_surrogates(text[:characters]) for text in texts]
+    encodings = tokenizer.encode_batch_fast(short, add_special_tokens=False)
+    ids = [encoding.ids for encoding in encodings]
+    cut = [len(tokens) > limit or len(text) > characters for tokens, text in zip(ids, texts, strict=True)]
+    return [tokens[:limit] for tokens in ids], cut
+
+
+def _tokenise_one(tokenizer: Tokenizer, characters: int, limit: int, text: str) -> tuple[list[int], bool]:
+    (ids,), (cut,) = _tokenise(tokenizer, characters, [text], limit)
+    return ids, cut

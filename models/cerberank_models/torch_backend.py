@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cerberank_models.backend import StageOutput, combine, probability
+from cerberank_models.buckets import BucketRule, buckets_of
 from cerberank_models.captured import Capture, CapturedStages, bucket_grid
 from cerberank_models.checkpoint import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
@@ -22,6 +23,9 @@ from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 from cerberank_models.ranker import Ranker
 from cerberank_models.torch_stage import PRECISIONS, StageInput, TorchStages, token_table
 from cerberank_models.varlen import VarlenAttention
+
+CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
+"""On a processor a run is cut so that hidden states stay in the cache; of padding only attention's is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ class TorchBackend:
     @torch.inference_mode()
     def run(self, state: TorchState, stage: int) -> StageOutput[TorchState]:
         """Run the body layers of `stage` and its exit or heads."""
-        hidden, logits = self._compute(state, stage)
+        in_blocks = self._stages.device.type == "cpu" and self._stages.kernel is None
+        hidden, logits = self._compute_in_blocks(state, stage) if in_blocks else self._compute(state, stage)
         values = logits.cpu().numpy()
         if self.config.stages[stage].kind == "exit":
             last = stage == len(self.config.stages) - 1
@@ -108,6 +113,16 @@ class TorchBackend:
         hidden = torch.cat([state.hidden for state in states if state.hidden is not None])
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
         return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+
+    def _compute_in_blocks(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
+        blocks = list(buckets_of(np.diff(state.offsets), CPU_BLOCKS))
+        if len(blocks) < 2:
+            return self._compute(state, stage)
+        parts = [self._compute(self.select(state, rows), stage) for rows in blocks]
+        hidden, logits = (torch.cat(values) for values in zip(*parts, strict=True))
+        rows = np.concatenate(blocks)
+        tokens, _ = packed_rows(state.offsets, rows)
+        return hidden[torch.from_numpy(np.argsort(tokens))], logits[torch.from_numpy(np.argsort(rows))]
 
     def _compute(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
         tokens = None if state.pairs is None else self._stages.upload(token_table(state.pairs))

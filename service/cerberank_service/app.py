@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,100 +9,44 @@ from importlib.metadata import version
 from typing import Any, Union
 
 from fastapi import FastAPI, Request, Response
+from fastapi.middleware.cors import CORSMiddleware
 from opentelemetry.trace import TracerProvider
+from pydantic import BaseModel
 from pydantic_core import to_json
-from starlette.exceptions import HTTPException
 
-from cerberank_models.store import open_store
-from cerberank_service.body import read_body
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.deadlines import HEADER, read_header
 from cerberank_service.describe import describe
-from cerberank_service.dialects import DIALECTS, NATIVE, Dialect, tei
+from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path, spoken
 from cerberank_service.disconnect import unless_gone
-from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.labels import Labels
-from cerberank_service.lifecycle_metrics import LabelCollector
+from cerberank_service.error_answers import add_error_answers, request_id_of
+from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.live import Loader, load
-from cerberank_service.logs import log_answer, log_error
-from cerberank_service.metrics import Metrics
+from cerberank_service.logs import log_answer
 from cerberank_service.open_inference_routes import add_open_inference
-from cerberank_service.openapi import describe_body, with_components
+from cerberank_service.openapi import describe_body, describe_errors, with_components
 from cerberank_service.pages import add_pages
-from cerberank_service.ranking import Ranking
-from cerberank_service.response_headers import LOAD_FORMAT, Load, load_report, server_timing
-from cerberank_service.rules import Rules
-from cerberank_service.served import ServedModels, State
+from cerberank_service.ranking import free
+from cerberank_service.response_headers import LOAD_FORMAT, load_report, server_timing
+from cerberank_service.schema import check_fields
+from cerberank_service.service import Service
 from cerberank_service.settings import Settings
-from cerberank_service.shadow import Shadow
 from cerberank_service.shadow_figures import judge
-from cerberank_service.single import SingleCheckpoint
-from cerberank_service.tracing import RequestSpan, Tracing
-from cerberank_service.watcher import Watcher
-from cerberank_service.workers import Workers
+from cerberank_service.tracing import RequestSpan
+from cerberank_service.versions import State
 
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-JOIN_SECONDS = 5.0
-"""For the step that is running; a model that hangs longer than that dies with the process."""
+Handler = Callable[[Request], Awaitable[Response]]
 CLIENT_GONE = 499
 """Nobody reads it; what proxies write into their logs."""
-Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Service:
-    """What one app owns; made by `create_app`, found at `app.state.service`."""
+class Readiness(BaseModel):
+    """What a probe is told."""
 
-    def __init__(self, settings: Settings, loader: Loader, tracer_provider: TracerProvider | None) -> None:
-        """Nothing runs before `start`."""
-        self.settings = settings
-        self.tracing = Tracing(tracer_provider)
-        self.metrics = Metrics()
-        self.workers = Workers(settings.encode_workers)
-        self.served = ServedModels(settings)
-        self.metrics.registry.register(LabelCollector(self.served.snapshot))
-        self.shadow = Shadow(settings, self.served, self.metrics)
-        store = open_store(settings.store) if settings.store else None
-        self.source: Watcher | SingleCheckpoint = (
-            SingleCheckpoint(settings, self.served, self.metrics, loader)
-            if store is None
-            else Watcher(store, self.served, settings, self.metrics, loader)
-        )
-        self.labels = Labels(store, self.served, self.source.wake)
-        self.rules = Rules(settings, self.served, self.shadow, self.labels)
-        self.source.after_turn = self.rules.apply
-        self.ranking = Ranking(settings, self.served, self.shadow, self.workers, self.metrics)
-        self._stopping = False
-
-    def start(self) -> None:
-        """Begin to load, or to follow the store."""
-        self.source.start()
-        self.shadow.start()
-
-    def begin_shutdown(self) -> None:
-        """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""
-        if not self._stopping:
-            self._stopping = True
-            self.served.refuse()
-            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.served.stop)
-
-    def load(self) -> Load:
-        """What is accepted and not answered, now."""
-        engines = [live.engine for live in self.served.live()]
-        return Load(
-            queued_tokens=sum(engine.queued_tokens for engine in engines),
-            queued_seconds=sum(engine.queued_seconds for engine in engines),
-            requests_in_flight=self.metrics.count_in_flight(),
-        )
-
-    async def end_shutdown(self) -> None:
-        """Nobody waits any more: end the threads."""
-        self.served.stop()
-        self.shadow.stop()
-        await self.workers.run(self.source.stop)
-        await self.workers.run(partial(self.served.join, JOIN_SECONDS))
-        self.workers.close()
+    ready: bool
+    state: str
 
 
 def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: TracerProvider | None = None) -> FastAPI:
@@ -124,8 +65,18 @@ def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: Tr
         version=version("cerberank"),
         summary="Puts the candidate sentence that answers the question first.",
         lifespan=lifespan,
+        responses=describe_errors(ErrorBody),
     )
+    keyed = settings.keys_file is not None
     app.state.service = service
+    if settings.cors_list:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_list,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", HEADER],
+            expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version"],
+        )
     for path, dialects in by_path(DIALECTS).items():
         app.add_api_route(
             path,
@@ -134,13 +85,15 @@ def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: Tr
             summary=" or ".join(dialect.summary for dialect in dialects),
             tags=[dialect.tag for dialect in dialects],
             response_model=Union[tuple(dialect.response for dialect in dialects)],  # noqa: UP007 - made at run time
-            openapi_extra=describe_body(*(dialect.request for dialect in dialects)),
+            responses=describe_errors(*(dialect.error for dialect in dialects)),
+            openapi_extra=describe_body(*(dialect.request for dialect in dialects), keyed=keyed),
         )
     add_open_inference(app, service.served, service.settings, partial(_rank, service))
     _add_plain_routes(app, service)
     add_pages(app)
-    _add_error_handlers(app, service)
-    with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest])
+    dressers = {path: dialects[0].dress for path, dialects in by_path(DIALECTS).items()} | {"/info": tei.dress}
+    add_error_answers(app, service.metrics, dressers)
+    with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest], keyed=keyed)
     return app
 
 
@@ -154,7 +107,7 @@ def _rank_route(service: Service, dialects: Sequence[Dialect]) -> Handler:
 
 async def _rank(service: Service, request: Request, dialects: Sequence[Dialect]) -> Response:
     """Answer a request in one of the dialects of its path."""
-    request_id = _request_id(request)
+    request_id = request_id_of(request)
     request.state.dress = dialects[0].dress
     with service.tracing.request(request.scope["route"].path, request.headers, request_id) as span:
         return await _answer(service, request, dialects, request_id, span)
@@ -166,17 +119,20 @@ async def _answer(
     request.state.trace_id = span.trace_id
 
     def parse(body: bytes) -> tuple[RankCall, tuple[Dialect, Any]]:
+        check_fields(body, service.settings.max_candidates)
         dialect = spoken(dialects, body)
         request.state.dress = dialect.dress
         call, options = dialect.parse(body)
         request.state.question = call.question if service.settings.log_questions else None
         return call, (dialect, options)
 
+    caller = service.access.admit(request.scope["headers"])
+    charge = free if caller is None else caller.charge
     timeout = read_header(request.headers.get(HEADER))
     with service.metrics.in_flight.track_inprogress():
-        sent = await read_body(request, service.settings.max_body_bytes)
+        sent = await service.bodies.read(request)
         content = await unless_gone(
-            request, service.ranking.rank(sent, parse, _to_bytes, request_id, timeout_ms=timeout)
+            request, service.ranking.rank(sent, parse, _to_bytes, request_id, timeout_ms=timeout, charge=charge)
         )
     if content is None:
         return Response(status_code=CLIENT_GONE)
@@ -210,8 +166,16 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         status = 200 if state is State.READY else 503
         return Response(to_json(content), status, media_type="application/json")
 
-    app.add_api_route("/health/ready", ready, tags=["health"], summary="200 once golden questions were reproduced")
-    app.add_api_route("/health", ready, tags=["text-embeddings-inference"], summary="As /health/ready")
+    shapes: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "It takes no questions."}}
+    for path, tag in (("/health/ready", "health"), ("/health", "text-embeddings-inference")):
+        app.add_api_route(
+            path,
+            ready,
+            tags=[tag],
+            summary="200 once golden questions were reproduced",
+            response_model=Readiness,
+            responses=shapes,
+        )
 
     @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
     async def models() -> dict[str, list[dict[str, Any]]]:
@@ -226,7 +190,12 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         verdict, why = judge(figures, service.rules.promotion)
         return {"model": model, **figures.describe(), "verdict": verdict.value, "reason": why}
 
-    @app.get("/info", tags=["text-embeddings-inference"], summary="The served model")
+    @app.get(
+        "/info",
+        tags=["text-embeddings-inference"],
+        summary="The served model",
+        responses=describe_errors(tei.TeiError),
+    )
     async def tei_info() -> dict[str, Any]:
         return tei.info(service.served.find(None, "stable").checkpoint, service.settings)
 
@@ -238,45 +207,3 @@ def _add_plain_routes(app: FastAPI, service: Service) -> None:
         service.metrics.ready.set(service.served.state is State.READY)
         exposition, media_type = service.metrics.render(request.headers.get("accept", ""))
         return Response(exposition, media_type=media_type)
-
-
-def _add_error_handlers(app: FastAPI, service: Service) -> None:
-    dressers = {path: dialects[0].dress for path, dialects in by_path(DIALECTS).items()} | {"/info": tei.dress}
-
-    async def answer(request: Request, error: Exception) -> Response:
-        known = _as_service_error(error)
-        service.metrics.errors.labels(known.kind.label).inc()
-        request_id = _request_id(request)
-        unforeseen = error if known.kind is Kind.INTERNAL and known is not error else None
-        log_error(known, request_id, getattr(request.state, "trace_id", None), unforeseen)
-        of_path = dressers.get(request.url.path, NATIVE.dress)
-        status, body = getattr(request.state, "dress", of_path)(known, request_id)
-        allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
-        headers = {**allow, **known.headers, "X-Request-Id": request_id}
-        if known.kind is Kind.TOO_LARGE:
-            headers["Connection"] = "close"  # the rest of the body is not read
-        return Response(to_json(body), status, media_type="application/json", headers=headers)
-
-    for kind in (ServiceError, HTTPException, Exception):
-        app.add_exception_handler(kind, answer)
-
-
-def _as_service_error(error: Exception) -> ServiceError:
-    """The error as a client may see it: never its internals."""
-    if isinstance(error, ServiceError):
-        return error
-    if isinstance(error, HTTPException) and error.status_code == Kind.METHOD_NOT_ALLOWED.value:
-        return ServiceError(Kind.METHOD_NOT_ALLOWED, "this path does not answer to that method; see /docs")
-    if isinstance(error, HTTPException) and error.status_code == Kind.NOT_FOUND.value:
-        return ServiceError(Kind.NOT_FOUND, "there is no such path; see /docs")
-    return ServiceError(Kind.INTERNAL, "an unexpected error; its details are in the service's log")
-
-
-def _request_id(request: Request) -> str:
-    """The caller's `X-Request-Id` when it is fit for a log line, else a fresh one."""
-    known: str | None = getattr(request.state, "request_id", None)
-    if known is None:
-        given = request.headers.get("x-request-id", "")
-        known = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        request.state.request_id = known
-    return known

@@ -1,25 +1,61 @@
-"""Reads a request's body up to a limit, whatever `Content-Length` claims."""
+"""Reads requests' bodies: each up to a limit and in time, all of them together within a bound of memory."""
 
 from __future__ import annotations
+
+import asyncio
 
 from starlette.requests import ClientDisconnect, Request
 
 from cerberank_service.errors import Kind, ServiceError
 
+FREE_BYTES = 64 * 1024
+"""Of each body: usual requests come through, however many large bodies are on their way."""
+LONGEST_NUMBER = 18
+"""Digits; Python itself refuses to read numbers of thousands of them."""
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. Raises ServiceError 413 as soon as more than `limit` bytes are announced or have come."""
-    refused = ServiceError(Kind.TOO_LARGE, f"the body is larger than {limit} bytes; send fewer or shorter candidates")
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise refused
-    chunks, size = [], 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise refused
-            chunks.append(chunk)
-    except ClientDisconnect as error:
-        raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
-    return b"".join(chunks)
+
+class Bodies:
+    """Those that are being received. For one event loop."""
+
+    def __init__(self, *, limit: int, seconds: float, together: int) -> None:
+        """At most `limit` bytes and `seconds` for each, and `together` bytes for all that are not small."""
+        self._limit, self._seconds, self._together = limit, seconds, together
+        self._held = 0
+
+    async def read(self, request: Request) -> bytes:
+        """The whole body, whatever `Content-Length` claims. Raises ServiceError.
+
+        413 as soon as more than the limit is announced or has come, 408 for one that takes too long, 503 while too many
+        large ones are on their way.
+        """
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and (len(announced) > LONGEST_NUMBER or int(announced) > self._limit):
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._receive(request)
+        except ClientDisconnect as error:
+            raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
+        except TimeoutError as error:
+            raise ServiceError(Kind.TIMEOUT, f"the body took longer than {self._seconds:g} seconds") from error
+
+    async def _receive(self, request: Request) -> bytes:
+        chunks, size, mine = [], 0, 0
+        try:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > self._limit:
+                    raise self._too_large()
+                more = max(0, size - FREE_BYTES) - mine
+                if self._held + more > self._together:
+                    raise ServiceError(Kind.UNAVAILABLE, "too many large bodies are on their way", retry_after=2)
+                self._held, mine = self._held + more, mine + more
+                chunks.append(chunk)
+        finally:
+            self._held -= mine
+        return b"".join(chunks)
+
+    def _too_large(self) -> ServiceError:
+        return ServiceError(
+            Kind.TOO_LARGE, f"the body is larger than {self._limit} bytes; send fewer or shorter candidates"
+        )

@@ -7,8 +7,9 @@ from typing import Any
 from cerberank_models.store import LABELS, Reference
 from cerberank_service.lifecycle import Status
 from cerberank_service.live import LiveVersion
-from cerberank_service.served import Model, ServedModels, State, Version
+from cerberank_service.served import ServedModels
 from cerberank_service.settings import Settings
+from cerberank_service.versions import Model, State, Version
 
 
 def describe(served: ServedModels, settings: Settings) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ Dialects dress the same kinds in their own clothes; see `dialects/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 
 class Kind(Enum):
@@ -48,12 +48,27 @@ class ServiceError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """`Retry-After` where waiting helps."""
-        return {} if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
+        """`Retry-After` where waiting helps, and how to say who one is."""
+        challenge = {"WWW-Authenticate": "Bearer"} if self.kind is Kind.UNAUTHORIZED else {}
+        return challenge if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
+
+
+class ErrorFields(BaseModel):
+    """What went wrong, and under which id the log speaks of it."""
+
+    kind: str
+    message: str
+    request_id: str
+
+
+class ErrorBody(BaseModel):
+    """The error body of `/v1/rank` and of every path that is no dialect's."""
+
+    error: ErrorFields
 
 
 def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
-    """The error body of `/v1/rank` and of every path that is no dialect's."""
+    """ErrorBody, ready for JSON."""
     return {"error": {"kind": error.kind.label, "message": error.message, "request_id": request_id}}
 
 
@@ -71,9 +86,13 @@ def from_validation(error: ValidationError) -> ServiceError:
     if problems[0]["type"] == "json_invalid":
         reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
         return ServiceError(Kind.MALFORMED, f"the body is not valid UTF-8 JSON: {reason}")
+    return ServiceError(Kind.INVALID, describe_problems(problems))
+
+
+def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
+    """The first of pydantic's problems in words."""
     shown = "; ".join(_problem(problem) for problem in problems[:3])
-    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-    return ServiceError(Kind.INVALID, shown + more)
+    return shown + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
 
 
 def _problem(problem: Mapping[str, Any]) -> str:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from cerberank_models.store import NotInStoreError, Store, StoreError, check_label, check_model, check_version
+from cerberank_models.store import (
+    NotInStoreError,
+    Reference,
+    Store,
+    StoreError,
+    check_label,
+    check_model,
+    check_version,
+    missing,
+)
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.served import ServedModels
 
@@ -44,6 +54,22 @@ class Labels:
         """Let `stable` stand for the shadow `version`, and `shadow` for nothing."""
         self.move(model, "stable", version)
         self.move(model, "shadow", None, only_from=version)
+
+    def check(self, reference: Reference) -> None:
+        """Raises ServiceError (404) when the store does not have the version."""
+        with self._reaching() as store:
+            if check_version(reference.version) not in store.versions(check_model(reference.model)):
+                raise missing(store, reference)
+
+    def stored(self) -> dict[str, dict[str, Any]] | None:
+        """Versions and labels of each model in the store; None without a store."""
+        if self._store is None:
+            return None
+        with self._reaching() as store:
+            return {
+                model: {"versions": list(store.versions(model)), "labels": store.labels(model)}
+                for model in store.models()
+            }
 
     @contextmanager
     def _reaching(self) -> Iterator[Store]:

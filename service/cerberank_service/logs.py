@@ -32,9 +32,14 @@ class TextFormatter(logging.Formatter):
         fields = getattr(record, FIELDS, {})
         if fields:
             record = logging.makeLogRecord(record.__dict__)
-            record.msg = record.getMessage() + "".join(f" {name}={value}" for name, value in fields.items())
+            record.msg = record.getMessage() + "".join(f" {name}={_in_a_line(value)}" for name, value in fields.items())
             record.args = ()
         return super().format(record)
+
+
+def _in_a_line(value: object) -> object:
+    """A text that would break the line, or the terminal, is escaped: questions come from outside."""
+    return repr(value) if isinstance(value, str) and not value.isprintable() else value
 
 
 class FlatJsonFormatter(JsonFormatter):

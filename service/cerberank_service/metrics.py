@@ -91,6 +91,8 @@ class Metrics:
         self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
         self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
         self.cached = self._counter("cached_candidates", "Candidates whose scores were known from before", model)
+        self.key_requests = self._counter("key_requests", "Requests let in, by the name of their API key", ("key",))
+        self.key_tokens = self._counter("key_tokens", "Tokens of their pairs", ("key",))
         self.head_agreement = self._counter(
             "head_agreement",
             "Questions whose heads agree on the first candidate, and those whose do not",

@@ -10,12 +10,22 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.open_inference import INPUTS, OUTPUTS, InferAnswer, InferRequest, dress, parse, render
+from cerberank_service.dialects.open_inference import (
+    INPUTS,
+    OUTPUTS,
+    InferAnswer,
+    InferError,
+    InferRequest,
+    dress,
+    parse,
+    render,
+)
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.live import LiveVersion
-from cerberank_service.openapi import describe_body
-from cerberank_service.served import ServedModels, State
+from cerberank_service.openapi import describe_body, describe_errors, describe_path
+from cerberank_service.served import ServedModels
 from cerberank_service.settings import Settings
+from cerberank_service.versions import State
 
 Rank = Callable[[Request, Sequence[Dialect]], Awaitable[Response]]
 TAG = "open-inference"
@@ -49,8 +59,13 @@ def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, r
     async def infer(request: Request) -> Response:
         return await rank(request, (_infer_dialect(request),))
 
+    errors = describe_errors(InferError)
+
     def get(path: str, handler: Callable[..., Awaitable[Any]], summary: str) -> None:
-        app.add_api_route(path, handler, methods=["GET"], tags=[TAG], summary=summary)
+        extra = describe_path(path)
+        app.add_api_route(
+            path, handler, methods=["GET"], tags=[TAG], summary=summary, responses=errors, openapi_extra=extra
+        )
 
     get("/v2", server, "The server's name and version")
     get("/v2/health/live", server_live, "As /health/live")
@@ -65,7 +80,8 @@ def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, r
             tags=[TAG],
             summary="Rank candidates for a question",
             response_model=InferAnswer,
-            openapi_extra=describe_body(InferRequest),
+            responses=errors,
+            openapi_extra=describe_body(InferRequest, keyed=settings.keys_file is not None) | describe_path(path),
         )
 
 
@@ -91,6 +107,7 @@ def _infer_dialect(request: Request) -> Dialect:
         tag=TAG,
         request=InferRequest,
         response=InferAnswer,
+        error=InferError,
         parse=partial(
             parse,
             model=request.path_params["model"],

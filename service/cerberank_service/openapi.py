@@ -1,32 +1,55 @@
-"""OpenAPI for bodies that worker threads parse, which FastAPI therefore does not see."""
+"""OpenAPI for what FastAPI does not see: bodies that worker threads parse, errors in each dialect's clothes, keys."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 COMPONENT = "#/components/schemas/{model}"
+KEY = "key"
 
 
-def describe_body(*models: type[BaseModel]) -> dict[str, Any]:
-    """The `requestBody` of an operation that reads any of `models`."""
+def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
+    """The `requestBody` of an operation that reads any of `models`; `keyed`: it needs an API key."""
     references = [{"$ref": COMPONENT.format(model=model.__name__)} for model in models]
     schema = references[0] if len(references) == 1 else {"anyOf": references}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return body | {"security": [{KEY: []}]} if keyed else body
 
 
-def with_components(app: FastAPI, models: Sequence[type[BaseModel]]) -> None:
-    """Add the schemas of `models` to what `app.openapi()` gives."""
+def describe_path(path: str) -> dict[str, Any]:
+    """The `parameters` of an operation whose handler takes them from the request itself."""
+    names = re.findall(r"{(\w+)}", path)
+    return {
+        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    }
+
+
+def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of an operation whose errors have the shape of any of `models`."""
+    shape: Any = Union[tuple(dict.fromkeys(models))]  # noqa: UP007 - made at run time
+    return {
+        "4XX": {"model": shape, "description": "The request cannot be answered as it is."},
+        "5XX": {"model": shape, "description": "The service cannot answer it now."},
+    }
+
+
+def with_components(app: FastAPI, models: Sequence[type[BaseModel]], *, keyed: bool) -> None:
+    """Add the schemas of `models`, and what a key is, to what `app.openapi()` gives."""
     original = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = original()
         _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=COMPONENT)
-        document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+        components = document.setdefault("components", {})
+        components.setdefault("schemas", {}).update(definitions["$defs"])
+        if keyed:
+            components["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -30,6 +30,11 @@ from cerberank_service.workers import Workers
 OptionsT = TypeVar("OptionsT")
 Parse = Callable[[bytes], tuple[RankCall, OptionsT]]
 Render = Callable[[RankAnswer, OptionsT], Any]
+Charge = Callable[[int], None]
+
+
+def free(tokens: int) -> None:
+    """What charges nobody."""
 
 
 class Ranking:
@@ -51,12 +56,17 @@ class Ranking:
         request_id: str,
         *,
         timeout_ms: float | None = None,
+        charge: Charge = free,
     ) -> Any:
-        """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds."""
+        """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds.
+
+        `charge` is told the question's tokens as soon as they are known.
+        """
         started = time.monotonic()
         self._served.check_room()  # before it costs anything
         with self._served.lease() as lease:
             call, options, prepared, live = await self._workers.run(partial(self._read, body, parse, lease))
+            charge(prepared.pairs.tokens)
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
             ranked = await _submit(live, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)

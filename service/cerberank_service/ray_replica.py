@@ -12,11 +12,11 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 
-from cerberank_service.app import Service
 from cerberank_service.ray_autoscaling import QUEUED_TOKENS
 from cerberank_service.serve import assemble
-from cerberank_service.served import State
+from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
+from cerberank_service.versions import State
 
 POLL_SECONDS = 0.05
 

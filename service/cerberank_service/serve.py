@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 from socket import socket
@@ -11,10 +12,13 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from cerberank_service.app import Service, create_app
+from cerberank_service.admin import create_admin
+from cerberank_service.app import create_app
 from cerberank_service.logs import configure_logs
 from cerberank_service.memory import return_large_arrays
-from cerberank_service.settings import Settings, SettingsError, read_settings
+from cerberank_service.protocol import bounded
+from cerberank_service.service import Service
+from cerberank_service.settings import Settings, read_settings
 from cerberank_service.tracing import open_provider
 
 GRACE_SECONDS = 5
@@ -27,20 +31,30 @@ class Server(uvicorn.Server):
     Not in the signal's handler, which may interrupt the holder of a lock that the service needs.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        """`service` is the app's."""
+    def __init__(self, config: uvicorn.Config, service: Service, admin: uvicorn.Server | None = None) -> None:
+        """`service` is the app's; `admin`, of which no loop of its own runs, lives as long as this server."""
         super().__init__(config)
-        self._service = service
+        self._service, self._admin = service, admin
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the main loop. Uvicorn's own handler would raise the signal again after a clean shutdown."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Listen, then on the admin port too, on the same event loop."""
+        await super().startup(sockets)
+        if self._admin is not None:
+            self._admin.config.load()
+            self._admin.lifespan = self._admin.config.lifespan_class(self._admin.config)
+            await self._admin.startup()
+
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Refuse new requests, then let uvicorn close its sockets and wait for the others."""
         self._service.begin_shutdown()
         await super().shutdown(sockets)
+        if self._admin is not None:
+            await self._admin.shutdown()
 
 
 def main(argv: list[str]) -> int:
@@ -52,7 +66,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = read_settings()
         app = assemble(settings)
-    except SettingsError as error:
+    except (ValueError, OSError) as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
     run(app, settings)
@@ -60,7 +74,10 @@ def main(argv: list[str]) -> int:
 
 
 def assemble(settings: Settings) -> FastAPI:
-    """The app, with logs, traces and memory set up for the process around it. Raises SettingsError."""
+    """The app, with logs, traces and memory set up for the process around it.
+
+    Raises SettingsError, or what reading a file that a setting names raises.
+    """
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
     return_large_arrays()
@@ -69,12 +86,26 @@ def assemble(settings: Settings) -> FastAPI:
 
 def run(app: FastAPI, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    config = uvicorn.Config(
+    service: Service = app.state.service
+    admin = None
+    if settings.admin_token is not None:
+        admin = uvicorn.Server(_config(create_admin(service), settings, settings.admin_host, settings.admin_port))
+    Server(_config(app, settings, settings.host, settings.port), service, admin).run()
+
+
+def _config(app: FastAPI, settings: Settings, host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
-        host=settings.host,
-        port=settings.port,
+        host=host,
+        port=port,
+        http=bounded(settings.max_header_bytes, settings.client_seconds),
+        ws="none",
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
         log_config=None,
         access_log=settings.log_level == "debug",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
         timeout_graceful_shutdown=int(settings.drain_seconds) + GRACE_SECONDS,
     )
-    Server(config, app.state.service).run()

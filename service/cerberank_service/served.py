@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 
 from cerberank_models.store import Label, Reference
 from cerberank_service.engine import stopped, unwanted
@@ -19,39 +18,7 @@ from cerberank_service.lifecycle import Flip, Held, ServedModel, Status
 from cerberank_service.live import LiveVersion
 from cerberank_service.routing import Routed, Routes, route
 from cerberank_service.settings import Settings
-
-
-class State(Enum):
-    """What has become of the service, and of a version."""
-
-    LOADING = "loading"
-    READY = "ready"
-    UNLOADING = "unloading"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
-
-@dataclass(slots=True)
-class Version:
-    """What the service knows of a version."""
-
-    status: Status
-    size: int
-    live: LiveVersion | None = None
-    reason: str = ""
-    """Why it failed."""
-
-
-@dataclass(slots=True)
-class Model:
-    """A model's versions."""
-
-    versions: dict[str, Version] = field(default_factory=dict)
-    serving: dict[Label, str] = field(default_factory=dict)
-    previous: str | None = None
-    """Stable before, loaded still."""
-    pinned: set[str] = field(default_factory=set)
-    """Versions that an operator wants loaded, whatever the labels say."""
+from cerberank_service.versions import Model, State, Version
 
 
 class Lease:
@@ -68,7 +35,8 @@ class Lease:
         with self._served.lock:
             if self._closed:  # its request was cancelled while a worker prepared it
                 raise unwanted()
-            self._version = self._served.find(name, version, question)
+            # A replica that stops or drains meanwhile answers what it has let in: see `check_room`.
+            self._version = self._served.find(name, version, question, asked=False)
             self._version.leases += 1
             return self._version
 
@@ -98,7 +66,7 @@ class ServedModels:
         """Called after a version's last lease is back."""
         self._routes = Routes(aliases=settings.alias_names, canary_percent=settings.canary_percent)
         self._default = settings.default_model or None
-        self._settled = self._stopped = False
+        self._settled = self._draining = self._stopped = False
 
     @property
     def state(self) -> State:
@@ -109,6 +77,8 @@ class ServedModels:
             stable = self._stable()
             if not self._settled:
                 return State.LOADING
+            if self._draining:
+                return State.DRAINING
             return State.READY if stable and all(live.engine.alive for live in stable) else State.FAILED
 
     @property
@@ -142,10 +112,11 @@ class ServedModels:
         if full is not None:
             raise full
 
-    def find(self, name: str | None, version: str | None, question: str = "") -> LiveVersion:
-        """The version that a name means now. Raises ServiceError."""
+    def find(self, name: str | None, version: str | None, question: str = "", *, asked: bool = True) -> LiveVersion:
+        """The version that a name means now. Raises ServiceError; when it is not `asked`, not for a replica's state."""
         with self.lock:
-            self._check_serving()
+            if asked:
+                self._check_serving()
             reference = route(self._routes, name, version, question)
             live = self.models[reference.model].versions[reference.version].live
             assert live is not None, "routes lead to ready versions"
@@ -252,6 +223,30 @@ class ServedModels:
                 del self.models[reference.model]
             self._exchange()
 
+    def pin(self, reference: Reference) -> None:
+        """Keep it loaded, whatever the labels say; one that has failed is tried again."""
+        with self.lock:
+            model = self.models.setdefault(reference.model, Model())
+            model.pinned.add(reference.version)
+            known = model.versions.get(reference.version)
+            if known is not None and known.status is Status.FAILED:
+                self.forget(reference)
+
+    def unpin(self, reference: Reference) -> None:
+        """Give up what keeps it loaded beside labels: its pin, and that it is the version to go back to."""
+        with self.lock:
+            model = self.models[reference.model]
+            model.pinned.discard(reference.version)
+            if model.previous == reference.version:
+                model.previous = None
+            if not (model.versions or model.pinned):
+                del self.models[reference.model]
+
+    def drain(self, draining: bool) -> None:
+        """Take no new questions, or take them again; those that are in the engines are answered."""
+        with self.lock:
+            self._draining = draining
+
     def settle(self) -> None:
         """What was asked for at the start has been loaded, or has failed."""
         self._settled = True
@@ -278,6 +273,8 @@ class ServedModels:
     def _check_serving(self) -> None:
         if self._stopped:
             raise stopped()
+        if self._draining:
+            raise ServiceError(Kind.UNAVAILABLE, "this replica takes no questions for now; ask again", retry_after=2)
         if not self._routes.models:
             if not self._settled:
                 raise ServiceError(Kind.UNAVAILABLE, "the model is still loading; see /health/ready", retry_after=2)

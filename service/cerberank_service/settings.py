@@ -5,16 +5,31 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class SettingsError(ValueError):
     """A variable has a value that cannot be used; the message names it."""
+
+
+SHORTEST_TOKEN = 16
+
+
+def _token(value: SecretStr | None) -> SecretStr | None:
+    """None for an empty one: that is how templates leave a variable out."""
+    token = "" if value is None else value.get_secret_value()
+    if not token:
+        return None
+    if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
+        raise ValueError(f"a token has at least {SHORTEST_TOKEN} ASCII characters and no blank")
+    return value
 
 
 class Settings(BaseSettings):
@@ -81,6 +96,25 @@ class Settings(BaseSettings):
     ] = ""
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    tls_certificate: Annotated[
+        Path | None, Field(description="PEM file with the certificate chain; with it both ports speak TLS alone.")
+    ] = None
+    tls_key: Annotated[Path | None, Field(description="PEM file with the certificate's key.")] = None
+    keys_file: Annotated[
+        Path | None,
+        Field(description="File of API keys (`cerberank keys`); ranking then needs one. Empty lets everybody rank."),
+    ] = None
+    admin_token: Annotated[
+        SecretStr | None,
+        AfterValidator(_token),
+        Field(description="Token of the admin port, 16 characters or more; empty does not open it."),
+    ] = None
+    admin_host: Annotated[str, Field(description="Address that the admin port listens on.")] = "127.0.0.1"
+    admin_port: Annotated[int, Field(ge=0, le=65535, description="The admin port; 0 takes a free one.")] = 8001
+    cors_origins: Annotated[
+        str,
+        Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
+    ] = ""
     backend: Annotated[
         Literal["onnx", "torch"], Field(description="What runs the model: `onnx`, or `torch` (needs the extra).")
     ] = "onnx"
@@ -97,6 +131,19 @@ class Settings(BaseSettings):
     ] = 8192
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 16 * 1024 * 1024
+    max_bodies_bytes: Annotated[
+        int,
+        Field(ge=0, description="Memory for bodies that are being received; the first 64 KB of each do not count."),
+    ] = 256 * 1024 * 1024
+    max_header_bytes: Annotated[int, Field(ge=1024, description="Largest head (path and headers) of a request.")] = (
+        32768
+    )
+    client_seconds: Annotated[
+        float, Field(gt=0, description="How long a client may take to send its head, its body, or to read an answer.")
+    ] = 30.0
+    keep_alive_seconds: Annotated[
+        float, Field(gt=0, description="How long a connection may wait for its next request; longer than a proxy's.")
+    ] = 75.0
     max_queued_tokens: Annotated[
         int, Field(ge=1, description="Backlog above which requests are refused with 503; an idle service takes any.")
     ] = 4_000_000
@@ -128,10 +175,25 @@ class Settings(BaseSettings):
         Field(description="Export OpenTelemetry traces (extra `otel`); where to, the `OTEL_*` variables say."),
     ] = False
 
+    @model_validator(mode="after")
+    def _whole(self) -> Settings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY need each other")
+        return self
+
     @property
     def alias_names(self) -> frozenset[str]:
         """The aliases as a set."""
-        return frozenset(name.strip() for name in self.aliases.split(",") if name.strip())
+        return frozenset(_listed(self.aliases))
+
+    @property
+    def cors_list(self) -> list[str]:
+        """The origins as a list."""
+        return _listed(self.cors_origins)
+
+
+def _listed(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def read_settings() -> Settings:
@@ -139,8 +201,16 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        problems = [f"CERBERANK_{str(p['loc'][0]).upper()}={p['input']!r}: {p['msg']}" for p in error.errors()]
-        raise SettingsError("; ".join(problems)) from error
+        raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
+
+
+def _problem(problem: ErrorDetails) -> str:
+    """What is wrong with which variable, and its value unless that is a secret."""
+    if not problem["loc"]:
+        return problem["msg"].removeprefix("Value error, ")
+    name = str(problem["loc"][0])
+    shown = "" if name.endswith("token") else f"={problem['input']!r}"
+    return f"CERBERANK_{name.upper()}{shown}: {problem['msg']}"
 
 
 def markdown_table() -> str:

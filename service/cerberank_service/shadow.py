@@ -29,7 +29,7 @@ from cerberank_service.shadow_figures import ShadowFigures
 
 logger = logging.getLogger(__name__)
 
-LONGEST_QUEUE = 32
+LONGEST_QUEUE = 8
 LONGEST_SECONDS = 30.0
 """After which a mirrored question counts as failed."""
 

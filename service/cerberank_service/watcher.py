@@ -18,6 +18,7 @@ from cerberank_models.checkpoint import CheckpointError, read_checkpoint
 from cerberank_models.store import Reference, Store, StoreError
 from cerberank_service.lifecycle import Decision, Status, StoredModel, decide
 from cerberank_service.live import Loader, bring_up
+from cerberank_service.memory import return_freed_memory
 from cerberank_service.metrics import Metrics
 from cerberank_service.rejection import Reason, reason_of
 from cerberank_service.served import ServedModels
@@ -181,6 +182,8 @@ class Watcher:
             self._served.forget(reference)
             self._metrics.forget(*reference)
             shutil.rmtree(self._copies / reference.model / reference.version, ignore_errors=True)
+            del live
+            return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
             self.wake()
 

@@ -68,6 +68,15 @@ def test_the_service_may_write_nowhere_and_has_time_to_drain(name: str) -> None:
     assert int(service["stop_grace_period"].removesuffix("s")) > Settings.model_fields["drain_seconds"].default
 
 
+def test_the_admin_port_is_nobody_s() -> None:
+    """It is not opened without a token, listens within the container alone, and is not published."""
+    port = str(Settings.model_fields["admin_port"].default)
+    for service in SERVICES.values():
+        assert not [published for published in service.get("ports", ()) if port in published]
+    environment = SERVICES["cerberank"]["environment"]
+    assert environment == {"CERBERANK_ADMIN_TOKEN": "${CERBERANK_ADMIN_TOKEN:-}"}
+
+
 def test_the_gpu_service_takes_the_place_of_the_other() -> None:
     """Prometheus finds it under the same name; it starts only when asked for, and gets a GPU."""
     service = SERVICES["cerberank-gpu"]

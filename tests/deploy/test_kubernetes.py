@@ -96,6 +96,16 @@ def test_probes_ask_paths_that_answer(objects: dict[str, dict[str, Any]], client
     assert objects["NetworkPolicy"]["spec"]["ingress"][0]["ports"][0]["port"] == port
 
 
+def test_the_admin_port_does_not_leave_the_pod(objects: dict[str, dict[str, Any]]) -> None:
+    """It listens on 127.0.0.1, and no container port, service or network policy names it; its token is a secret."""
+    assert Settings.model_fields["admin_host"].default == "127.0.0.1"
+    assert not {name for name in objects["ConfigMap"]["data"] if "ADMIN" in name}
+    assert str(Settings.model_fields["admin_port"].default) not in yaml.safe_dump(objects)
+    assert {"name": "cerberank", "optional": True} in [
+        source.get("secretRef") for source in container(objects)["envFrom"]
+    ]
+
+
 def test_a_pod_has_time_to_answer_what_it_accepted(objects: dict[str, dict[str, Any]]) -> None:
     """The pause before SIGTERM, the drain time and the answers on their way out fit into the grace period."""
     pause = int(container(objects)["lifecycle"]["preStop"]["exec"]["command"][1])

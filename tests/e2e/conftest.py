@@ -26,6 +26,12 @@ class Process:
     url: str
     log: Path
 
+    @property
+    def admin_url(self) -> str | None:
+        """Where the admin port is, once it is open."""
+        found = re.findall(r"running on (https?://[\d.:]+)", self.log.read_text())
+        return found[1] if len(found) > 1 else None
+
     def terminate(self) -> None:
         """Send SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
@@ -43,7 +49,7 @@ def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **sett
         process = subprocess.Popen([sys.executable, *program], env=environment, stderr=output, stdout=output, cwd=ROOT)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        if found := re.search(r"running on (http://[\d.:]+)", log.read_text()):
+        if found := re.search(r"running on (https?://[\d.:]+)", log.read_text()):
             return Process(process, found[1], log)
         time.sleep(0.05)
     process.kill()

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tiny import random_pairs
+import torch
+from tests.tiny import random_pairs, random_ranker
 
-from cerberank_models.backend import Backend
+from cerberank_models.backend import Backend, probability
 from cerberank_models.backends import open_backend
+from cerberank_models.buckets import BucketRule
 from cerberank_models.checkpoint import CheckpointError, read_checkpoint
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.onnx_backend import BucketRule, OnnxBackend
+from cerberank_models.onnx_backend import OnnxBackend
+from cerberank_models.torch_backend import CPU_BLOCKS, TorchBackend
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 ALL = np.arange(len(LENGTHS))
@@ -84,6 +87,18 @@ def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
     assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= 1e-5
     assert tight.padding_tokens == 0
     assert loose.padding_tokens == 3 * (max(LENGTHS) * len(LENGTHS) - sum(LENGTHS))
+
+
+def test_blocks_only_move_work() -> None:
+    """More tokens than torch runs at once on a processor: every stage's logits are those of one pass, in order."""
+    ranker, pairs = random_ranker(), random_pairs([*LENGTHS, *[48] * 40])
+    packed = [torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)]
+    with torch.no_grad():
+        logits = ranker.stage_logits(*packed, (0, 1, 2))
+    scores = all_scores(TorchBackend(ranker), pairs)
+    assert pairs.tokens > CPU_BLOCKS.tokens
+    for got, expected in zip(scores, logits, strict=True):
+        assert np.abs(got - probability(expected.numpy()).reshape(got.shape)).max() <= 1e-5
 
 
 def test_int8_stays_near_fp32(tiny_checkpoint: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from functools import cache
 from typing import Any
 
@@ -209,4 +211,26 @@ def test_a_question_that_comes_again_is_not_tokenised_again() -> None:
         first, second = (again.encode(question, [Candidate(text="c"), Candidate(text="d")]) for _ in range(2))
         assert first.token_ids.tolist() == second.token_ids.tolist()
         assert first.truncated.tolist() == second.truncated.tolist()
-    assert (again._question.cache_info().hits, again._question.cache_info().misses) == (2, 2)
+    assert (again._remembered.cache_info().hits, again._remembered.cache_info().misses) == (2, 2)
+
+
+def test_a_giant_question_is_not_remembered() -> None:
+    """Some hundred of megabytes each would fill the memory of the process."""
+    again = encoder()
+    giant = QUESTION * again._characters
+    first, second = (again.encode(giant, [Candidate(text="330 metres")]) for _ in range(2))
+    assert first.token_ids.tolist() == second.token_ids.tolist()
+    assert again._remembered.cache_info().currsize == 0
+
+
+def test_an_encoder_that_nobody_holds_is_gone_at_once() -> None:
+    """Not when the garbage collector comes: its tokenizer takes ten megabytes, and versions come and go."""
+    gc.disable()
+    try:
+        again = encoder()
+        again.encode(QUESTION, [Candidate(text="330 metres")])
+        left = weakref.ref(again)
+        del again
+        assert left() is None
+    finally:
+        gc.enable()

@@ -9,8 +9,9 @@ import pytest
 import torch
 from tests.tiny import random_pairs, random_ranker
 
+from cerberank_models.buckets import BucketRule
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.onnx_backend import BucketRule, OnnxBackend
+from cerberank_models.onnx_backend import OnnxBackend
 from cerberank_models.onnx_graph import export_stages
 from cerberank_models.quantise import measure_ranges, quantise
 from cerberank_models.ranker import Ranker

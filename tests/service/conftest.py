@@ -22,8 +22,8 @@ from cerberank_service.app import create_app
 from cerberank_service.engine import Engine
 from cerberank_service.live import Loader
 from cerberank_service.metrics import Metrics
-from cerberank_service.served import State
 from cerberank_service.settings import Settings
+from cerberank_service.versions import State
 
 Serve = Callable[..., TestClient]
 Start = Callable[..., Running]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from cerberank_service.body import read_body
+from cerberank_service.body import FREE_BYTES, Bodies
 from cerberank_service.errors import Kind, ServiceError
 
 
 class Client:
     """Sends a body in pieces and counts how many were asked for."""
 
-    def __init__(self, pieces: Sequence[bytes], *, length: int | None = None, leaves: bool = False) -> None:
+    def __init__(self, pieces: Sequence[bytes], *, length: int | str | None = None, leaves: bool = False) -> None:
         self.pieces, self.length, self.leaves = list(pieces), length, leaves
         self.asked = 0
 
@@ -29,9 +29,12 @@ class Client:
             "more_body": bool(self.pieces) or self.leaves,
         }
 
-    def read(self, limit: int) -> bytes:
+    def request(self) -> Request:
         headers = [] if self.length is None else [(b"content-length", str(self.length).encode())]
-        return asyncio.run(read_body(Request({"type": "http", "headers": headers}, self.receive), limit))
+        return Request({"type": "http", "headers": headers}, self.receive)
+
+    def read(self, limit: int) -> bytes:
+        return asyncio.run(Bodies(limit=limit, seconds=20.0, together=0).read(self.request()))
 
 
 def test_a_body_up_to_the_limit_is_read_whole() -> None:
@@ -66,3 +69,54 @@ def test_a_client_that_leaves_is_no_internal_error() -> None:
     with pytest.raises(ServiceError) as caught:
         Client([b"ab"], leaves=True).read(4)
     assert caught.value.kind is Kind.MALFORMED
+
+
+@pytest.mark.parametrize("length", ["9" * 18, "9" * 5000])
+def test_a_length_of_thousands_of_digits_is_only_too_large(length: str) -> None:
+    """Python would refuse to read the number."""
+    client = Client([b""], length=length)
+    with pytest.raises(ServiceError) as caught:
+        client.read(4)
+    assert caught.value.kind is Kind.TOO_LARGE
+
+
+def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
+    """408, and what it held is given back."""
+
+    async def silence() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def run() -> None:
+        bodies = Bodies(limit=10, seconds=0.01, together=0)
+        with pytest.raises(ServiceError) as caught:
+            await bodies.read(Request({"type": "http", "headers": []}, silence))
+        assert caught.value.kind is Kind.TIMEOUT
+
+    asyncio.run(run())
+
+
+def test_large_bodies_together_are_bounded_and_small_ones_come_through() -> None:
+    """What would not fit is told to come back; when a large one is read, the next may come."""
+    large = [b"x" * FREE_BYTES, b"y" * 100]
+
+    async def run() -> None:
+        bodies = Bodies(limit=2 * FREE_BYTES, seconds=20.0, together=150)
+        first, hold = Client([*large, b"z" * 50]), asyncio.Event()
+
+        async def slowly() -> dict[str, Any]:
+            if len(first.pieces) == 1:
+                await hold.wait()
+            return await first.receive()
+
+        reading = asyncio.ensure_future(bodies.read(Request({"type": "http", "headers": []}, slowly)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(ServiceError) as caught:
+            await bodies.read(Client(large).request())
+        assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
+        assert await bodies.read(Client([b"small"]).request()) == b"small"
+        hold.set()
+        assert len(await reading) == FREE_BYTES + 150
+        assert len(await bodies.read(Client(large).request())) == FREE_BYTES + 100
+
+    asyncio.run(run())

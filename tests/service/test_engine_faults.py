@@ -118,7 +118,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     assert error(outcome).kind is Kind.UNAVAILABLE
     assert ranked(other).complete
     assert [count for stage, count in backend.runs if count > 1] == [128 // int(gone.pairs.lengths.max())]
-    text = counted.render().decode()
+    text = counted.render()[0].decode()
     assert f'cerberank_wasted_tokens_total{{model="fake-ranker",version="7"}} {float(gone.tokens_run)}' in text
     assert 'cerberank_cancelled_requests_total{model="fake-ranker",version="7"} 1.0' in text
     assert running.engine.queued_tokens == 0

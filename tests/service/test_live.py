@@ -14,8 +14,8 @@ from cerberank_models.checkpoint import CheckpointError
 from cerberank_service.live import Loaded
 from cerberank_service.live import load as load_checkpoint
 from cerberank_service.metrics import EngineMetrics
-from cerberank_service.served import State
 from cerberank_service.settings import Settings
+from cerberank_service.versions import State
 
 QUESTION = {"question": "q", "candidates": ["a"]}
 

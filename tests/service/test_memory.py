@@ -38,3 +38,36 @@ def test_memory_of_freed_states_goes_back_though_a_late_one_stays() -> None:
     }
     assert grown["yes"] < 40
     assert grown["no"] > 300
+
+
+PIECES = """
+import ctypes, re
+from pathlib import Path
+from cerberank_service.memory import return_freed_memory
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024
+
+c = ctypes.CDLL(None)
+c.malloc.restype, c.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+pieces = [c.malloc(20_000) for _ in range(10_000)]
+for piece in pieces:
+    ctypes.memset(piece, 1, 20_000)
+full = resident()
+for piece in pieces[:-1]:
+    c.free(piece)
+kept = resident()
+return_freed_memory()
+print(full, kept, resident())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's own behaviour")
+def test_what_lies_free_under_something_in_use_goes_back() -> None:
+    """200 MB of small pieces are freed but for the last; glibc keeps them until it is asked."""
+    if not return_large_arrays():
+        pytest.skip("another C library")
+    shown = subprocess.run([sys.executable, "-c", PIECES], check=True, capture_output=True, text=True).stdout
+    full, kept, after = map(int, shown.split())
+    assert full - kept < 40
+    assert full - after > 150

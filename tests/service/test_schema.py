@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import CEILING, EXAMPLE, RankRequest, RankResponse, parse, render
+from cerberank_service.schema import CEILING, EXAMPLE, RankRequest, RankResponse, check_fields, parse, render
 
 GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
 
@@ -186,3 +186,13 @@ def test_falling_scores_never_rise() -> None:
     """For clients that sort by score: a dropped candidate's score is capped by the survivors above it."""
     falling = answer(order=np.asarray([0, 1, 2]), scores=np.asarray([0.4, 0.9, 0.1])).falling_scores()
     assert falling.tolist() == [0.4, 0.4, 0.1]
+
+
+def test_far_too_many_fields_are_refused_unread() -> None:
+    """As many as so many candidates may have are not, nor are colons in texts."""
+    fields = b"{%s}" % b",".join(b'"%d" \n:0' % number for number in range(264))
+    check_fields(fields, 10)
+    with pytest.raises(ServiceError) as caught:
+        check_fields(fields.replace(b"}", b',"more":0}'), 10)
+    assert caught.value.kind is Kind.INVALID
+    check_fields(b'{"question": "%s"}' % (b"12:30 " * 1000), 10)

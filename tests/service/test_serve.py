@@ -12,8 +12,9 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import engine_of, wait_until
 
-from cerberank_service.app import Service, create_app
+from cerberank_service.app import create_app
 from cerberank_service.serve import Server, main
+from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
@@ -64,7 +65,7 @@ def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) 
         try:
             accepted = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(4)]
             assert backend.entered.wait(20)
-            wait_until(lambda: service_of(client).metrics.in_flight._value.get() == 4)
+            wait_until(lambda: sum(live.leases for live in service_of(client).served.live()) == 4)
             shut_down(client)
             shut_down(client)  # a second signal changes nothing
             assert client.get("/health/ready").json() == {"ready": False, "state": "stopped"}

@@ -147,6 +147,13 @@ def _render(answer: RankAnswer, version: str) -> dict[str, Any]:
     }
 
 
+class CohereError(Wire):
+    """Cohere's error body."""
+
+    id: str
+    message: str
+
+
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """Cohere's error body; the SDK maps the status to its own exception types."""
     return error.kind.value, {"id": request_id, "message": error.message}
@@ -158,6 +165,7 @@ V2 = Dialect(
     tag="cohere",
     request=RerankV2,
     response=RerankAnswer,
+    error=CohereError,
     parse=_parse_v2,
     render=_render_v2,
     dress=dress,
@@ -168,6 +176,7 @@ V1 = Dialect(
     tag="cohere",
     request=RerankV1,
     response=RerankAnswerV1,
+    error=CohereError,
     parse=_parse_v1,
     render=_render_v1,
     dress=dress,

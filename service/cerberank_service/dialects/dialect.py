@@ -23,6 +23,8 @@ class Dialect:
     request: type[BaseModel]
     response: Any
     """The answer's type, for OpenAPI."""
+    error: type[BaseModel]
+    """The body that `dress` gives, for OpenAPI."""
     parse: Callable[[bytes], tuple[RankCall, Any]]
     """Raises ServiceError (400 or 422)."""
     render: Callable[[RankAnswer, Any], Any]

@@ -66,6 +66,12 @@ def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:
     }
 
 
+class JinaError(Wire):
+    """Jina's error body."""
+
+    detail: str
+
+
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """`detail`, which begins with the request id."""
     return error.kind.value, {"detail": f"[RID: {request_id}] {error.message}"}
@@ -81,6 +87,7 @@ RERANK = Dialect(
     tag="jina",
     request=JinaRerank,
     response=JinaAnswer,
+    error=JinaError,
     parse=_parse,
     render=_render,
     dress=dress,

@@ -6,7 +6,7 @@ from typing import Any
 
 from cerberank_service import schema
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.errors import ServiceError, native_body
+from cerberank_service.errors import ErrorBody, ServiceError, native_body
 
 
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
@@ -20,6 +20,7 @@ NATIVE = Dialect(
     tag="cerberank",
     request=schema.RankRequest,
     response=schema.RankResponse,
+    error=ErrorBody,
     parse=schema.parse,
     render=schema.render,
     dress=dress,

@@ -111,6 +111,12 @@ def render(answer: RankAnswer, request: InferRequest) -> dict[str, Any]:
     }
 
 
+class InferError(Wire):
+    """The protocol's error body."""
+
+    error: str
+
+
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """The protocol's body."""
     return error.kind.value, {"error": error.message}

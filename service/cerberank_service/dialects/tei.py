@@ -73,6 +73,13 @@ def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:
     return ranks
 
 
+class TeiError(Wire):
+    """That server's error body."""
+
+    error: str
+    error_type: str
+
+
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """That server's body, and its 424 for a failing model."""
     status = BACKEND_STATUS if error.kind is Kind.INTERNAL else error.kind.value
@@ -107,6 +114,7 @@ RERANK = Dialect(
     tag="text-embeddings-inference",
     request=RerankRequest,
     response=list[Rank],
+    error=TeiError,
     parse=_parse,
     render=_render,
     dress=dress,

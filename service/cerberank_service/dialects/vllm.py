@@ -105,6 +105,21 @@ def _render_rerank(answer: RankAnswer, request: VllmRerank) -> dict[str, Any]:
     }
 
 
+class VllmErrorFields(Wire):
+    """What vLLM says of an error."""
+
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class VllmError(Wire):
+    """VLLM's error body."""
+
+    error: VllmErrorFields
+
+
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """VLLM's body and statuses."""
     status = STATUSES.get(error.kind, error.kind.value)
@@ -122,6 +137,7 @@ RERANK = Dialect(
     tag="vllm",
     request=VllmRerank,
     response=VllmRerankAnswer,
+    error=VllmError,
     parse=_parse_rerank,
     render=_render_rerank,
     dress=dress,

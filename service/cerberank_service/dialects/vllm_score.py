@@ -14,7 +14,7 @@ from pydantic import model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.vllm import Common, Texts, dress, scores_of, texts_of, usage_of
+from cerberank_service.dialects.vllm import Common, Texts, VllmError, dress, scores_of, texts_of, usage_of
 from cerberank_service.schema import Wire, not_blank, read_json
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
@@ -96,6 +96,7 @@ SCORE = Dialect(
     tag="vllm",
     request=VllmScore,
     response=VllmScoreAnswer,
+    error=VllmError,
     parse=_parse_score,
     render=_render_score,
     dress=dress,

@@ -68,6 +68,12 @@ def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:
     return {"object": "list", "data": data, "model": request.model, "usage": {"total_tokens": answer.tokens}}
 
 
+class VoyageError(Wire):
+    """Voyage's error body."""
+
+    detail: str
+
+
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """`detail`; the SDK maps the status to its own exception types."""
     return error.kind.value, {"detail": error.message}
@@ -83,6 +89,7 @@ RERANK = Dialect(
     tag="voyage",
     request=VoyageRerank,
     response=VoyageAnswer,
+    error=VoyageError,
     parse=_parse,
     render=_render,
     dress=dress,

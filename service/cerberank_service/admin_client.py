@@ -1,0 +1,55 @@
+"""Asks an admin port, with the standard library alone and never through a proxy, which would get to see the token."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+TIMEOUT_SECONDS = 60.0
+
+
+class AdminError(RuntimeError):
+    """The service refused, or could not be asked; the message says why."""
+
+
+class Admin:
+    """One service's admin port."""
+
+    def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
+        """Raises AdminError for an address that is none. `certificate`: a PEM file to trust beside the system's."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise AdminError(f"{url} is no http or https address")
+        self._token, self._base = token, parts.path.rstrip("/")
+        self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
+            parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS
+        )
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            if certificate is not None:
+                context.load_verify_locations(certificate)
+            self._connect = lambda: HTTPSConnection(
+                parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS, context=context
+            )
+
+    def ask(self, method: str, *path: str, body: Any = None) -> dict[str, Any]:
+        """The answer to a request on `/v1/<path>`. Raises AdminError."""
+        connection = self._connect()
+        try:
+            place = self._base + "/v1/" + "/".join(quote(part, safe="") for part in path)
+            headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+            connection.request(method, place, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            content = json.loads(response.read())
+        except (OSError, HTTPException, ValueError) as error:
+            raise AdminError(f"the admin port did not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise AdminError(content.get("error", {}).get("message", f"status {response.status}"))
+        return dict(content)

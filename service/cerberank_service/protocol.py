@@ -1,0 +1,134 @@
+"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head may be, and how long a client may dawdle.
+
+Uvicorn's own parser takes heads of any size and waits for them for ever. Bodies are bounded by `body`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+LINGER_BYTES = 1024 * 1024
+"""Of a body that came too late for its answer, such as 401: read, so that the client gets to see the answer."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. `bounded` makes the class that uvicorn is given."""
+
+    most_head_bytes = 0
+    client_seconds = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        self._in_message = False
+        self._unanswered: list[RequestResponseCycle] = []
+        self._head_bytes = self._late_bytes = 0
+        self._head_clock: asyncio.TimerHandle | None = None
+        self._read_clock: asyncio.TimerHandle | None = None
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop both clocks, and tell every request of the connection; uvicorn tells the last one alone."""
+        self._stop_waiting()
+        self.resume_writing()
+        self._disconnect()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what belongs to an unfinished head, but for the bytes that it began in."""
+        if not self._in_message:
+            self._await_head()
+        waiting = self._head_clock
+        super().data_received(data)
+        if waiting is not None and waiting is self._head_clock:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.most_head_bytes:
+                self._refuse()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._in_message, self._late_bytes = True, 0
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Hand the request over, unless its head is too large or another one's was."""
+        self._stop_waiting()
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.most_head_bytes:
+            self._refuse()
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+            self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete] + [self.cycle]
+
+    def on_body(self, body: bytes) -> None:
+        """Read late bytes up to a bound."""
+        if self.transport.is_closing():
+            return
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._late_bytes += len(body)
+            if self._late_bytes > LINGER_BYTES:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self._in_message = False
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read: give it some time."""
+        super().pause_writing()
+        self._read_clock = self.loop.call_later(self.client_seconds, self._abandon)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if self._read_clock is not None:
+            self._read_clock.cancel()
+            self._read_clock = None
+
+    def _abandon(self) -> None:
+        self._disconnect()
+        self.transport.abort()
+
+    def _disconnect(self) -> None:
+        for cycle in self._unanswered:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._unanswered = []
+
+    def _await_head(self) -> None:
+        if self._head_clock is None:
+            self._head_bytes = 0
+            self._head_clock = self.loop.call_later(self.client_seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._head_clock is not None:
+            self._head_clock.cancel()
+            self._head_clock = None
+
+    def _give_up(self) -> None:
+        self._head_clock = None
+        self.transport.close()
+
+    def _refuse(self) -> None:
+        self._stop_waiting()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:  # else it would be taken for that one's answer
+            body = b"the request's head is too large"
+            head = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\n"
+            self.transport.write(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        self.transport.close()
+
+
+def bounded(most_head_bytes: int, client_seconds: float) -> type[BoundedProtocol]:
+    """The protocol class with these bounds: uvicorn makes the connections itself."""
+    bounds: dict[str, Any] = {"most_head_bytes": most_head_bytes, "client_seconds": client_seconds}
+    return type("Protocol", (BoundedProtocol,), bounds)

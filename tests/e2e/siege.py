@@ -1,0 +1,103 @@
+"""A service under hostile requests, and a neighbour who only wants answers: `python -m tests.e2e.siege`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+from tests.e2e.conftest import Process, start, wait_until_ready
+from tests.e2e.hostile import attacks, statuses
+
+from cerberank_models.bundled import default_checkpoint
+
+SETTINGS = {"CERBERANK_CLIENT_SECONDS": "1", "CERBERANK_KEEP_ALIVE_SECONDS": "2", "CERBERANK_LOG_LEVEL": "debug"}
+BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "a mark", "330 metres"] * 7}
+MARK = "a mark"
+"""A text of the neighbour's: it must stand in no log."""
+
+
+@dataclass
+class Neighbour:
+    """Asks again and again until it is told to stop."""
+
+    url: str
+    seconds: list[float] = field(default_factory=list)
+    statuses: set[int] = field(default_factory=set)
+    pause: float = 0.01
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Asks while the block lasts."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._run, args=(done,))
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def p99(self) -> float:
+        """Of its answers' times, in milliseconds."""
+        return float(np.percentile(self.seconds, 99)) * 1000.0
+
+    def _run(self, done: threading.Event) -> None:
+        with httpx.Client(base_url=self.url, timeout=60) as client:
+            while not done.is_set():
+                started = time.monotonic()
+                self.statuses.add(client.post("/v1/rank", json=BODY).status_code)
+                self.seconds.append(time.monotonic() - started)
+                time.sleep(self.pause)
+
+
+def resident(service: Process) -> float:
+    """Megabytes of memory that the process holds."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) / 1024.0
+
+
+def besiege(service: Process) -> Iterator[tuple[str, set[int], set[int], float]]:
+    """Every attack after the other: its name, what came back, what may, and the memory after it."""
+    for attack in attacks():
+        yield attack.name, set(statuses(service.url, attack)), attack.statuses, resident(service)
+
+
+def main() -> None:
+    """Besiege a service of the bundled checkpoint and print what it cost."""
+    with tempfile.TemporaryDirectory() as folder:
+        service = start(default_checkpoint(), Path(folder) / "log", **SETTINGS)
+        try:
+            wait_until_ready(service)
+            alone, besieged = Neighbour(service.url), Neighbour(service.url)
+            with alone.asking():
+                time.sleep(20.0)
+            before = resident(service)
+            with besieged.asking():
+                for name, came, _, memory in besiege(service):
+                    _say(f"{name:28} {sorted(came)!s:16} {memory:.0f} MB")
+            _say(f"memory before and after: {before:.1f} MB, {resident(service):.1f} MB")
+            _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
+            _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
+        finally:
+            service.process.kill()
+            service.process.wait()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

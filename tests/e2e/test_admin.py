@@ -1,0 +1,144 @@
+"""`cerberank admin` against the real process, on the admin port of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from tests.e2e.conftest import START_SECONDS, Process, start
+from tests.models.stores import versions_of
+
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.cli import main
+from cerberank_models.folder_store import FolderStore
+
+MODEL, TOKEN = "random-tiny", "a-token-of-the-tests"
+BODY = {"question": "how tall is it?", "candidates": ["330 metres", "in paris"]}
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> dict[str, Path]:
+    """A certificate for 127.0.0.1, its key, and the authority that signed it."""
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    paths = {name: tmp_path / f"{name}.pem" for name in ("chain", "key", "authority")}
+    made.cert_chain_pems[0].write_to_path(paths["chain"])
+    made.private_key_pem.write_to_path(paths["key"])
+    authority.cert_pem.write_to_path(paths["authority"])
+    return paths
+
+
+@pytest.fixture
+def service(tiny_checkpoint: Path, tmp_path: Path, certificate: dict[str, Path]) -> Iterator[Process]:
+    """A process with TLS on both ports that follows a store with versions 1, which is stable, and 2."""
+    store = FolderStore(tmp_path / "store")
+    for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
+        store.push(read_checkpoint(path))
+    store.move_label(MODEL, "stable", "1")
+    settings = {
+        "CERBERANK_STORE": str(tmp_path / "store"),
+        "CERBERANK_COPIES": str(tmp_path),
+        "CERBERANK_STORE_POLL_SECONDS": "60",  # verbs take effect at once, not with the next look
+        "CERBERANK_ADMIN_TOKEN": TOKEN,
+        "CERBERANK_ADMIN_PORT": "0",
+        "CERBERANK_TLS_CERTIFICATE": str(certificate["chain"]),
+        "CERBERANK_TLS_KEY": str(certificate["key"]),
+    }
+    running = start(Path(), tmp_path / "log", **settings)
+    try:
+        end = time.monotonic() + START_SECONDS
+        while served_by(running, certificate) != "1":
+            assert time.monotonic() < end, running.log.read_text()
+            time.sleep(0.05)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def served_by(service: Process, certificate: dict[str, Path]) -> str:
+    answer = httpx.post(f"{service.url}/v1/rank", json=BODY, verify=ssl_of(certificate))
+    return str(answer.json().get("version"))
+
+
+def ssl_of(certificate: dict[str, Path]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate["authority"]))
+
+
+def test_an_operator_loads_labels_rolls_back_and_drains(
+    service: Process,
+    certificate: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every verb of the program, over TLS."""
+    assert service.url.startswith("https://")
+    assert service.admin_url is not None
+    monkeypatch.setenv("CERBERANK_ADMIN_URL", service.admin_url)
+    monkeypatch.delenv("CERBERANK_ADMIN_TOKEN", raising=False)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    options = ["--certificate", str(certificate["authority"]), "--token-file", str(tmp_path / "token")]
+
+    def admin(*verb: str) -> str:
+        assert main(["admin", *options, *verb]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    assert admin("list") == f"ready\n{MODEL}@1  ready  stable  drops [0.0, 0.0]\nin the store: {MODEL} 1, 2\n"
+    loaded = admin("load", f"{MODEL}@2", "--wait", "60")
+    assert f"{MODEL}@2  ready  pinned" in loaded
+    assert admin("label", MODEL, "stable", "2") == f"{MODEL}@stable: 1 -> 2\n"
+    wait_for(service, certificate, "2")
+    assert admin("rollback", MODEL) == f"{MODEL}@stable: 2 -> 1\n"
+    wait_for(service, certificate, "1")
+    listed = json.loads(admin("--json", "list"))
+    assert [(e["version"], e["labels"], e["rollback"]) for e in listed["models"]] == [
+        ("1", ["stable"], False),
+        ("2", [], True),
+    ]
+    admin("schedule", f"{MODEL}@1", "0.5")
+    assert "drops [0.5" in admin("list")
+    admin("schedule", f"{MODEL}@stable", "--reset")
+    admin("unload", f"{MODEL}@2")
+    assert admin("drain") == "draining\n"
+    assert httpx.get(f"{service.url}/health/ready", verify=ssl_of(certificate)).status_code == 503
+    assert admin("resume") == "ready\n"
+    assert main(["admin", *options, "unload", f"{MODEL}@1"]) == 1
+    assert "serves stable" in capsys.readouterr().err
+    (tmp_path / "token").write_text("another-token-of-the-tests")
+    assert main(["admin", *options, "list"]) == 1
+    assert "needs the admin token" in capsys.readouterr().err
+    assert main(["admin", "--token-file", str(tmp_path / "token"), "list"]) == 1  # the authority is not trusted
+    assert "did not answer" in capsys.readouterr().err
+    service.terminate()
+    assert service.process.wait(timeout=60) == 0
+    assert TOKEN not in service.log.read_text()
+
+
+def wait_for(service: Process, certificate: dict[str, Path], version: str) -> None:
+    end = time.monotonic() + 60
+    while served_by(service, certificate) != version:
+        assert time.monotonic() < end, service.log.read_text()
+        time.sleep(0.01)
+
+
+def test_without_a_token_there_is_no_admin_port(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """An empty variable is none; and a taken port ends the program before it serves."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        quiet = start(tiny_checkpoint, tmp_path / "quiet", CERBERANK_ADMIN_TOKEN="", CERBERANK_ADMIN_PORT=port)
+        try:
+            assert quiet.admin_url is None
+        finally:
+            quiet.process.kill()
+            quiet.process.wait()
+        refused = start(tiny_checkpoint, tmp_path / "refused", CERBERANK_ADMIN_TOKEN=TOKEN, CERBERANK_ADMIN_PORT=port)
+        assert refused.process.wait(timeout=60) != 0
+        assert "address already in use" in refused.log.read_text()

@@ -1,0 +1,89 @@
+"""A steady load: questions at a fixed rate, whatever became of the ones before; each answer is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+
+CONNECTIONS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What became of one question; times are of the monotonic clock."""
+
+    due: float
+    """When it was to be asked."""
+    done: float
+    status: int
+    """0: no answer came."""
+    version: str
+    order: tuple[int, ...]
+
+    @property
+    def milliseconds(self) -> float:
+        """From when it was due: waiting for a connection counts."""
+        return 1000.0 * (self.done - self.due)
+
+
+@dataclass
+class Load:
+    """Asks `url` `rate` questions a second."""
+
+    url: str
+    body: dict[str, Any]
+    rate: float
+    answers: list[Answer] = field(default_factory=list)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Asks while the block lasts; every question that was asked has its answer when it ends."""
+        done = threading.Event()
+        limits = httpx.Limits(max_connections=CONNECTIONS)
+        with (
+            httpx.Client(base_url=self.url, timeout=60.0, limits=limits) as client,
+            ThreadPoolExecutor(CONNECTIONS) as pool,
+        ):
+            pacer = threading.Thread(target=self._pace, args=(pool, client, done))
+            pacer.start()
+            try:
+                yield
+            finally:
+                done.set()
+                pacer.join()
+
+    def _pace(self, pool: ThreadPoolExecutor, client: httpx.Client, done: threading.Event) -> None:
+        due = time.monotonic()
+        while not done.wait(max(0.0, due - time.monotonic())):
+            pool.submit(self._ask, client, due)
+            due += 1.0 / self.rate
+
+    def _ask(self, client: httpx.Client, due: float) -> None:
+        status, content = 0, {}
+        try:
+            response = client.post("/v1/rank", json=self.body)
+            status, content = response.status_code, response.json()
+        except (httpx.HTTPError, ValueError):
+            pass
+        self.answers.append(
+            Answer(
+                due=due,
+                done=time.monotonic(),
+                status=status,
+                version=str(content.get("version", "")),
+                order=tuple(result["index"] for result in content.get("results", ())),
+            )
+        )
+
+
+def percentile(answers: Sequence[Answer], percent: float) -> float:
+    """Of the answers' milliseconds; NaN for none."""
+    return float(np.percentile([answer.milliseconds for answer in answers], percent)) if answers else float("nan")
