@@ -1,7 +1,7 @@
 """The real server with a fake model that fails on demand: `python -m tests.e2e.faulty FOLDER raise|exit|slow`.
 
-A candidate with the word `explode` makes the model raise an error, or end its thread. A slow one takes a tenth of a
-second for every step. With CERBERANK_STORE it serves that store's versions.
+A candidate with the word `explode` makes the model raise an error, or end its thread. A slow one takes 50 ms for
+every step. With CERBERANK_STORE it serves that store's versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cerberank_service.live import Loaded
 from cerberank_service.serve import run
 from cerberank_service.settings import Settings, read_settings
 
-STEP_SECONDS = 0.1
+STEP_SECONDS = 0.05
 
 
 @dataclass

@@ -52,18 +52,20 @@ class Watched:
             list(pool.map(lambda body: httpx.post(f"{self.service.url}/v1/rank", json=body, timeout=60.0), bodies))
 
     def wait_for(self, expected: set[str], *bodies: dict[str, object]) -> None:
-        """Until these alerts fire, and no other; meanwhile, ask."""
+        """Until these alerts fire (others may: a busy machine is slow, too), or none does; meanwhile, ask."""
         end = time.monotonic() + WAIT_SECONDS
-        while (firing := self.firing()) != expected:
+        while not expected <= (firing := self.firing()) or (firing and not expected):
             assert time.monotonic() < end, f"{firing} fire instead of {expected}"
             self.ask(*(bodies or (SMALL,)))
 
     def firing(self) -> set[str]:
-        return {series["metric"]["alertname"] for series in self.prometheus.query('ALERTS{alertstate="firing"}')}
+        """Names, and whose budget burns."""
+        labels = [series["metric"] for series in self.prometheus.query('ALERTS{alertstate="firing"}')]
+        return {" ".join(filter(None, (each["alertname"], each.get("slo")))) for each in labels}
 
 
 def start_slow(folder: Path, port: str = "0") -> Process:
-    """A model that takes a tenth of a second a step, by steps of 128 tokens: SMALL takes three steps."""
+    """A model that takes 50 ms a step, by steps of 128 tokens: SMALL takes three steps."""
     service = start(
         folder,
         folder / "log",
@@ -102,28 +104,29 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.fixture
 def watched(running: Watched) -> Iterator[Watched]:
-    """All is well before the fault, and again after it."""
+    """All is well before the fault, and Prometheus knows it; and again after it."""
+    wait_until(lambda: running.prometheus.query("cerberank_ready == 1"), seconds=WAIT_SECONDS, every=0.1)
     running.wait_for(set())
     yield running
     running.wait_for(set())
 
 
+def burning(slo: str) -> set[str]:
+    return {f"{name} {slo}" for name in BURN}
+
+
 def test_failed_requests_burn_the_budget(watched: Watched) -> None:
     """One in two."""
-    watched.wait_for(BURN, SMALL, {**SMALL, "candidates": [RAISES, "b"]})
-    burning = watched.prometheus.query(f'ALERTS{{alertstate="firing",alertname="{min(BURN)}"}}')
-    assert {series["metric"]["slo"] for series in burning} == {"availability"}
+    watched.wait_for(burning("availability"), SMALL, {**SMALL, "candidates": [RAISES, "b"]})
 
 
 def test_slow_answers_burn_the_budget(watched: Watched) -> None:
-    """Nine tenths of a second each."""
-    watched.wait_for(BURN, {"question": "q", "candidates": [f"{number:050}" for number in range(6)]})
-    burning = watched.prometheus.query(f'ALERTS{{alertstate="firing",alertname="{min(BURN)}"}}')
-    assert {series["metric"]["slo"] for series in burning} == {"latency"}
+    """Three quarters of a second each."""
+    watched.wait_for(burning("latency"), {"question": "q", "candidates": [f"{number:050}" for number in range(12)]})
 
 
 def test_a_long_queue_is_told(watched: Watched) -> None:
-    """A question of half a minute, whose client then hangs up."""
+    """A question of a quarter of a minute, whose client then hangs up."""
     large = {"question": "q", "candidates": [f"{number:050}" for number in range(200)]}
     with closing(HTTPConnection(watched.service.url.removeprefix("http://"))) as client:
         client.request("POST", "/v1/rank", json.dumps(large))
@@ -132,7 +135,7 @@ def test_a_long_queue_is_told(watched: Watched) -> None:
 
 def test_missed_deadlines_are_told(watched: Watched) -> None:
     """They pass after two of three stages."""
-    watched.wait_for({"CerberankDeadlinesMissed"}, {**SMALL, "deadline_ms": 250})
+    watched.wait_for({"CerberankDeadlinesMissed"}, {**SMALL, "deadline_ms": 110})
 
 
 def test_a_rejected_version_is_told(watched: Watched) -> None:
@@ -153,7 +156,7 @@ def test_a_store_that_is_away_is_told(watched: Watched) -> None:
 def test_a_dead_replica_is_told(watched: Watched) -> None:
     """It was the only one; another one starts in its place."""
     end(watched.service)
-    wait_until(lambda: watched.firing() == DEAD, seconds=WAIT_SECONDS, every=0.1)
+    wait_until(lambda: watched.firing() >= DEAD, seconds=WAIT_SECONDS, every=0.1)
     watched.service = start_slow(watched.folder, watched.service.url.rpartition(":")[2])
 
 
