@@ -31,8 +31,9 @@ fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allow
 soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a machine that does nothing else
 	$(DEV)/bin/python -m tests.soak.pushes
 
-bench: $(DEV)/.installed ## the quick benchmarks; BENCH="http load --data ..." chooses others
-	$(DEV)/bin/cerberank bench $(or $(BENCH),--quick)
+bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
+	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
+		$(if $(INFINITY),--infinity $(INFINITY))
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
 	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.cli import VERBS
+from cerberank_service import metrics_table
 from cerberank_service.settings import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,6 +23,14 @@ def test_the_settings_table_is_the_settings_class() -> None:
     readme = (ROOT / "README.md").read_text()
     table = readme.split("<!-- settings:begin -->")[1].split("<!-- settings:end -->")[0]
     assert table.strip() == markdown_table()
+
+
+def test_the_metrics_table_is_what_the_service_has() -> None:
+    """docs/metrics.md holds what `python -m cerberank_service.metrics_table` prints; each series says what it means."""
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    table = page.split("<!-- metrics:begin -->")[1].split("<!-- metrics:end -->")[0]
+    assert table.strip() == metrics_table.markdown_table()
+    assert not re.findall(r"\| *\|$", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +11,44 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketRule:
-    """How a run is cut into padded batches."""
+    """What batches cost, so that they can be cut at the least cost."""
 
-    tokens: int = 2048
+    tokens: int = 1024
     """Most tokens (padding included) of one batch: larger ones leave the processor's cache."""
-    waste: float = 0.25
-    """A batch ends before a pair that would be padded by more than this share of the batch's length."""
+    overhead: int = 16
+    """Tokens that could be run in the time that a batch takes beyond its tokens (6 layers of width 384 in int8)."""
+
+    def shared(self, tokens: int, threads: int) -> BucketRule:
+        """With batches so small that each of `threads` gets one of `tokens` in all."""
+        if threads == 1:
+            return self
+        return replace(self, tokens=max(1, min(self.tokens, -(-tokens // threads))))
 
 
 def buckets_of(lengths: NDArray[np.int64], rule: BucketRule) -> Iterator[NDArray[np.int64]]:
-    """Rows of each padded batch, longest first."""
+    """Rows of each padded batch, longest first: of all ways to cut the sorted pairs, the one that costs least.
+
+    A batch costs its longest pair's tokens for each of its pairs, and the overhead.
+    """
     longest_first = np.argsort(-lengths, kind="stable")
     start = 0
-    while start < len(longest_first):
-        longest = int(lengths[longest_first[start]])
-        room = max(1, rule.tokens // longest)
-        rows = longest_first[start : start + room]
-        near = lengths[rows] >= longest * (1.0 - rule.waste)
-        rows = rows[: int(near.sum())]  # lengths fall, so the near ones stand first
-        yield rows
-        start += len(rows)
+    for end in _ends(lengths[longest_first], rule):
+        yield longest_first[start:end]
+        start = end
+
+
+def _ends(falling: NDArray[np.int64], rule: BucketRule) -> Iterator[int]:
+    """Where the batches end, by dynamic programming from the last pair to the first."""
+    pairs = len(falling)
+    costs, ends = np.zeros(pairs + 1, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
+    sizes = np.arange(1, pairs + 1)
+    for start in range(pairs - 1, -1, -1):
+        longest = falling[start]
+        most = min(pairs - start, max(1, rule.tokens // int(longest)))
+        totals = costs[start + 1 : start + most + 1] + longest * sizes[:most]
+        best = int(totals.argmin())
+        costs[start], ends[start] = totals[best] + rule.overhead, start + best + 1
+    end = 0
+    while end < pairs:
+        end = int(ends[end])
+        yield end

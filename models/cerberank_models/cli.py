@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "strategies": ("cerberank_training.commands.strategies", "train one student by every strategy and compare"),
     "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
     "compare": ("cerberank_training.commands.compare", "is one ranking better than another: Wilcoxon, Spearman"),
+    "average": ("cerberank_training.commands.average", "the mean of the weights of related checkpoints"),
     "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),
     "tune": ("cerberank_training.commands.tune", "choose the drop schedule of a cascade on dev data"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 from cerberank_models.backend import StageOutput, combine, probability
 from cerberank_models.buckets import BucketRule, buckets_of
 from cerberank_models.config import RankerConfig
+from cerberank_models.crew import Crew
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
-from cerberank_models.onnx_session import open_session
+from cerberank_models.onnx_session import open_session, place_of
+from cerberank_models.processors import usable_processors
 
 Floats = NDArray[np.float32]
 
@@ -52,7 +55,10 @@ class OnnxBackend:
             raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
         self._config = config
         self._buckets = buckets or BucketRule()
-        self._sessions = [open_session(graph, threads=threads, device=device) for graph in graphs]
+        # Batches side by side, each on one thread, wait for each other once a run instead of once an operator.
+        self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
+        self._crew = Crew(self._threads)
+        self._sessions = [open_session(graph, threads=1, device=device) for graph in graphs]
         self.padding_tokens = 0
         """Padding computed so far, for the metrics."""
 
@@ -73,14 +79,18 @@ class OnnxBackend:
         logits = np.empty((len(lengths), columns), dtype=np.float32)
         width = self._config.transformer.hidden_size
         after = None if last else np.empty((int(state.offsets[-1]), width), dtype=np.float32)
-        for rows in buckets_of(lengths, self._buckets):
+
+        def run_bucket(rows: NDArray[np.int64]) -> None:
             index, _ = packed_rows(state.offsets, rows)
             mask = np.arange(int(lengths[rows].max()))[None, :] < lengths[rows][:, None]
-            self.padding_tokens += mask.size - len(index)
             outputs = self._sessions[stage].run(None, _feeds(state, index, mask))
             logits[rows] = outputs[0]
             if after is not None:
                 after[index] = outputs[1][mask]
+
+        buckets = list(buckets_of(lengths, self._buckets.shared(int(lengths.sum()), self._threads)))
+        self.padding_tokens += sum(int(lengths[rows].max()) * len(rows) for rows in buckets) - int(lengths.sum())
+        self._crew.run(partial(run_bucket, rows) for rows in buckets)
         follow = None if after is None else OnnxState(state.offsets, None, after)
         if plan.kind == "exit":
             return StageOutput(state=follow, scores=probability(logits[:, 0]), head_scores=None)

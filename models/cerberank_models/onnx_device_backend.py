@@ -21,7 +21,7 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 from cerberank_models.onnx_session import open_session, place_of
 
-GPU_BUCKETS = BucketRule(tokens=16_384)
+GPU_BUCKETS = BucketRule(tokens=16_384, overhead=512)
 """Larger than a processor's: a GPU is not filled by less. A guess, not measured on one yet."""
 
 

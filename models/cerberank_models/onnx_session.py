@@ -26,8 +26,8 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 3
-    # Every stage has a thread pool of its own: spinning, they take the processors from each other (on 2
-    # cores a question of 10 candidates took twice as long) and from the threads that tokenise.
+    # Every stage has a thread pool of its own: spinning, they take the processors from each other and from the
+    # threads that tokenise.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Its CPU kernel takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []

@@ -155,9 +155,10 @@ def _to_bytes(answer: RankAnswer, spoken_as: tuple[Dialect, Any]) -> tuple[bytes
 
 
 def _add_plain_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/health/live", tags=["health"], summary="Whether the process runs")
-    async def live() -> dict[str, bool]:
-        return {"live": True}
+    @app.get("/health/live", tags=["health"], summary="503 when only a new process helps")
+    async def live() -> Response:
+        broken = service.served.broken
+        return Response(to_json({"live": not broken}), 503 if broken else 200, media_type="application/json")
 
     async def ready() -> Response:
         state = service.served.state

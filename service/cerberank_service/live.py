@@ -18,7 +18,7 @@ from cerberank_models.store import Reference
 from cerberank_service.engine import Engine
 from cerberank_service.metrics import Metrics, padding_of
 from cerberank_service.settings import Settings
-from cerberank_service.warm_up import warm_up
+from cerberank_service.warm_up import warm_up, warm_up_encoders
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ def bring_up(loaded: Loaded, settings: Settings, metrics: Metrics) -> LiveVersio
     checkpoint, backend = loaded.checkpoint, loaded.backend
     check_golden(backend, checkpoint, settings.precision)
     encoders = [checkpoint.encoder() for _ in range(settings.encode_workers)]
+    warm_up_encoders(encoders)
     speeds = warm_up(backend, encoders[0], slowest_ms=settings.slowest_ms)
     config = checkpoint.config
     engine = Engine(

@@ -59,8 +59,10 @@ class Metrics:
         self.expected_loss = self._counter(
             "expected_loss_points", "Points that the schedules of all answers are expected to cost", ("metric", *model)
         )
-        self.tokens = self._counter("tokens", "Tokens run, by stage", ("stage", *model))
-        self.padding = self._counter("padding_tokens", "Padding tokens run beside them", model)
+        self.tokens = self._counter(
+            "tokens", "Tokens run, by stage: those of a dropped candidate up to its exit", ("stage", *model)
+        )
+        self.padding = self._counter("padding_tokens", "Padding tokens run beside the real ones", model)
         self.dropped = self._counter("dropped_candidates", "Candidates that a stage's exit dropped", ("stage", *model))
         self.steps = self._counter("engine_steps", "Batches run, by stage", ("stage", *model))
         self.step_seconds = self._counter("engine_busy_seconds", "Seconds in batches, by stage", ("stage", *model))
@@ -76,10 +78,15 @@ class Metrics:
             "cerberank_step_tokens", "Tokens that a step may hold: halved when memory ran out", registry=self.registry
         )
         self.queued_seconds = Gauge(
-            "cerberank_queued_seconds", "Predicted seconds until they are answered", registry=self.registry
+            "cerberank_queued_seconds",
+            "Predicted seconds until all accepted requests are answered",
+            registry=self.registry,
         )
         self.seconds_per_token = Gauge(
-            "cerberank_seconds_per_token", "As measured, by stage", ("stage", *model), registry=self.registry
+            "cerberank_seconds_per_token",
+            "Seconds that a stage takes for a token, as measured",
+            ("stage", *model),
+            registry=self.registry,
         )
         self.truncated = self._counter("truncated_candidates", "Candidates that were cut to the token limit", model)
         self.duplicates = self._counter("duplicate_candidates", "Candidates answered by an identical one", model)
@@ -95,7 +102,7 @@ class Metrics:
             "cerberank_top_score", "Score of the first candidate", model, buckets=SCORES, registry=self.registry
         )
         self.top_score_squares = self._counter(
-            "top_score_squares", "Sum of the squares of these scores, for their deviation", model
+            "top_score_squares", "Sum of the squares of first candidates' scores, for their deviation", model
         )
         self.errors = self._counter("errors", "Requests answered with an error, by kind", ("kind",))
         self.in_flight = Gauge("cerberank_requests_in_flight", "Requests being handled", registry=self.registry)
@@ -141,6 +148,11 @@ class Metrics:
             plain.labels(model, version)
         self.shadow.for_model(model, version)
         return EngineMetrics(self, model, version, padding)
+
+    def for_key(self, name: str) -> None:
+        """Create the series of an API key."""
+        for counter in (self.key_requests, self.key_tokens):
+            counter.labels(name)
 
     def forget(self, model: str, version: str) -> None:
         """Remove a version's series: versions come and go as long as the process lives."""

@@ -37,7 +37,9 @@ JSON_LENGTH = "inference-header-content-length"
 def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, rank: Rank) -> None:
     """Add the routes to `app`; `rank` answers a request that is in one of some dialects."""
 
-    async def server_live() -> dict[str, bool]:
+    async def server_live(request: Request) -> dict[str, bool]:
+        if served.broken:
+            raise ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; this process must be started anew")
         return {"live": True}
 
     async def server_ready(request: Request) -> dict[str, bool]:
@@ -66,7 +68,7 @@ def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, r
         )
 
     get("/v2", server, "The server's name and version")
-    get("/v2/health/live", server_live, "Whether the process runs")
+    get("/v2/health/live", server_live, "As /health/live")
     get("/v2/health/ready", server_ready, "As /health/ready")
     for path in MODEL_PATHS:
         get(path, model_metadata, "The model's inputs and outputs")

@@ -18,7 +18,7 @@ from cerberank_service.logs import configure_logs
 from cerberank_service.memory import return_large_arrays
 from cerberank_service.protocol import bounded
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings, SettingsError, read_settings
+from cerberank_service.settings import Settings, read_settings
 from cerberank_service.tracing import open_provider
 
 GRACE_SECONDS = 5
@@ -65,19 +65,20 @@ def main(argv: list[str]) -> int:
     parser.parse_args(argv)
     try:
         settings = read_settings()
-        provider = open_provider() if settings.traces else None
-    except SettingsError as error:
-        sys.stderr.write(f"cerberank serve: {error}\n")
-        return 2
-    configure_logs(settings)
-    return_large_arrays()
-    try:
-        app = create_app(settings, tracer_provider=provider)
-    except (ValueError, OSError) as error:
+        app = assemble(settings)
+    except (ValueError, OSError) as error:  # settings, keys, a store of an unknown kind
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
     run(app, settings)
     return 0
+
+
+def assemble(settings: Settings) -> FastAPI:
+    """The app, with logs, traces and memory set up for the process around it. Raises SettingsError."""
+    provider = open_provider() if settings.traces else None
+    configure_logs(settings)
+    return_large_arrays()
+    return create_app(settings, tracer_provider=provider)
 
 
 def run(app: FastAPI, settings: Settings) -> None:

@@ -81,6 +81,12 @@ class ServedModels:
                 return State.DRAINING
             return State.READY if stable and all(live.engine.alive for live in stable) else State.FAILED
 
+    @property
+    def broken(self) -> bool:
+        """Whether a stable version's thread has died: nothing brings it back but a new process."""
+        with self.lock:
+            return not self._stopped and any(not live.engine.alive for live in self._stable())
+
     @contextmanager
     def lease(self) -> Iterator[Lease]:
         """For one request."""

@@ -17,11 +17,11 @@ class ShadowMetrics:
             return Counter(f"cerberank_shadow_{name}", help_, ("model", "version"), registry=registry)
 
         self._questions = counter("questions", "Questions that the shadow was asked as well")
-        self._flips = counter("flips", "Of these, where another candidate came first")
-        self._overlap = counter("overlap", "Sum of the rank-biased overlaps")
-        self._shift = counter("score_shift", "Sum of the mean absolute differences of scores")
-        self._stable_seconds = counter("stable_seconds", "Compute seconds of the stable version on them")
-        self._shadow_seconds = counter("seconds", "Compute seconds of the shadow on them")
+        self._flips = counter("flips", "Mirrored questions where another candidate came first")
+        self._overlap = counter("overlap", "Sum of the mirrored questions' rank-biased overlaps")
+        self._shift = counter("score_shift", "Sum of the mirrored questions' mean absolute differences of scores")
+        self._stable_seconds = counter("stable_seconds", "Compute seconds of the stable version on mirrored questions")
+        self._shadow_seconds = counter("seconds", "Compute seconds of the shadow on mirrored questions")
         self._failures = counter("failures", "Questions that the shadow could not answer")
         self._skipped = counter("skipped", "Questions that were not mirrored because the service was busy")
         self.series = (

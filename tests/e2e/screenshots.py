@@ -24,7 +24,7 @@ def main() -> None:
         service = start(BUNDLED, Path(scratch) / "log")
         try:
             wait_until_ready(service)
-            for _ in range(8):  # each worker's first request builds its tokenizer
+            for _ in range(8):  # the processors wake up
                 httpx.post(f"{service.url}/v1/rank", json={"question": "a", "candidates": ["b"]}).raise_for_status()
             _take_all(browser, service)
         finally:

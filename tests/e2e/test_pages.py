@@ -126,7 +126,7 @@ def test_a_problem_is_said(browser: Browser, service: Process) -> None:
 def test_nothing_comes_from_elsewhere(browser: Browser, service: Process) -> None:
     """Both pages work without internet, and without an error in the console."""
     browser.driver.get(f"{service.url}/status")
-    browser.wait_for("#state", "random-tiny is ready")
+    browser.wait_for("#state", "random-tiny 1 is ready")
     browser.wait_for("#models", "architecture")
     urls = browser.requested()
     assert len(urls) > 8

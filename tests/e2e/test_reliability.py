@@ -71,7 +71,7 @@ def test_clients_that_hang_up_free_the_engine(service: Process) -> None:
 
 
 def test_a_fault_of_the_model_is_told_to_those_it_concerns(faulty: tuple[str, Process]) -> None:
-    """An error fails its own request alone. A dead thread fails everybody at once, and the probe with the next look."""
+    """An error fails its own request alone. A dead thread fails everybody at once, and both probes thereafter."""
     fault, service = faulty
     poisoned = {"question": "q", "candidates": ["a", RAISES]}
     with ThreadPoolExecutor(16) as pool:
@@ -85,7 +85,8 @@ def test_a_fault_of_the_model_is_told_to_those_it_concerns(faulty: tuple[str, Pr
     assert answers[8].status_code == 503
     assert {answer.status_code for answer in answers} <= {200, 503}
     assert ready.status_code == 503
-    assert httpx.get(f"{service.url}/health/live").status_code == 200
+    assert httpx.get(f"{service.url}/health/live").status_code == 503
+    assert httpx.get(f"{service.url}/v2/health/live").status_code == 503
     assert httpx.post(f"{service.url}/v1/rank", json=SMALL).status_code == 503
 
 

@@ -75,11 +75,11 @@ def test_questions_run_on_together(backend: Backend[Any], after: int) -> None:
 
 
 def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
-    """One pair a batch, or all in one padded batch: the same scores; tighter buckets compute less padding."""
+    """One pair a batch on three threads, or all padded in one: the same scores; tight buckets compute no padding."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     graphs = checkpoint.stage_graphs("fp32")
-    tight = OnnxBackend(graphs, checkpoint.config, buckets=BucketRule(tokens=1))
-    loose = OnnxBackend(graphs, checkpoint.config, buckets=BucketRule(tokens=10_000, waste=1.0))
+    tight = OnnxBackend(graphs, checkpoint.config, threads=3, buckets=BucketRule(tokens=1))
+    loose = OnnxBackend(graphs, checkpoint.config, threads=1, buckets=BucketRule(tokens=10_000, overhead=10**6))
     pairs = random_pairs(LENGTHS)
     assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= 1e-5
     assert tight.padding_tokens == 0

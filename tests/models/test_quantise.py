@@ -61,7 +61,7 @@ def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     """Every pair alone, or all in one padded batch."""
     alone = int8_backend(random_ranker(heads=2, exits=()), tmp_path / "alone", BucketRule(tokens=1))
     together = int8_backend(
-        random_ranker(heads=2, exits=()), tmp_path / "together", BucketRule(tokens=10_000, waste=1.0)
+        random_ranker(heads=2, exits=()), tmp_path / "together", BucketRule(tokens=10_000, overhead=10**6)
     )
     pairs = random_pairs(LENGTHS, seed=9)
     scores = [backend.run(backend.start(pairs), 0).scores for backend in (alone, together)]

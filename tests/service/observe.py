@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from cerberank_service.engine import Engine
 
 
-def wait_until(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], *, seconds: float = 20.0, every: float = 0.002) -> None:
     """Poll; fails the test when the condition does not come true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.002)
+        time.sleep(every)
 
 
 def engine_of(client: Any) -> Engine:

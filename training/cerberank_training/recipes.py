@@ -54,8 +54,10 @@ def mini() -> Recipe:
     """
     return Recipe(
         shape=mini_hard().shape,
-        objective=Objective(strategy="cerberus", alpha=(0.1,), tau=(1.0,), exits="heads"),
-        train=TrainConfig(steps=2000, stages="joint", dropout=0.0, learning_rate=6e-5),
+        objective=Objective(strategy="cerberus", alpha=(0.5,), tau=(1.0,), listwise=1.0, exits="heads"),
+        train=TrainConfig(
+            steps=300, stages="joint", dropout=0.0, learning_rate=4e-5, fresh_learning_rate=2e-4, evaluate_every=150
+        ),
     )
 
 

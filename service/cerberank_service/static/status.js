@@ -14,11 +14,15 @@ const NOW = {
 };
 
 function fact(value) {
-  if (Array.isArray(value)) return value.length === 0 ? "none" : value.join(", ");
+  if (Array.isArray(value)) return value.map(fact).join(", ") || "none";
   if (value !== null && typeof value === "object") {
     return Object.entries(value).map(([name, item]) => `${name} ${fact(item)}`).join("; ") || "none";
   }
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
+}
+
+function name({ model, version }) {
+  return model === undefined ? "The model" : `${model} ${version}`;
 }
 
 function modelFacts(model) {
@@ -42,7 +46,7 @@ function update(element, children) {
 async function refresh() {
   try {
     const [served, now] = await Promise.all([models(), series(Object.keys(NOW))]);
-    const state = served.map((model) => `${model.model ?? "The model"} is ${model.state}.`).join(" ");
+    const state = served.map((model) => `${name(model)} is ${model.state}.`).join(" ");
     if (byId("state").textContent !== state) byId("state").textContent = state;
     update(byId("models"), served.map(modelFacts));
     const tiles = Object.entries(NOW).flatMap(([name, title]) => [

@@ -1,0 +1,163 @@
+"""Each alert fires in its fault and clears after it: a real service, a real Prometheus, minutes made seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from tests.e2e.conftest import Process, start, wait_until_ready
+from tests.e2e.prometheus import FOLDER, WAIT_SECONDS, Prometheus, run_prometheus
+from tests.service.fakes import RAISES
+from tests.service.observe import wait_until
+from tests.service.pushes import push, version_at
+
+from cerberank_models.folder_store import FolderStore
+
+SHORT = {"5m": "2s", "15m": "2s", "30m": "2s", "1h": "3s", "6h": "3s", "3d": "4s"}
+"""Windows of the rules, in their order of length."""
+ALERTS = {rule["alert"] for rule in yaml.safe_load((FOLDER / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]}
+DEAD = {"CerberankNoReplicaReady", "CerberankReplicaNotReady"}
+BURN = {"CerberankErrorBudgetBurnsFast", "CerberankErrorBudgetBurnsSlowly"}
+SMALL = {"question": "q", "candidates": ["a", "b"]}
+
+
+def in_seconds(rules: str) -> str:
+    """The rules with short windows."""
+    rules = re.sub(r"\[(\d+[mhd])\]", lambda found: f"[{SHORT[found[1]]}]", rules)
+    return re.sub(r"for: \d+[mh]", "for: 500ms", rules)
+
+
+@dataclass
+class Watched:
+    """A service that follows a store, and who watches it."""
+
+    service: Process
+    prometheus: Prometheus
+    store: FolderStore
+    folder: Path
+
+    def ask(self, *bodies: dict[str, object]) -> None:
+        """At once; what they are answered with is not looked at."""
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            list(pool.map(lambda body: httpx.post(f"{self.service.url}/v1/rank", json=body, timeout=60.0), bodies))
+
+    def wait_for(self, expected: set[str], *bodies: dict[str, object]) -> None:
+        """Until these alerts fire, and no other; meanwhile, ask."""
+        end = time.monotonic() + WAIT_SECONDS
+        while (firing := self.firing()) != expected:
+            assert time.monotonic() < end, f"{firing} fire instead of {expected}"
+            self.ask(*(bodies or (SMALL,)))
+
+    def firing(self) -> set[str]:
+        return {series["metric"]["alertname"] for series in self.prometheus.query('ALERTS{alertstate="firing"}')}
+
+
+def start_slow(folder: Path, port: str = "0") -> Process:
+    """A model that takes a tenth of a second a step, by steps of 128 tokens: SMALL takes three steps."""
+    service = start(
+        folder,
+        folder / "log",
+        program=("-m", "tests.e2e.faulty", str(folder), "slow"),
+        CERBERANK_STORE=str(folder / "store"),
+        CERBERANK_STORE_POLL_SECONDS="0.1",
+        CERBERANK_COPIES=str(folder),
+        CERBERANK_STEP_TOKENS="128",
+        CERBERANK_PORT=port,
+    )
+    wait_until_ready(service)
+    return service
+
+
+def end(service: Process) -> None:
+    service.process.kill()
+    service.process.wait()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    store = FolderStore(folder / "store")
+    push(store, version_at(folder / "made", "1"), "stable")
+    service = start_slow(folder)
+    try:
+        with run_prometheus(service.url, folder, interval="250ms", rules=in_seconds) as prometheus:
+            watched = Watched(service, prometheus, store, folder)
+            try:
+                yield watched
+            finally:
+                end(watched.service)
+    finally:
+        end(service)
+
+
+@pytest.fixture
+def watched(running: Watched) -> Iterator[Watched]:
+    """All is well before the fault, and again after it."""
+    running.wait_for(set())
+    yield running
+    running.wait_for(set())
+
+
+def test_failed_requests_burn_the_budget(watched: Watched) -> None:
+    """One in two."""
+    watched.wait_for(BURN, SMALL, {**SMALL, "candidates": [RAISES, "b"]})
+    burning = watched.prometheus.query(f'ALERTS{{alertstate="firing",alertname="{min(BURN)}"}}')
+    assert {series["metric"]["slo"] for series in burning} == {"availability"}
+
+
+def test_slow_answers_burn_the_budget(watched: Watched) -> None:
+    """Nine tenths of a second each."""
+    watched.wait_for(BURN, {"question": "q", "candidates": [f"{number:050}" for number in range(6)]})
+    burning = watched.prometheus.query(f'ALERTS{{alertstate="firing",alertname="{min(BURN)}"}}')
+    assert {series["metric"]["slo"] for series in burning} == {"latency"}
+
+
+def test_a_long_queue_is_told(watched: Watched) -> None:
+    """A question of half a minute, whose client then hangs up."""
+    large = {"question": "q", "candidates": [f"{number:050}" for number in range(200)]}
+    with closing(HTTPConnection(watched.service.url.removeprefix("http://"))) as client:
+        client.request("POST", "/v1/rank", json.dumps(large))
+        watched.wait_for({"CerberankQueueLong"})
+
+
+def test_missed_deadlines_are_told(watched: Watched) -> None:
+    """They pass after two of three stages."""
+    watched.wait_for({"CerberankDeadlinesMissed"}, {**SMALL, "deadline_ms": 250})
+
+
+def test_a_rejected_version_is_told(watched: Watched) -> None:
+    """It does not reproduce its golden scores."""
+    push(watched.store, version_at(watched.folder / "made", "2", golden_shift=0.5), "canary")
+    watched.wait_for({"CerberankVersionRejected"})
+    watched.store.move_label("fake-ranker", "canary", None)
+
+
+def test_a_store_that_is_away_is_told(watched: Watched) -> None:
+    """Requests are answered meanwhile."""
+    away = watched.folder / "away"
+    (watched.folder / "store").rename(away)
+    watched.wait_for({"CerberankStoreUnreachable"})
+    away.rename(watched.folder / "store")
+
+
+def test_a_dead_replica_is_told(watched: Watched) -> None:
+    """It was the only one; another one starts in its place."""
+    end(watched.service)
+    wait_until(lambda: watched.firing() == DEAD, seconds=WAIT_SECONDS, every=0.1)
+    watched.service = start_slow(watched.folder, watched.service.url.rpartition(":")[2])
+
+
+def test_no_alert_is_without_its_fault() -> None:
+    """Of those in the file."""
+    told = {"CerberankQueueLong", "CerberankDeadlinesMissed", "CerberankVersionRejected", "CerberankStoreUnreachable"}
+    assert told | BURN | DEAD == ALERTS

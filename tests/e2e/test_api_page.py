@@ -1,0 +1,72 @@
+"""docs/api.md does what it says: every example is run against the bundled checkpoint, every answer compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.e2e.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGE, run, serve_bundled
+from tests.e2e.conftest import Process
+
+from cerberank_service.dialects import DIALECTS
+
+TEXT = PAGE.read_text()
+COMMANDS = COMMAND_AND_ANSWER.findall(TEXT)
+PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+OTHERWISE_EACH_TIME = {"id", "request_id", "timing_ms", "created"}
+TOLERANCE = 0.03
+"""int8 on another processor."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serve_bundled(tmp_path_factory.mktemp("served")) as running:
+        yield running
+
+
+def same(answer: Any, documented: Any) -> bool:
+    """But for small numbers, and what is otherwise each time."""
+    if isinstance(documented, dict):
+        return set(answer) == set(documented) and all(
+            name in OTHERWISE_EACH_TIME or same(answer[name], documented[name]) for name in documented
+        )
+    if isinstance(documented, list):
+        return len(answer) == len(documented) and all(map(same, answer, documented))
+    if isinstance(documented, float):
+        return bool(answer == pytest.approx(documented, abs=TOLERANCE))
+    return bool(answer == documented)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.parametrize(("command", "documented"), COMMANDS, ids=[command.split()[2] for command, _ in COMMANDS])
+def test_a_command_answers_what_the_page_shows(command: str, documented: str, served: Process) -> None:
+    """Word for word, but for the port; after another checkpoint was bundled: `python -m tests.e2e.api_examples`."""
+    answer = run(command, served)
+    assert same(answer, json.loads(documented)), json.dumps(answer, indent=1)
+
+
+@pytest.mark.parametrize(
+    "program", PROGRAMS, ids=lambda program: re.findall(r"^import (\w+)", program, re.MULTILINE)[-1]
+)
+def test_a_program_finds_the_best(program: str, served: Process) -> None:
+    """With the vendors' own clients; `best` is what the page's comment says."""
+    address = DOCUMENTED.removeprefix("http://")
+    program = program.replace(address, served.url.removeprefix("http://"))
+    found = subprocess.run(
+        [sys.executable, "-c", f"{program}\nprint(best)"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == re.findall(r"# (\d+)$", program, re.MULTILINE)[0]
+
+
+def test_every_dialect_has_its_example() -> None:
+    """On one of its paths; and so has the protocol whose paths hold the model's name."""
+    asked = {re.findall(rf"{DOCUMENTED}(\S+)", command)[0] for command, _ in COMMANDS}
+    assert "/v2/models/cerberank-mini/infer" in asked
+    for dialect in DIALECTS:
+        assert asked & set(dialect.paths) or all(f"`{path}`" in TEXT for path in dialect.paths), dialect.summary

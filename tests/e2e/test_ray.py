@@ -1,0 +1,119 @@
+"""The service on Ray Serve, on a real cluster: it grows with the waiting tokens, and survives a replica's death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.e2e.ray_cluster import PATIENTLY, RayService, run_on_ray
+from tests.service.observe import wait_until
+
+pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
+
+CLIENTS = 6
+# Larger than HAProxy's usual buffer: a body that does not fit could not be sent a second time.
+CANDIDATES = ["Harry Beck drew the map.", "London is large.", "The Central line is red.", "a " * 20_000]
+BODY = {"question": "Who drew the map of the London Underground?", "candidates": CANDIDATES}
+
+
+@dataclass
+class Load:
+    """Clients that ask without a pause, and once more when they got no answer, as the vendors' do."""
+
+    url: str
+    answers: list[httpx.Response] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """What was asked once more, and why."""
+    lost: list[str] = field(default_factory=list)
+    """What failed twice."""
+    waiting: dict[int, int] = field(default_factory=dict)
+    """By client: how many answers there were when its request was sent."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def overtaken(self) -> set[int]:
+        """Clients whose request has waited while everybody else's could have been answered twice."""
+        return {client for client, sent in list(self.waiting.items()) if len(self.answers) - sent > 2 * CLIENTS}
+
+    def _ask(self, number: int) -> None:
+        with httpx.Client(timeout=PATIENTLY["seconds"]) as client:
+            while not self._stopped.is_set():
+                self.waiting[number] = len(self.answers)
+                if (why := self._try(client)) is not None:
+                    self.failed.append(why)
+                    if (why := self._try(client)) is not None:
+                        self.lost.append(why)
+
+    def _try(self, client: httpx.Client) -> str | None:
+        """Ask; why there was no answer."""
+        try:
+            answer = client.post(f"{self.url}/v1/rank", json=BODY)
+        except httpx.HTTPError as error:
+            return repr(error)
+        if answer.status_code != 200:
+            return f"{answer.status_code} {dict(answer.headers)} {answer.text}"
+        self.answers.append(answer)
+        return None
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RayService]:
+    """One replica, and a second one as soon as something waits."""
+    scaling: dict[str, Any] = {"min_replicas": 1, "max_replicas": 2, "upscale_delay_s": 0, "look_back_period_s": 2}
+    scaling["policy"] = {
+        "policy_function": "cerberank_service.ray_autoscaling:QueuedTokensPolicy",
+        "policy_kwargs": {"tokens_per_replica": 50},
+    }
+    with run_on_ray(tmp_path, autoscaling=scaling) as running:
+        yield running
+
+
+@pytest.fixture
+def load(service: RayService) -> Iterator[Load]:
+    load = Load(service.url)
+    load.start()
+    yield load
+    load.stop()
+
+
+def test_a_killed_replica_loses_no_request(service: RayService, load: Load) -> None:
+    """A second replica comes with the load; one is frozen, so that it surely holds requests, and killed.
+
+    Nobody has to ask again but those whose requests it held, and HAProxy does it for most of them; all are answered.
+    Ray puts a new replica in its place.
+    """
+    wait_until(lambda: len(service.replicas()) == 2, **PATIENTLY)
+    before = service.replicas()
+    wait_until(lambda: all(service.has_answered(replica) for replica in before), **PATIENTLY)
+    victim = min(before)
+    os.kill(victim, signal.SIGSTOP)
+    wait_until(load.overtaken, **PATIENTLY)
+    held, before_the_end = len(load.overtaken()), len(load.answers)
+    assert load.failed == []
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: service.replicas() - before, **PATIENTLY)
+    wait_until(lambda: not load.overtaken(), **PATIENTLY)
+    wait_until(lambda: len(load.answers) > before_the_end + CLIENTS, **PATIENTLY)
+    load.stop()
+    sys.stderr.write(f"held {held}, asked again by their clients: {load.failed}\n")
+    assert load.lost == []
+    assert len(load.failed) <= CLIENTS
+    orders = {tuple(result["index"] for result in answer.json()["results"]) for answer in load.answers}
+    assert len(orders) == 1

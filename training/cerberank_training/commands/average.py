@@ -1,0 +1,50 @@
+"""`cerberank average`: the mean of the weights of checkpoints that learnt on from the same weights.
+
+The first checkpoint gives the shape, the encoding and the tokenizer; one-headed ones count towards every head.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.export import export_checkpoint
+from cerberank_models.torch_backend import load_ranker
+from cerberank_training.average import average_rankers
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="cerberank average", description=__doc__)
+    parser.add_argument("out", type=Path, help="the folder to make; must not exist")
+    parser.add_argument("checkpoints", type=Path, nargs="+", help="folders with model.safetensors")
+    parser.add_argument("--version", default="average", help="of the new checkpoint")
+    arguments = parser.parse_args(argv)
+    try:
+        _run(arguments)
+    except (ValueError, OSError) as error:
+        print(f"cerberank average: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.out.exists():
+        raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
+    checkpoints = [read_checkpoint(path) for path in arguments.checkpoints]
+    names = ", ".join(f"{each.config.name} {each.manifest.version}" for each in checkpoints)
+    first = checkpoints[0]
+    card = (first.path / "README.md").read_text(encoding="utf-8")
+    export_checkpoint(
+        average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints]),
+        Tokenizer.from_file(str(first.path / "tokenizer.json")),
+        arguments.out,
+        card=f"{card}\n## Average\n\nThe mean of the weights of {names}; the figures above are the first one's.\n",
+        version=arguments.version,
+        source=f"average of {names}",
+        precisions=("fp32",),
+    )
