@@ -66,11 +66,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = read_settings()
         app = assemble(settings)
-<<<<<<< HEAD
-    except (ValueError, OSError) as error:
-=======
     except (ValueError, OSError) as error:  # settings, keys, a store of an unknown kind
->>>>>>> helper-e
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
     run(app, settings)
