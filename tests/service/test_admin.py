@@ -36,7 +36,7 @@ def public(follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]) 
     push(store, made("2"))
     push(store, made("3"))
     client = follow(admin_token=TOKEN)
-    wait_until(lambda: served_by(client) == "1")
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
     return client
 
 
