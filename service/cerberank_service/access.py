@@ -32,7 +32,7 @@ class Caller:
         self.key, self._metrics = key, metrics
         self._requests = Bucket(key.requests_per_minute, clock) if key.requests_per_minute else None
         self._tokens = Bucket(key.tokens_per_minute, clock) if key.tokens_per_minute else None
-        metrics.key_tokens.labels(key.name)
+        metrics.for_key(key.name)
 
     def enter(self) -> None:
         """One more request. Raises ServiceError (429) when a quota is used up."""

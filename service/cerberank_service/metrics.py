@@ -149,6 +149,11 @@ class Metrics:
         self.shadow.for_model(model, version)
         return EngineMetrics(self, model, version, padding)
 
+    def for_key(self, name: str) -> None:
+        """Create the series of an API key."""
+        for counter in (self.key_requests, self.key_tokens):
+            counter.labels(name)
+
     def forget(self, model: str, version: str) -> None:
         """Remove a version's series: versions come and go as long as the process lives."""
         self._tuned.pop((model, version), None)

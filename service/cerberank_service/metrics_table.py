@@ -31,6 +31,7 @@ def _families() -> Iterator[Metric]:
     metrics = Metrics()
     tuned = TunedSchedule(schedule=(0.5,), cost=0.5, metrics={"map": 0.0})
     metrics.for_model("model", "version", 2, tuned=[tuned])
+    metrics.for_key("key")
     metrics.registry.register(LabelCollector(lambda: {"model": ServedModel(serving={"stable": "version"})}))
     return iter(sorted(metrics.registry.collect(), key=lambda family: str(family.name)))
 

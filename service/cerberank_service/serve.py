@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = read_settings()
         app = assemble(settings)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError) as error:  # settings, keys, a store of an unknown kind
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
     run(app, settings)

@@ -16,9 +16,9 @@ from tests.service.fakes import RAISES, FakeBackend, loader
 from tests.service.observe import wait_until
 
 from cerberank_service.app import create_app
-from cerberank_service.served import State
 from cerberank_service.settings import Settings, SettingsError
 from cerberank_service.tracing import open_provider
+from cerberank_service.versions import State
 
 TRACE, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 TRACEPARENT = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01"}

@@ -15,10 +15,13 @@ RETRY_AFTER = 1
 
 
 class Moody(BaseHTTPRequestHandler):
-    """Refuses every body once, then answers with as many results as it asks for; breaks for odd numbers."""
+    """Refuses every body until it has known it for a while, then answers with as many results as it asks for; breaks
+    for odd numbers.
+    """
 
     protocol_version = "HTTP/1.1"
     seen: dict[bytes, float]
+    patience: float
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -27,7 +30,7 @@ class Moody(BaseHTTPRequestHandler):
         content, status = b"{}", 503
         if count % 2:
             status = 500
-        elif time.monotonic() - before >= RETRY_AFTER:
+        elif time.monotonic() - before >= self.patience:
             answer = {"results": [0] * count, "usage": {"tokens": 10 * count}}
             content, status = json.dumps(answer).encode(), 200
         self.send_response(status)
@@ -41,9 +44,9 @@ class Moody(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def moody_server() -> Iterator[str]:
-    """The URL of a fresh one."""
-    handler = type("Fresh", (Moody,), {"seen": {}})
+def moody_server(patience: float = RETRY_AFTER) -> Iterator[str]:
+    """The URL of a fresh one, which refuses a body for `patience` seconds."""
+    handler = type("Fresh", (Moody,), {"seen": {}, "patience": patience})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
