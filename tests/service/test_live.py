@@ -54,7 +54,7 @@ def test_no_client_pays_for_a_tokenizer_s_first_time(serve: Serve) -> None:
     (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.served.live()  # type: ignore[attr-defined]
     with live.encoder() as first, live.encoder() as second, live.encoder() as third:
         assert len({id(first), id(second), id(third)}) == 3
-        assert all(each._question.cache_info().currsize for each in (first, second, third))
+        assert all(each._remembered.cache_info().currsize for each in (first, second, third))
 
 
 def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> None:
