@@ -134,8 +134,8 @@ def test_a_long_queue_is_told(watched: Watched) -> None:
 
 
 def test_missed_deadlines_are_told(watched: Watched) -> None:
-    """They pass after two of three stages."""
-    watched.wait_for({"CerberankDeadlinesMissed"}, {**SMALL, "deadline_ms": 110})
+    """They pass within the second of three steps of 50 ms; on a busy machine within the first."""
+    watched.wait_for({"CerberankDeadlinesMissed"}, {**SMALL, "deadline_ms": 80})
 
 
 def test_a_rejected_version_is_told(watched: Watched) -> None:
