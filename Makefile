@@ -12,8 +12,9 @@ help: ## show the verbs
 serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve the bundled checkpoint on PORT
 	CERBERANK_PORT=$(PORT) $(SERVE)/bin/cerberank serve
 
+# Networks of a few weights: several threads only wait for each other, for minutes when the machine is busy.
 test: $(DEV)/.installed ## run all tests
-	$(DEV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest
 
 check: $(DEV)/.installed ## lint, format, types, import direction
 	$(DEV)/bin/ruff check .
