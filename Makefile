@@ -1,6 +1,6 @@
 # Two commands on a fresh machine: make serve, make test. pip's own configuration is honoured.
 PYTHON ?= python3
-PORT ?= 8000
+PORT ?= $(or $(CERBERANK_PORT),8000)
 SERVE := .venv
 DEV := .venv-dev
 
