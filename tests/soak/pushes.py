@@ -36,25 +36,8 @@ from cerberank_models.folder_store import FolderStore
 from cerberank_service.admin_client import Admin
 
 TOKEN = "a-token-of-the-soak"
-WORDS = [
-    "the",
-    "tower",
-    "is",
-    "tall",
-    "and",
-    "old",
-    "it",
-    "was",
-    "built",
-    "in",
-    "paris",
-    "of",
-    "iron",
-    "metres",
-    "high",
-    "river",
-    "stone",
-]
+SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
+WORDS = SENTENCE.split()
 KEPT_VERSIONS = 3
 """In the store, as an operator who tidies up would."""
 BAD = ("torn", "changed", "surplus", "golden", "killed")
