@@ -19,28 +19,40 @@ class Crew:
     """
 
     def __init__(self, size: int) -> None:
-        """Start `size` threads; one is none: tasks then run in the caller's."""
+        """`size` threads, one being none: tasks then run in the caller's.
+
+        They start with the first tasks, not here: threads inherit the priority of the one that starts them, and who
+        opens a model may have a low one.
+        """
+        self._size = size
         self._inbox: queue.SimpleQueue[Work | None] | None = None
-        if size > 1:
-            inbox = self._inbox = queue.SimpleQueue()
-            for number in range(size):
-                threading.Thread(target=_work, args=(inbox,), name=f"crew-{number}", daemon=True).start()
-            weakref.finalize(self, _dismiss, inbox, size)
+        self._lock = threading.Lock()
 
     def run(self, tasks: Iterable[Task]) -> None:
         """Return when all are done, and then raise what the first of those that failed raised."""
-        if self._inbox is None:
+        if self._size == 1:
             for task in tasks:
                 task()
             return
+        inbox = self._called()
         futures: list[Future[None]] = []
         for task in tasks:
             futures.append(Future())
-            self._inbox.put((task, futures[-1]))
+            inbox.put((task, futures[-1]))
         errors = [future.exception() for future in futures]  # waits for every one: none may write later
         for error in errors:
             if error is not None:
                 raise error
+
+    def _called(self) -> queue.SimpleQueue[Work | None]:
+        """The inbox of the threads, which work from now on."""
+        with self._lock:
+            if self._inbox is None:
+                self._inbox = queue.SimpleQueue()
+                for number in range(self._size):
+                    threading.Thread(target=_work, args=(self._inbox,), name=f"crew-{number}", daemon=True).start()
+                weakref.finalize(self, _dismiss, self._inbox, self._size)
+            return self._inbox
 
 
 def _work(inbox: queue.SimpleQueue[Work | None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cerberank_models.backend import Backend, Scores
 from cerberank_models.checkpoint import Checkpoint
 from cerberank_models.drop import order, survivors
-from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 
 
 class NonFiniteScoreError(ArithmeticError):
@@ -83,16 +83,25 @@ def rank_pairs(
     return Ranking(order=order(stages, scores), scores=scores, stages=stages, head_scores=heads)
 
 
-def check_golden(backend: Backend[Any], checkpoint: Checkpoint, precision: str) -> None:
+def check_golden(
+    backend: Backend[Any],
+    checkpoint: Checkpoint,
+    precision: str,
+    *,
+    encoder: PairEncoder | None = None,
+    pause: Callable[[], None] = lambda: None,
+) -> None:
     """Score every golden question without dropping.
 
+    `encoder` is one of the checkpoint's; None makes one. `pause` is called before each question.
     Raises GoldenMismatchError when a score lies outside its tolerance or the precision has no recorded scores.
     """
-    encoder = checkpoint.encoder()
+    encoder = encoder or checkpoint.encoder()
     keep_all = (0.0,) * (len(checkpoint.config.stages) - 1)
     for golden in checkpoint.golden:
         if precision not in golden.scores:
             raise GoldenMismatchError(f"golden.jsonl has no {precision} scores")
+        pause()
         candidates = [Candidate(text=c.text, previous=c.previous, next=c.next) for c in golden.candidates]
         got = rank_pairs(backend, encoder.encode(golden.question, candidates), schedule=keep_all).scores
         difference = float(np.abs(got - np.asarray(golden.scores[precision])).max())

@@ -76,16 +76,21 @@ class LiveVersion:
             self._encoders.put(encoder)
 
 
-def bring_up(loaded: Loaded, settings: Settings, metrics: Metrics) -> LiveVersion:
-    """Check, warm up and start.
+def bring_up(
+    loaded: Loaded, settings: Settings, metrics: Metrics, *, pause: Callable[[], None] = lambda: None
+) -> LiveVersion:
+    """Check, warm up and start; `pause` is called between pieces that take some milliseconds each.
 
     Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, or what the model raises.
     """
     checkpoint, backend = loaded.checkpoint, loaded.backend
-    check_golden(backend, checkpoint, settings.precision)
-    encoders = [checkpoint.encoder() for _ in range(settings.encode_workers)]
+    encoders = []
+    for _ in range(settings.encode_workers):
+        pause()
+        encoders.append(checkpoint.encoder())
+    check_golden(backend, checkpoint, settings.precision, encoder=encoders[0], pause=pause)
     warm_up_encoders(encoders)
-    speeds = warm_up(backend, encoders[0], slowest_ms=settings.slowest_ms)
+    speeds = warm_up(backend, encoders[0], slowest_ms=settings.slowest_ms, pause=pause)
     config = checkpoint.config
     engine = Engine(
         backend,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cerberank_models.backend import Backend
 from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.processors import usable_processors
 from cerberank_service.cost import StageSpeeds, stage_work
 from cerberank_service.rejection import TooSlowError
 
 WORDS = (4, 16, 48, 96)
 """Lengths of the candidates: a short phrase up to the usual token limit."""
+LEAST_CANDIDATES = 8
+"""Of a batch, and one for each processor: enough to be typical, and a stage of it keeps others waiting a few ms."""
 ROUNDS = 2
 QUESTION = "what is a word"
 USUAL_TOKENS = 100 * 48
@@ -25,18 +28,26 @@ def warm_up_encoders(encoders: Iterable[PairEncoder]) -> None:
         encoder.encode(QUESTION, [Candidate(text="word")])
 
 
-def warm_up(backend: Backend[Any], encoder: PairEncoder, *, slowest_ms: float = 0.0) -> StageSpeeds:
-    """Run every stage; returns the speeds.
+def warm_up(
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    *,
+    slowest_ms: float = 0.0,
+    pause: Callable[[], None] = lambda: None,
+) -> StageSpeeds:
+    """Run every stage, `pause` being called before each run; returns the speeds.
 
     Raises TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without dropping; 0
     accepts any speed.
     """
     speeds = StageSpeeds(stage_work(backend.config))
+    count = max(LEAST_CANDIDATES, usable_processors())
     for round_ in range(ROUNDS):
         for words in WORDS:
-            pairs = encoder.encode(QUESTION, [Candidate(text="word " * words)] * 16)
+            pairs = encoder.encode(QUESTION, [Candidate(text="word " * words)] * count)
             state = backend.start(pairs)
             for stage in range(len(backend.config.stages)):
+                pause()
                 before = time.monotonic()
                 output = backend.run(state, stage)
                 if round_:  # the first one allocates and tunes

@@ -12,12 +12,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from cerberank_models.checkpoint import CheckpointError, read_checkpoint
+from cerberank_models.checkpoint import CheckpointError
 from cerberank_models.store import Reference, Store, StoreError
+from cerberank_service.leisure import Leisure, at_low_priority
 from cerberank_service.lifecycle import Decision, Status, StoredModel, decide
-from cerberank_service.live import Loader, bring_up
+from cerberank_service.live import Loaded, Loader, bring_up
 from cerberank_service.memory import return_freed_memory
 from cerberank_service.metrics import Metrics
 from cerberank_service.rejection import Reason, reason_of
@@ -41,6 +43,7 @@ class Watcher:
         self._store, self._served, self._settings = store, served, settings
         self._metrics, self._loader = metrics, loader
         self._view = StoreView(store, settings)
+        self._leisure = Leisure(lambda: any(live.leases for live in served.live()))
         self._copies = Path()
         self.after_turn: Callable[[], None] = lambda: None
         """Called when nothing more is to be done for the moment."""
@@ -118,11 +121,10 @@ class Watcher:
             threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
 
     def _load(self, reference: Reference) -> None:
-        started, folder = time.monotonic(), self._copies / reference.model / reference.version
+        started, folder = time.monotonic(), self._folder(reference)
         try:
-            self._pull(reference, folder)
             settings = self._settings.model_copy(update={"checkpoint": folder})
-            live = bring_up(self._loader(settings), settings, self._metrics)
+            live = bring_up(self._opened(reference, settings), settings, self._metrics, pause=self._leisure.wait)
         except Exception as error:  # whatever a push contains, the service goes on and says why
             shutil.rmtree(folder, ignore_errors=True)
             self._metrics.forget(*reference)
@@ -137,9 +139,22 @@ class Watcher:
             logger.info("ready: %s@%s after %.1f seconds", *reference, time.monotonic() - started)
         self.wake()
 
+    def _opened(self, reference: Reference, settings: Settings) -> Loaded:
+        """Copied, verified and opened, standing back while anything is served."""
+        pull = partial(self._pull, reference, self._folder(reference))
+        if not self._served.live():
+            pull()
+            return self._loader(settings)
+        at_low_priority(pull)
+        if (settings.backend, settings.device) == ("onnx", "cpu"):
+            return at_low_priority(partial(self._loader, settings))
+        return self._loader(settings)  # torch and CUDA start threads of their own, which would stand back for ever
+
+    def _folder(self, reference: Reference) -> Path:
+        return self._copies / reference.model / reference.version
+
     def _pull(self, reference: Reference, folder: Path) -> None:
-        self._store.pull(reference, folder)
-        checkpoint = read_checkpoint(folder)
+        checkpoint = self._store.pull(reference, folder)
         named = Reference(checkpoint.config.name, checkpoint.manifest.version)
         if named != reference:
             raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(named)}")
@@ -181,7 +196,7 @@ class Watcher:
             del self._retired[reference]
             self._served.forget(reference)
             self._metrics.forget(*reference)
-            shutil.rmtree(self._copies / reference.model / reference.version, ignore_errors=True)
+            shutil.rmtree(self._folder(reference), ignore_errors=True)
             del live
             return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)

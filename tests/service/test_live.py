@@ -11,6 +11,7 @@ from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.checkpoint import CheckpointError
+from cerberank_models.processors import usable_processors
 from cerberank_service.live import Loaded
 from cerberank_service.live import load as load_checkpoint
 from cerberank_service.metrics import EngineMetrics
@@ -61,7 +62,7 @@ def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> No
     """Every stage has run before the first client comes."""
     backend = FakeBackend()
     serve(backend)
-    golden, warm_up = (0, 3), [(0, 16), (1, 16), (2, 16)]
+    golden, warm_up = (0, 3), [(stage, max(8, usable_processors())) for stage in range(3)]
     assert backend.runs[0] == golden
     assert backend.runs[-3:] == warm_up
 

@@ -1,0 +1,58 @@
+"""Work that can wait, done so that those who are being answered hardly feel it.
+
+What Python's own lock does not hold up (copying, hashing, opening graphs) runs in a thread that takes what processor
+time is left. A thread that computes with that lock must not stand back in the middle, for everybody would wait for it:
+such work is cut into pieces, each begun while nobody is being answered.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
+
+ResultT = TypeVar("ResultT")
+
+LONGEST_WAIT = 0.1
+"""Seconds before a piece begins all the same: under a full load, too, a push must arrive."""
+LOOK_SECONDS = 0.001
+LOWEST_PRIORITY = 19
+"""Nice: it gets 2 to 4 % of a processor that another thread wants too, all of one that nobody wants."""
+
+
+class Leisure:
+    """Of a service; any thread may use it."""
+
+    def __init__(self, busy: Callable[[], bool]) -> None:
+        """`busy` says whether somebody is being answered; it is asked often."""
+        self._busy = busy
+
+    def wait(self) -> None:
+        """Return when a piece of work of some milliseconds may begin."""
+        end = time.monotonic() + LONGEST_WAIT
+        while self._busy() and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+
+
+def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
+    """Run `work` in a thread that stands back; returns what it returns, raises what it raises.
+
+    Threads that `work` starts stand back as well, for as long as they live. Where the system knows no priorities of
+    threads it runs like any other.
+    """
+    future: Future[ResultT] = Future()
+
+    def run() -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        try:
+            future.set_result(work())
+        except BaseException as error:  # the caller's to judge
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="low-priority", daemon=True).start()
+    return future.result()
