@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
 from cerberank_models.atomic import appearing_folder
 from cerberank_models.config import Frozen, RankerConfig
@@ -86,15 +87,15 @@ class Checkpoint:
             raise CheckpointError(f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}")
         return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
 
-    def encoder(self) -> PairEncoder:
-        """A fresh encoder; make one per thread.
+    def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:
+        """A fresh encoder; make one per thread. `tokenizer` is what another one of the same `tokenizer.json` has.
 
         Raises CheckpointError when `tokenizer.json` is no tokenizer, or not this network's.
         """
         path, transformer = self.path / "tokenizer.json", self.config.transformer
         try:
-            encoder = PairEncoder.from_file(
-                path,
+            encoder = PairEncoder(
+                tokenizer or Tokenizer.from_file(str(path)),
                 family=transformer.family,
                 config=self.config.encoding,
                 type_vocab_size=transformer.type_vocab_size,

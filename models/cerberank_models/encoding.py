@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,16 +108,20 @@ def replace_surrogates(text: str) -> str:
 
 
 class PairEncoder:
-    """Encodes pairs with one tokenizer; make one per worker thread, tokenizers are not shared."""
+    """Encodes pairs; make one per worker thread. Several may share a tokenizer, which none of them changes."""
 
     def __init__(self, tokenizer: Tokenizer, *, family: Family, config: EncodingConfig, type_vocab_size: int) -> None:
-        """Take over `tokenizer`: its own truncation and padding are switched off.
+        """`tokenizer`'s own truncation and padding are switched off; who shares it later finds them off.
 
         Raises ValueError when the family's special tokens are missing from the vocabulary.
         """
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self._tokenizer = tokenizer
+        # Changing one that another thread encodes with would raise there.
+        if tokenizer.truncation is not None:
+            tokenizer.no_truncation()
+        if tokenizer.padding is not None:
+            tokenizer.no_padding()
+        self.tokenizer = tokenizer
+        """It takes 30 ms to open, in which no other Python thread runs, and 10 MB."""
         self._config = config
         self._characters = CHARACTERS_PER_TOKEN * config.max_length
         # Not of a method: a memory that holds its owner keeps a tokenizer of 10 MB alive when nobody else does.
@@ -136,15 +139,15 @@ class PairEncoder:
         self._join_splits = 1  # specials of a join that belong to the segment before it
         self._specials = len(self._head) + len(self._tail) + (config.segments - 1) * len(self._join)
 
-    @classmethod
-    def from_file(cls, path: Path, *, family: Family, config: EncodingConfig, type_vocab_size: int) -> PairEncoder:
-        """Read a `tokenizer.json`."""
-        return cls(Tokenizer.from_file(str(path)), family=family, config=config, type_vocab_size=type_vocab_size)
-
     @property
     def largest_token_id(self) -> int:
         """The largest id that any text can give; the network's `vocab_size` must be above it."""
-        return max(self._tokenizer.get_vocab().values())
+        size = self.tokenizer.get_vocab_size()
+        # As many ids as tokens: none is larger. The vocabulary as a whole is asked for only where ids have gaps, for
+        # meanwhile no other thread runs.
+        if all(self.tokenizer.id_to_token(number) is not None for number in range(size)):
+            return size - 1
+        return max(self.tokenizer.get_vocab().values())
 
     def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once."""

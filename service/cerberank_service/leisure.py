@@ -8,6 +8,7 @@ such work is cut into pieces, each begun while nobody is being answered.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +21,6 @@ ResultT = TypeVar("ResultT")
 LONGEST_WAIT = 0.1
 """Seconds before a piece begins all the same: under a full load, too, a push must arrive."""
 LOOK_SECONDS = 0.001
-LOWEST_PRIORITY = 19
-"""Nice: it gets 2 to 4 % of a processor that another thread wants too, all of one that nobody wants."""
 
 
 class Leisure:
@@ -41,14 +40,16 @@ class Leisure:
 def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
     """Run `work` in a thread that stands back; returns what it returns, raises what it raises.
 
-    Threads that `work` starts stand back as well, for as long as they live. Where the system knows no priorities of
-    threads it runs like any other.
+    On Linux it takes only the processor time that nobody else wants. Niceness would not do: the kernel lets a waking
+    thread have a processor that runs the idle class, but not one that runs a nice thread. Threads that `work` starts
+    stand back as well, for as long as they live. Elsewhere it runs like any other.
     """
     future: Future[ResultT] = Future()
 
     def run() -> None:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        if sys.platform.startswith("linux"):
+            with suppress(OSError):  # a sandbox may forbid it
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         try:
             future.set_result(work())
         except BaseException as error:  # the caller's to judge

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from cerberank_models.backend import Backend
 from cerberank_models.backends import open_backend
@@ -19,6 +21,8 @@ from cerberank_service.engine import Engine
 from cerberank_service.metrics import Metrics, padding_of
 from cerberank_service.settings import Settings
 from cerberank_service.warm_up import warm_up, warm_up_encoders
+
+TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class LiveVersion:
         self.checkpoint, self.engine = checkpoint, engine
         self.schedule = checkpoint.config.schedule
         """The drop schedule of calls that choose none; an operator may set another."""
+        self.tokenizer = encoders[0].tokenizer
         self.leases = 0
         """Requests that use it; `ServedModels` counts them."""
         self.answered = self.failed = 0
@@ -77,20 +82,27 @@ class LiveVersion:
 
 
 def bring_up(
-    loaded: Loaded, settings: Settings, metrics: Metrics, *, pause: Callable[[], None] = lambda: None
+    loaded: Loaded,
+    settings: Settings,
+    metrics: Metrics,
+    *,
+    others: Iterable[LiveVersion] = (),
+    pause: Callable[[], None] = lambda: None,
 ) -> LiveVersion:
-    """Check, warm up and start; `pause` is called between pieces that take some milliseconds each.
+    """Check, warm up and start.
+
+    A tokenizer that one of the `others` has opened from the same file is shared; `pause` is called between pieces that
+    take some milliseconds each.
 
     Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, or what the model raises.
     """
     checkpoint, backend = loaded.checkpoint, loaded.backend
-    encoders = []
-    for _ in range(settings.encode_workers):
-        pause()
-        encoders.append(checkpoint.encoder())
-    check_golden(backend, checkpoint, settings.precision, encoder=encoders[0], pause=pause)
+    pause()
+    first = checkpoint.encoder(_known_tokenizer(checkpoint, others))
+    encoders = [first, *(checkpoint.encoder(first.tokenizer) for _ in range(settings.encode_workers - 1))]
+    check_golden(backend, checkpoint, settings.precision, encoder=first, pause=pause)
     warm_up_encoders(encoders)
-    speeds = warm_up(backend, encoders[0], slowest_ms=settings.slowest_ms, pause=pause)
+    speeds = warm_up(backend, first, slowest_ms=settings.slowest_ms, pause=pause)
     config = checkpoint.config
     engine = Engine(
         backend,
@@ -108,3 +120,9 @@ def bring_up(
     )
     engine.start()
     return LiveVersion(checkpoint, engine, encoders)
+
+
+def _known_tokenizer(checkpoint: Checkpoint, others: Iterable[LiveVersion]) -> Tokenizer | None:
+    digest = checkpoint.manifest.files.get(TOKENIZER)
+    known = {each.checkpoint.manifest.files.get(TOKENIZER): each.tokenizer for each in others}
+    return known.get(digest) if digest else None

@@ -124,7 +124,9 @@ class Watcher:
         started, folder = time.monotonic(), self._folder(reference)
         try:
             settings = self._settings.model_copy(update={"checkpoint": folder})
-            live = bring_up(self._opened(reference, settings), settings, self._metrics, pause=self._leisure.wait)
+            loaded, others = self._opened(reference, settings), self._served.live()
+            live = bring_up(loaded, settings, self._metrics, others=others, pause=self._leisure.wait)
+            del loaded, others
         except Exception as error:  # whatever a push contains, the service goes on and says why
             shutil.rmtree(folder, ignore_errors=True)
             self._metrics.forget(*reference)
@@ -197,7 +199,9 @@ class Watcher:
             self._served.forget(reference)
             self._metrics.forget(*reference)
             shutil.rmtree(self._folder(reference), ignore_errors=True)
+            self._leisure.wait()
             del live
+            self._leisure.wait()
             return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
             self.wake()

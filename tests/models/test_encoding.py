@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import (
     CHARACTERS_PER_TOKEN,
     Candidate,
+    EncodedPairs,
     PairEncoder,
     concat_pairs,
     replace_surrogates,
@@ -212,6 +214,33 @@ def test_a_question_that_comes_again_is_not_tokenised_again() -> None:
         assert first.token_ids.tolist() == second.token_ids.tolist()
         assert first.truncated.tolist() == second.truncated.tolist()
     assert (again._remembered.cache_info().hits, again._remembered.cache_info().misses) == (2, 2)
+
+
+def test_encoders_that_share_a_tokenizer_encode_side_by_side() -> None:
+    """Nothing changes the tokenizer, so that threads need not have one each."""
+    texts = [[Candidate(text=f"{TEXT[: 20 + number]} {number}") for number in range(16)] for _ in range(4)]
+    first = encoder()
+    alone = [first.encode(QUESTION, candidates) for candidates in texts]
+
+    def encode(candidates: list[Candidate]) -> list[EncodedPairs]:
+        own = PairEncoder(
+            first.tokenizer, family="bert", config=EncodingConfig(max_length=48, question_length=16), type_vocab_size=3
+        )
+        return [own.encode(QUESTION, candidates) for _ in range(50)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for expected, found in zip(alone, pool.map(encode, texts), strict=True):
+            assert all(np.array_equal(each.token_ids, expected.token_ids) for each in found)
+
+
+@given(st.permutations("abcdefgh"), st.integers(0, 8), st.sampled_from([0, 0, 5]))
+def test_the_largest_id_is_known_whether_ids_have_gaps_or_not(letters: list[str], place: int, gap: int) -> None:
+    """It is what decides whether a network has an embedding for every text."""
+    tokens = [*letters[:place], "[CLS]", "[SEP]", *letters[place:]]
+    vocabulary = {token: number + (gap if number > place else 0) for number, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[SEP]"))
+    tested = PairEncoder(tokenizer, family="bert", config=EncodingConfig(), type_vocab_size=2)
+    assert tested.largest_token_id == max(vocabulary.values())
 
 
 def test_a_giant_question_is_not_remembered() -> None:

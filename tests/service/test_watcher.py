@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -46,6 +48,29 @@ def test_a_push_is_served_and_the_version_before_stays_for_a_rollback(
     store.move_label("fake-ranker", "stable", "2")
     wait_until(lambda: served_by(client) == "2")
     assert samples(client)["cerberank_label_flips_total{label=stable}"] == 4
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
+def test_a_load_stands_back_behind_what_serves(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]
+) -> None:
+    """The first one need not; what it leaves behind does not, and a tokenizer that is open already is shared."""
+    classes = []
+
+    def load(settings: Settings) -> Loaded:
+        classes.append(os.sched_getscheduler(0))
+        return open_fake(settings)
+
+    push(store, made("1"), "stable")
+    client = follow(load)
+    wait_until(lambda: served_by(client) == "1")
+    push(store, made("2"), "stable")
+    wait_until(lambda: served_by(client) == "2")
+    assert classes == [os.SCHED_OTHER, os.SCHED_IDLE]
+    threads = [thread for thread in threading.enumerate() if thread.name == "engine"]
+    assert {os.sched_getscheduler(thread.native_id or 0) for thread in threads} == {os.SCHED_OTHER}
+    first, second = client.app.state.service.served.live()  # type: ignore[attr-defined]
+    assert first.tokenizer is second.tokenizer
 
 
 def test_names_lead_to_versions(follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]) -> None:

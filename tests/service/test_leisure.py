@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from cerberank_service.leisure import Leisure, at_low_priority
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
+
+
+def test_a_piece_waits_while_somebody_is_answered() -> None:
+    """And no longer: it begins at the first look that finds nobody."""
+    looks = iter([True, True, False])
+    Leisure(lambda: next(looks)).wait()
+    assert next(looks, None) is None
+
+
+def test_a_piece_begins_though_the_service_is_never_idle() -> None:
+    """Else no push would arrive under a full load."""
+    asked: list[int] = []
+    Leisure(lambda: asked.append(1) is None).wait()
+    assert len(asked) > 1
+
+
+@linux
+def test_work_at_low_priority_stands_back_alone() -> None:
+    """It and what it starts are of the idle class, the caller is not."""
+
+    def classes() -> list[int]:
+        found: list[int] = []
+        look: Callable[[], None] = lambda: found.append(os.sched_getscheduler(0))  # noqa: E731 - for two threads
+        look()
+        started = threading.Thread(target=look)
+        started.start()
+        started.join(30)
+        return found
+
+    assert at_low_priority(classes) == [os.SCHED_IDLE] * 2
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_what_the_work_raises_is_raised() -> None:
+    """By its type: that is a rejection's reason."""
+
+    def fail() -> None:
+        raise MemoryError("too big")
+
+    with pytest.raises(MemoryError, match="too big"):
+        at_low_priority(fail)
