@@ -20,11 +20,13 @@ from cerberank_service.cost import StageSpeeds, stage_work
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import Job, Outcome
 from cerberank_service.metrics import EngineMetrics
-from cerberank_service.runner import Part, Result, Runner
+from cerberank_service.runner import LEAST_TOKENS, Part, Result, Runner
 from cerberank_service.scheduler import Scheduler, Step
 
 logger = logging.getLogger(__name__)
 
+SHORT_STEP_SECONDS = 0.004
+"""Of a step that others may have to wait for."""
 BYTES_PER_NUMBER = 4
 """Of a hidden state; backends in half precision take less."""
 
@@ -150,7 +152,7 @@ class Engine:
         try:
             while self._receive():
                 self._sweep()
-                step = self._scheduler.next_step()
+                step = self._next_step()
                 if step is not None:
                     self._execute(step)
         except BaseException:  # whatever ends the thread, those who wait must hear of it
@@ -208,6 +210,19 @@ class Engine:
             retry_after=retry_after(self.queued_seconds / 2),
         )
 
+    def _next_step(self) -> Step | None:
+        """A short one, and only when it may begin, while every question here gives way to others."""
+        self._scheduler.step_tokens = self._runner.step_tokens
+        leisure = [job.leisure for job in self._jobs.values()]
+        if leisure and (first := leisure[0]) is not None and None not in leisure:
+            short = int(SHORT_STEP_SECONDS / max(1e-9, *self.speeds.seconds_per_token))
+            self._scheduler.step_tokens = min(self._runner.step_tokens, max(LEAST_TOKENS, short))
+            before = self._clock()
+            first.wait()
+            for job in self._jobs.values():
+                job.waited += 0.0 if job.started is None else self._clock() - before
+        return self._scheduler.next_step()
+
     def _execute(self, step: Step) -> None:
         now = self._clock()
         parts = [Part(self._jobs[key], rows) for key, rows in step.parts]
@@ -215,7 +230,6 @@ class Engine:
             if part.job.started is None:
                 part.job.started = now
         results = list(self._runner.run(step.stage, parts))
-        self._scheduler.step_tokens = self._runner.step_tokens
         self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, backend=self._backend)
         self._metrics.speeds(self.speeds.seconds_per_token, self._runner.step_tokens)
         for result in results:

@@ -14,6 +14,7 @@ from cerberank_models.drop import alive_counts, order, survivors
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.errors import ServiceError
 from cerberank_service.held import HeldStates, Rows
+from cerberank_service.leisure import Leisure
 from cerberank_service.score_cache import KnownScores
 
 UNSCORED = -1
@@ -62,11 +63,15 @@ class Job:
     """Called exactly once, from the engine's thread."""
     priority: int = 0
     """0 (the highest) to 999."""
+    leisure: Leisure | None = None
+    """Of whom it gives way to: its steps are short, and each waits until it may begin."""
     cancelled: bool = False
     """Set by any thread when nobody waits for the answer any more."""
     key: int = -1
     """The engine's number for it."""
     started: float | None = None
+    waited: float = 0.0
+    """Seconds since then in which it gave way."""
     done: bool = False
     dropped: list[tuple[int, int]] = field(default_factory=list)
     """(stage, candidates that its exit dropped)."""
@@ -180,5 +185,5 @@ class Job:
             trace=np.where(through, self.trace, np.nan),
             complete=complete,
             queue_seconds=started - self.submitted,
-            compute_seconds=now - started,
+            compute_seconds=now - started - self.waited,
         )

@@ -1,7 +1,8 @@
 """Asks the `shadow` version what the stable one was asked, off the critical path, and compares.
 
 One thread, a short queue and the lowest priority: a question is mirrored only while the stable version's engine has
-nothing to do, and is skipped, not queued, when it has. Nothing that happens here reaches a client.
+nothing to do, and is skipped, not queued, when it has. Once begun it goes on in short steps, each of which waits until
+that engine has nothing to do again. Nothing that happens here reaches a client.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cerberank_service.call import RankCall
 from cerberank_service.comparison import compare
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import Job, Outcome, Ranked
+from cerberank_service.leisure import Leisure
 from cerberank_service.live import LiveVersion
 from cerberank_service.metrics import Metrics
 from cerberank_service.prepare import prepare
@@ -106,9 +108,8 @@ class Shadow:
             return
         try:
             with self._served.lease() as lease:
-                outcome = self._ask(
-                    lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question), mirrored.call
-                )
+                shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
+                outcome = self._ask(shadow, mirrored)
         except ServiceError as error:
             if error.kind is Kind.INTERNAL:  # others are no fault of the version's: drop ratios for other exits
                 figures.failures += 1
@@ -119,9 +120,10 @@ class Shadow:
         figures.add(compared, **seconds)
         self._metrics.shadow.compared(model, figures.shadow, compared, **seconds)
 
-    def _ask(self, live: LiveVersion, call: RankCall) -> Ranked:
+    def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """What the shadow says. Raises ServiceError, INTERNAL for what the version could not do."""
         future: Future[Outcome] = Future()
+        call = mirrored.call
         with live.encoder() as encoder:
             prepared = prepare(call, live.checkpoint, encoder, self._settings, default=live.schedule)
         job = Job(
@@ -132,13 +134,15 @@ class Shadow:
             deadline=None,
             resolve=future.set_result,
             priority=LAST_PRIORITY,
+            leisure=Leisure(lambda: self._busy(mirrored.stable)),
         )
         live.engine.submit(job)
         try:
             outcome = future.result(LONGEST_SECONDS)
         except TimeoutError as error:
             job.cancelled = True
-            raise ServiceError(Kind.INTERNAL, "the shadow did not answer in time") from error
+            kind = Kind.UNAVAILABLE if job.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
+            raise ServiceError(kind, "the shadow did not answer in time") from error
         if isinstance(outcome, ServiceError):
             raise outcome
         return outcome

@@ -1,10 +1,14 @@
-"""Requests that nobody sends by mistake: what goes over the wire, and the statuses that may come back."""
+"""Requests that nobody sends by mistake: what goes over the wire, and the statuses that may come back.
+
+`python -m tests.e2e.hostile URL` sends them all and says what came back, a line of JSON each.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -218,3 +222,9 @@ def _wait_closed(connection: socket.socket) -> int:
             return CLOSED
         time.sleep(0.1)
     raise AssertionError("the service waits for a client that does not read")
+
+
+if __name__ == "__main__":
+    for each in attacks():
+        sys.stdout.write(json.dumps([each.name, statuses(sys.argv[1], each)]) + "\n")
+        sys.stdout.flush()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,8 +16,9 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from tests.e2e.conftest import Process, start, wait_until_ready
+from tests.e2e.conftest import ROOT, Process, start, wait_until_ready
 from tests.e2e.hostile import attacks, statuses
+from tests.soak.elsewhere import another_machine
 
 from cerberank_models.bundled import default_checkpoint
 
@@ -84,14 +87,31 @@ def main() -> None:
                 time.sleep(20.0)
             before = resident(service)
             with besieged.asking():
-                for name, came, _, memory in besiege(service):
-                    _say(f"{name:28} {sorted(came)!s:16} {memory:.0f} MB")
+                _besiege_from_elsewhere(service, besieged)
             _say(f"memory before and after: {before:.1f} MB, {resident(service):.1f} MB")
             _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
             _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
         finally:
             service.process.kill()
             service.process.wait()
+
+
+def _besiege_from_elsewhere(service: Process, neighbour: Neighbour) -> None:
+    """By a process of its own that takes only the time that the others leave: attackers have their own machines."""
+    command = [sys.executable, "-m", "tests.e2e.hostile", service.url]
+    with another_machine(yielding=True) as elsewhere:
+        attackers = elsewhere.submit(
+            lambda: subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        ).result()
+    assert attackers.stdout is not None
+    seen = 0
+    for line in attackers.stdout:
+        name, came = json.loads(line)
+        slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
+        seen = len(neighbour.seconds)
+        _say(f"{name:28} {sorted(set(came))!s:16} {resident(service):.0f} MB, slowest answer {slowest:.0f} ms")
+    if attackers.wait() != 0:
+        raise RuntimeError("the attackers failed")
 
 
 def _say(text: str) -> None:

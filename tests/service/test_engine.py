@@ -17,6 +17,7 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import UNSCORED, Ranked
+from cerberank_service.leisure import Leisure
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
@@ -239,3 +240,27 @@ def _stage_scores(pairs: EncodedPairs, stage: int) -> Any:
         assert following is not None
         state = following
     return backend.run(state, stage).scores
+
+
+def test_a_question_that_gives_way_runs_in_short_steps_and_gets_the_same_answer(
+    start: Start, encoder: PairEncoder
+) -> None:
+    """Before each step it looks whether others are busy; what it waited is no time of the model's."""
+    looks: list[int] = []
+    clock = Clock()
+
+    def busy() -> bool:
+        looks.append(1)
+        clock.now += 0.5
+        return len(looks) % 2 == 1
+
+    pairs = encoder.encode("how?", [Candidate(text="a b c d " * 8)] * 60)
+    alone, backend = rank_pairs(FakeBackend(), pairs, schedule=(0.3, 0.3)), SlowBackend()
+    backend.clock = clock
+    running = start(backend, clock=clock)
+    got = ranked(running.submit(pairs, schedule=(0.3, 0.3), leisure=Leisure(busy), submitted=clock.now))
+    np.testing.assert_array_equal(got.order, alone.order)
+    np.testing.assert_array_equal(got.scores, alone.scores)
+    assert max(rows for _, rows in backend.runs) < 60
+    assert len(looks) == 2 * len(backend.runs)
+    assert got.compute_seconds == len(backend.runs)

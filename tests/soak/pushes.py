@@ -58,7 +58,7 @@ class Soak:
     seconds: float
     every: float
     rate: float
-    candidates: int = 50
+    candidates: int = 20
     outage: float = 0.0
     """How long the store is away, in the middle."""
     yielding: bool = False
@@ -258,8 +258,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.pushes", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds from push to push")
-    parser.add_argument("--rate", type=float, default=2.0, help="questions a second")
-    parser.add_argument("--candidates", type=int, default=50)
+    parser.add_argument("--rate", type=float, default=5.0, help="questions a second")
+    parser.add_argument("--candidates", type=int, default=20)
     parser.add_argument("--outage", type=float, default=60.0, help="seconds without the store, in the middle")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
