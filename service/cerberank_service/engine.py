@@ -25,8 +25,8 @@ from cerberank_service.scheduler import Scheduler, Step
 
 logger = logging.getLogger(__name__)
 
-SHORT_STEP_SECONDS = 0.004
-"""Of a step that others may have to wait for."""
+SHORT_STEP_SECONDS = 0.015
+"""Of a step that gives way. Much shorter ones would cost more in all: the shadow would look slow."""
 BYTES_PER_NUMBER = 4
 """Of a hidden state; backends in half precision take less."""
 

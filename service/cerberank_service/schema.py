@@ -48,9 +48,13 @@ FIELDS_PER_CANDIDATE = 20
 NAME_END = re.compile(rb'"\s*:')
 
 LONE_SURROGATE = re.compile(
-    rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+    rb"\\(?:(\\|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-"""An escaped half of a UTF-16 pair; escaped backslashes and whole pairs are matched first, as group 1."""
+"""An escaped half of a UTF-16 pair; escaped backslashes and whole pairs are matched first, as group 1.
+
+The backslash stands alone in front: the search then leaps from one to the next. Looking at every byte of 16 MB that are
+no JSON took 0.4 s, in which no other thread ran.
+"""
 
 
 class Wire(BaseModel):
@@ -89,15 +93,14 @@ def read_json(model: type[WireT], body: bytes) -> WireT:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        repaired = repair(body)
-        if error.errors()[0]["type"] != "json_invalid" or repaired == body:
+        if error.errors(include_input=False)[0]["type"] != "json_invalid" or (repaired := repair(body)) == body:
             raise from_validation(error) from error
     return read_json(model, repaired)
 
 
 def repair(body: bytes) -> bytes:
     """The body with U+FFFD in the place of lone surrogates."""
-    return LONE_SURROGATE.sub(lambda match: match[1] or rb"\ufffd", body)
+    return LONE_SURROGATE.sub(lambda match: b"\\" + match[1] if match[1] else rb"\ufffd", body)
 
 
 class CandidateObject(Wire):

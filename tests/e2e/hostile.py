@@ -77,6 +77,7 @@ def attacks() -> Iterator[Attack]:
     yield Attack("many headers", {431}, [head("GET / HTTP/1.1", *(f"X-{n}: a" for n in range(100_000)))])
     yield Attack("huge path", {431}, [head(f"GET /{'a' * MEGABYTE} HTTP/1.1", "Host: test")])
     yield Attack("deep JSON", {400, 422}, [post(b"[" * MEGABYTE), post(b'{"question":' * 100_000)])
+    yield Attack("a large body that is no JSON", {400}, [post(b"x" * 15 * MEGABYTE, "Connection: close")])
     yield Attack("bad UTF-8", {400}, [post(b'{"question": "\xff\xfe", "candidates": ["\xc0\x80"]}')])
     yield Attack(
         "announced too large", {413}, [post(b"", length=10**9), post(b"", "Expect: 100-continue", length=10**9)]
