@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import socket
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -51,6 +51,12 @@ def chunked(*chunks: bytes) -> bytes:
 def question(**fields: object) -> bytes:
     """A body with the given fields."""
     return json.dumps({"question": "how tall ?", "candidates": ["a", "b"]} | fields).encode()
+
+
+def bomb(megabytes: int) -> bytes:
+    """So many megabytes of blanks, compressed piece by piece: whoever makes it shares the machine with the service."""
+    compressor = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    return b"".join(compressor.compress(b" " * MEGABYTE) for _ in range(megabytes)) + compressor.flush()
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ def attacks() -> Iterator[Attack]:
     yield Attack("a million fields", {422}, [post(b"{%s}" % b",".join(b'"%d":0' % n for n in range(10**6)))])
     yield Attack("a million candidates", {422}, [post(b'{"question":"q","candidates":[%s""]}' % (b'"",' * 10**6))])
     yield Attack("a million wrong candidates", {422}, [post(b'{"question":"q","candidates":[%s0]}' % (b"0," * 10**6))])
-    yield Attack("a bomb", {400}, [post(gzip.compress(b" " * 100 * MEGABYTE), "Content-Encoding: gzip")])
+    yield Attack("a bomb", {400}, [post(bomb(100), "Content-Encoding: gzip")])
     yield Attack(
         "no HTTP",
         {400, CLOSED},
