@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import CEILING, EXAMPLE, RankRequest, RankResponse, check_fields, parse, render
+from cerberank_service.schema import (
+    CEILING,
+    EXAMPLE,
+    RankRequest,
+    RankResponse,
+    _has_more_commas,
+    check_fields,
+    parse,
+    render,
+)
 
 GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
 
@@ -196,3 +205,26 @@ def test_far_too_many_fields_are_refused_unread() -> None:
         check_fields(fields.replace(b"}", b',"more":0}'), 10)
     assert caught.value.kind is Kind.INVALID
     check_fields(b'{"question": "%s"}' % (b"12:30 " * 1000), 10)
+
+
+NESTED = st.recursive(st.text(st.sampled_from(',"\\u é\n'), max_size=8) | st.integers(), st.lists)
+
+
+def _without_texts(value: Any) -> Any:
+    return [_without_texts(item) for item in value] if isinstance(value, list) else 0
+
+
+@given(NESTED, st.booleans(), st.integers(-1, 1))
+def test_far_too_many_items_are_refused_unread(value: Any, ascii_only: bool, more: int) -> None:
+    """By the commas between items; those in texts do not count, whatever stands around them."""
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    commas = json.dumps(_without_texts(value)).count(",")
+    assert _has_more_commas(body, commas + more) == (more < 0)
+
+
+def test_items_of_as_many_candidates_as_are_allowed_are_read() -> None:
+    """The rule is for millions: prose with more commas than the limit passes, and one item too many does not."""
+    check_fields(b'["%s"]' % (b"1,2,3 " * 1000), 10)
+    check_fields(b"[%s0]" % (b"0," * 264), 10)
+    with pytest.raises(ServiceError, match="far too many items"):
+        check_fields(b"[%s0]" % (b"0," * 265), 10)
