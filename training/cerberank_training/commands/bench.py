@@ -147,6 +147,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
     )
-    parser.add_argument("--queue-seconds", type=float, help="`load`: work that may wait in the server")
     parser.add_argument("--seed", type=int)
     return parser
