@@ -63,7 +63,8 @@ def run(settings: Settings, scratch: Path) -> Report:
         text=f"Poisson arrivals, {settings.seconds:g} s a phase, shares {dict(settings.mix)}; capacity "
         f"{capacity.candidates:.0f} candidates/s, {capacity.tokens:.0f} tokens/s, measured with one client and "
         f"{CAPACITY_CANDIDATES} candidates. In time: within {settings.grace:g} s + {settings.slack:g} x its candidates "
-        f"/ capacity, which the server knows. Refused clients obey Retry-After. {recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
+        "/ capacity, which the server knows. Refused clients obey Retry-After. "
+        f"{recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
         rows=rows,
         chart=_chart(rows),
         problems=[f"{row['phase']}: {row['failed']} failed" for row in rows if row["failed"] and row["size"] == "all"],
