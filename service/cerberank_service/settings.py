@@ -153,8 +153,8 @@ class Settings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="Refuse questions with 503 that would make one take longer than this many times its own "
-            "compute, beyond the grace; 0 never does.",
+            description="Answer within this many times a question's own compute and the grace, or refuse it at once "
+            "with 503; 0 refuses by backlog alone.",
         ),
     ] = 0.0
     objective_grace_ms: Annotated[float, Field(ge=0, description="Grace of that objective.")] = 1000.0

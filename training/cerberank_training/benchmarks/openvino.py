@@ -62,8 +62,8 @@ def run(settings: Settings, scratch: Path) -> Report:
             warm_up()
         seconds = median_seconds(runs, rounds=settings.rounds, label=f"{count} candidates")
         for name, value in seconds.items():
-            agreement = _agreement(scores[name], scores[REFERENCE])
-            rows.append({"candidates": count, "by": name, "seconds": value, "candidates/s": count / value, **agreement})
+            agreed = agreement(scores[name], scores[REFERENCE])
+            rows.append({"candidates": count, "by": name, "seconds": value, "candidates/s": count / value, **agreed})
     return Report(
         name="openvino",
         text=f"{checkpoint.config.name}, tokens to scores without drops; agreement with {REFERENCE} on {len(asked)} "
@@ -86,8 +86,8 @@ def _questions(settings: Settings, checkpoint: Checkpoint) -> list[EncodedPairs]
 def _forms(checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]) -> dict[str, Callable[[EncodedPairs], Scores]]:
     """What ranks, by name. NNCF's ranges are measured on the questions themselves, which flatters it."""
     try:
-        import nncf
-        import openvino
+        import nncf  # noqa: PLC0415 - needed for this trial alone
+        import openvino  # noqa: PLC0415
     except ImportError as error:
         raise OpenVinoNeededError("install openvino and nncf beside the training environment") from error
     keep_all = (0.0,) * (len(checkpoint.config.stages) - 1)
@@ -98,8 +98,8 @@ def _forms(checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]) -> dict[
 
     batch = calibration[0].select(np.arange(min(2, len(calibration[0]))))
     with torch.no_grad():
-        example = {name: torch.from_numpy(value) for name, value in _padded(batch, np.arange(len(batch))).items()}
-        model = openvino.convert_model(_Whole(load_ranker(checkpoint)).eval(), example_input=example)
+        example = {name: torch.from_numpy(value) for name, value in padded(batch, np.arange(len(batch))).items()}
+        model = openvino.convert_model(Whole(load_ranker(checkpoint)).eval(), example_input=example)
     batches = list(_batches(calibration))
     quantised = nncf.quantize(
         model, nncf.Dataset(batches), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(batches)
@@ -114,14 +114,16 @@ def _forms(checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]) -> dict[
     }
 
 
-class _Whole(nn.Module):
+class Whole(nn.Module):
     """Padded tokens to the heads' logits, as the exported stages compute them."""
 
     def __init__(self, ranker: Ranker) -> None:
+        """Share the modules of `ranker`."""
         super().__init__()
         self.ranker, self.heads = ranker, AbsorbedHeads(ranker.heads)
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
+        """`[N, S]` each to `[N, k]`."""
         layout = PaddedLayout(mask)
         hidden = self.ranker.embeddings(token_ids, type_ids, padded_positions(token_ids))
         for layer in self.ranker.body:
@@ -151,7 +153,7 @@ class _OpenVino:
         def infer(number: int) -> None:
             if not hasattr(self._own, "request"):
                 self._own.request = self._compiled.create_infer_request()
-            outputs = self._own.request.infer(_padded(pairs, buckets[number]))
+            outputs = self._own.request.infer(padded(pairs, buckets[number]))
             logits[number] = np.array(outputs[0], dtype=np.float32)
 
         self._crew.run(partial(infer, number) for number in range(len(buckets)))
@@ -162,10 +164,10 @@ class _OpenVino:
 def _batches(questions: Iterable[EncodedPairs]) -> Iterable[Inputs]:
     """Some pairs of each question, for NNCF to measure ranges on."""
     for pairs in questions:
-        yield _padded(pairs, np.arange(min(CALIBRATION_BATCH, len(pairs))))
+        yield padded(pairs, np.arange(min(CALIBRATION_BATCH, len(pairs))))
 
 
-def _padded(pairs: EncodedPairs, rows: NDArray[np.int64]) -> Inputs:
+def padded(pairs: EncodedPairs, rows: NDArray[np.int64]) -> Inputs:
     """The inputs of one batch."""
     chosen = pairs.select(rows)
     mask = np.arange(int(chosen.lengths.max()))[None, :] < chosen.lengths[:, None]
@@ -176,7 +178,7 @@ def _padded(pairs: EncodedPairs, rows: NDArray[np.int64]) -> Inputs:
     return inputs
 
 
-def _agreement(scores: Sequence[Scores], reference: Sequence[Scores]) -> dict[str, Value]:
+def agreement(scores: Sequence[Scores], reference: Sequence[Scores]) -> dict[str, Value]:
     """Root mean square of the difference in log odds, and how often the same candidate comes first."""
     ours, theirs = (np.clip(np.concatenate(list(each)), 1e-9, 1 - 1e-9) for each in (scores, reference))
     difference = np.log(ours / (1 - ours)) - np.log(theirs / (1 - theirs))
