@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.tiny import random_checkpoint, random_pairs, random_ranker
+from tests.tiny import random_pairs, random_ranker
 
 from cerberank_training.benchmarks.openvino import OpenVinoNeededError, Whole, agreement, padded, run
 from cerberank_training.benchmarks.settings import Settings
@@ -34,6 +34,5 @@ def test_agreement_by_hand() -> None:
 @pytest.mark.skipif(find_spec("openvino") is not None, reason="openvino is installed")
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
     """It is no dependency."""
-    checkpoint = random_checkpoint(tmp_path / "checkpoint")
     with pytest.raises(OpenVinoNeededError, match="install openvino"):
-        run(Settings(checkpoint=checkpoint, candidates=(5,)), tmp_path)
+        run(Settings(), tmp_path)

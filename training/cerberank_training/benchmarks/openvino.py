@@ -48,9 +48,10 @@ class OpenVinoNeededError(ImportError):
 
 def run(settings: Settings, scratch: Path) -> Report:
     """A row a number of candidates and form. Raises OpenVinoNeededError."""
+    nncf, openvino = _libraries()
     checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
     asked = _questions(settings, checkpoint)
-    ranks = _forms(checkpoint, asked)
+    ranks = _forms(nncf, openvino, checkpoint, asked)
     scores = {name: [rank(pairs) for pairs in asked] for name, rank in ranks.items()}
     rows: list[dict[str, Value]] = []
     workload = Workload(settings)
@@ -73,6 +74,15 @@ def run(settings: Settings, scratch: Path) -> Report:
     )
 
 
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import nncf  # noqa: PLC0415 - needed for this trial alone
+        import openvino  # noqa: PLC0415
+    except ImportError as error:
+        raise OpenVinoNeededError("install openvino and nncf beside the training environment") from error
+    return nncf, openvino
+
+
 def _questions(settings: Settings, checkpoint: Checkpoint) -> list[EncodedPairs]:
     """Of the data, or else made up."""
     encoder = checkpoint.encoder()
@@ -83,13 +93,10 @@ def _questions(settings: Settings, checkpoint: Checkpoint) -> list[EncodedPairs]
     return [encoder.encode(each.text, [row.candidate for row in each.candidates]) for each in questions]
 
 
-def _forms(checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]) -> dict[str, Callable[[EncodedPairs], Scores]]:
+def _forms(
+    nncf: Any, openvino: Any, checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]
+) -> dict[str, Callable[[EncodedPairs], Scores]]:
     """What ranks, by name. NNCF's ranges are measured on the questions themselves, which flatters it."""
-    try:
-        import nncf  # noqa: PLC0415 - needed for this trial alone
-        import openvino  # noqa: PLC0415
-    except ImportError as error:
-        raise OpenVinoNeededError("install openvino and nncf beside the training environment") from error
     keep_all = (0.0,) * (len(checkpoint.config.stages) - 1)
 
     def ours(precision: str) -> Callable[[EncodedPairs], Scores]:
