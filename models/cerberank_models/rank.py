@@ -55,13 +55,15 @@ def rank_pairs(
     schedule: Sequence[float] | None = None,
     minimum: int = 1,
 ) -> Ranking:
-    """Run the stages over one question's pairs, dropping by `schedule` (None: the checkpoint's default).
+    """Run the stages over one question's pairs, dropping by `schedule` (None: the checkpoint's default and minimum).
 
     At least `minimum` candidates reach the last stage. Raises ValueError without candidates or for a schedule
     that does not fit, NonFiniteScoreError when a score is NaN.
     """
     if len(pairs) == 0:
         raise ValueError("there must be at least one candidate")
+    if schedule is None:
+        minimum = max(minimum, backend.config.drop_minimum)
     schedule = check_schedule(schedule, backend)
     alive = np.arange(len(pairs), dtype=np.int64)
     scores = np.empty(len(pairs), dtype=np.float64)

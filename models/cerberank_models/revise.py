@@ -28,7 +28,7 @@ def revise_checkpoint(
     FileExistsError when `path` exists.
     """
     config = config or checkpoint.config
-    fixed = {"drop_schedule", "tuned_schedules", "name"}
+    fixed = {"drop_schedule", "drop_minimum", "tuned_schedules", "name"}
     if config.model_dump(exclude=fixed) != checkpoint.config.model_dump(exclude=fixed):
         raise ValueError("a revision may change a checkpoint's name and schedules, not its network or encoding")
     kept = {name: checkpoint.path / name for name in checkpoint.manifest.files if name not in REQUIRED}

@@ -52,6 +52,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "stages": len(config.stages),
         "exits": [exit_.after for exit_ in config.exits],
         "drop_schedule": list(live.schedule),
+        "drop_minimum": config.drop_minimum,
         "tuned_schedules": [
             {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
             for entry in config.tuned_schedules

@@ -66,7 +66,7 @@ def prepare(
         unique=tuple(first),
         schedule=schedule,
         loss=loss_of(checkpoint.config.tuned_schedules, schedule),
-        minimum=min(call.top_k or 1, len(first)),
+        minimum=min(_minimum(call, checkpoint), len(first)),
         warnings=tuple(_warnings(call, checkpoint, cut)),
     )
 
@@ -83,6 +83,11 @@ def _schedule(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...]
             f"drop_ratio: this model has {exits} exits and takes as many ratios, not {len(call.drop_ratio)}",
         )
     return call.drop_ratio
+
+
+def _minimum(call: RankCall, checkpoint: Checkpoint) -> int:
+    """Candidates that are never dropped; a caller who chooses drop ratios gets exactly these."""
+    return max(call.top_k or 1, checkpoint.config.drop_minimum if call.drop_ratio is None else 1)
 
 
 def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:

@@ -118,6 +118,15 @@ def test_as_many_as_asked_for_survive(backend: Backend[Any]) -> None:
     assert (ranking.stages == 2).sum() == 8
 
 
+def test_the_checkpoint_s_minimum_holds_for_its_own_schedule_alone() -> None:
+    """12 candidates at .5: 6 would reach stage 1; the default leaves 9, a schedule of the caller's 6, then 3."""
+    backend = Table(np.linspace(0.1, 0.9, 36).reshape(12, 3))
+    backend.config = backend.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 9})
+    pairs = random_pairs([4] * 12)
+    assert np.bincount(rank_pairs(backend, pairs).stages).tolist() == [3, 0, 9]
+    assert np.bincount(rank_pairs(backend, pairs, schedule=(0.5, 0.5)).stages).tolist() == [6, 3, 3]
+
+
 def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
     """A checkpoint without drop_schedule scores every candidate to the end."""
     assert (rank_pairs(backend, random_pairs([9] * 4)).stages == 2).all()

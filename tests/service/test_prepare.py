@@ -80,6 +80,14 @@ def test_as_many_as_were_asked_for_reach_the_last_stage(
     assert prepared(checkpoint, top_k=top_k).minimum == minimum
 
 
+def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_path: Path) -> None:
+    """It is for the schedules that the checkpoint, or an operator, chose."""
+    config = ranker_config(schedule=(0.3, 0.5)).model_copy(update={"drop_minimum": 2})
+    checkpoint = checkpoint_for(FakeBackend(config), tmp_path)
+    assert [prepared(checkpoint, drop_ratio=ratio).minimum for ratio in (None, 0.3)] == [2, 1]
+    assert prepared(checkpoint, top_k=3).minimum == 3
+
+
 def test_too_many_candidates_are_refused_with_the_limit(checkpoint: Checkpoint) -> None:
     """At the limit all is well, one beyond it is not."""
     settings = Settings(max_candidates=3)

@@ -52,6 +52,13 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
     assert point.dev_cost == pytest.approx((5 * 2 + 4 * 2 + 2 * 1.5) / (5 * 5.5))
 
 
+def test_a_minimum_is_never_dropped() -> None:
+    """Questions of no more candidates than the minimum lose nothing and cost all; larger ones keep so many."""
+    few, more = (DevSet(LAYERS, scored(candidates=n), minimum=5).measure((0.5, 0.5)) for n in (5, 8))
+    assert (few.map_loss, few.dev_cost) == (0.0, 1.0)
+    assert more.dev_cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
+
+
 points = st.lists(
     st.builds(
         lambda cost, loss: Measured(

@@ -59,12 +59,12 @@ def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
     return AllScores(tuple(stages), heads)
 
 
-def apply_schedule(scores: AllScores, schedule: Sequence[float]) -> Ranks:
-    """Ranks [n] of the candidates when each stage drops by `schedule`."""
+def apply_schedule(scores: AllScores, schedule: Sequence[float], minimum: int = 1) -> Ranks:
+    """Ranks [n] of the candidates when each stage drops by `schedule`, and leaves at least `minimum`."""
     alive = np.arange(len(scores.stages[0]))
     reached = np.zeros(len(alive), dtype=np.int64)
     for stage, alpha in enumerate(schedule):
-        alive = alive[survivors(scores.stages[stage][alive], alpha)]
+        alive = alive[survivors(scores.stages[stage][alive], alpha, minimum)]
         reached[alive] = stage + 1
     final = np.stack(scores.stages)[reached, np.arange(len(reached))]
     return ranks_of(reached, final)

@@ -40,13 +40,17 @@ def checkpoint_rankings(
     kind: BackendKind,
     precision: str,
     schedules: Iterable[tuple[float, ...]] = (),
+    minimum: int = 1,
 ) -> Iterator[Ranked]:
-    """By every exit, head and drop schedule. Raises as `open_backend` and `score_questions` do."""
+    """By every exit, head and drop schedule; these leave at least `minimum` candidates alive.
+
+    Raises as `open_backend` and `score_questions` do.
+    """
     backend = open_backend(checkpoint, kind=kind, precision=precision)
     names = {schedule_name(schedule): schedule for schedule in schedules}
     for question, scores in score_questions(backend, checkpoint.encoder(), questions):
         flat = flat_scores(scores)
-        dropping = {name: apply_schedule(scores, schedule) for name, schedule in names.items()}
+        dropping = {name: apply_schedule(scores, schedule, minimum) for name, schedule in names.items()}
         yield Ranked(question=question, ranks=flat_ranks(flat) | dropping, scores=flat)
 
 

@@ -86,11 +86,16 @@ class Bounds:
 class DevSet:
     """Measures schedules, each once, on the questions that have a positive."""
 
-    def __init__(self, stage_layers: Sequence[float], scored: Iterable[tuple[Question, AllScores]]) -> None:
-        """Keep labels and scores. Raises ValueError without exits or without a question that has a positive."""
+    def __init__(
+        self, stage_layers: Sequence[float], scored: Iterable[tuple[Question, AllScores]], *, minimum: int = 1
+    ) -> None:
+        """Keep labels and scores; every schedule leaves at least `minimum` candidates alive.
+
+        Raises ValueError without exits or without a question that has a positive.
+        """
         if len(stage_layers) < 2:
             raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
-        self._layers = np.asarray(stage_layers)
+        self._layers, self.minimum = np.asarray(stage_layers), minimum
         self._questions = [(np.asarray(question.labels), scores) for question, scores in scored if any(question.labels)]
         if not self._questions:
             raise ValueError("no dev question has a positive candidate")
@@ -126,7 +131,7 @@ class DevSet:
     def _measure(self, schedule: Schedule) -> Measured:
         values = self._values(schedule)
         lost = 100.0 * (self._whole - values)[:, METRICS.index("map")]
-        alive = np.asarray([alive_counts(size, schedule) for size in self.sizes])
+        alive = np.asarray([alive_counts(size, schedule, self.minimum) for size in self.sizes])
         return Measured(
             schedule=schedule,
             cost=relative_cost(self._layers.tolist(), schedule),
@@ -138,7 +143,10 @@ class DevSet:
 
     def _values(self, schedule: Schedule) -> NDArray[np.float64]:
         """Expected metrics [questions, METRICS] in 0..1."""
-        rows = [expected_metrics(labels, apply_schedule(scores, schedule)) for labels, scores in self._questions]
+        rows = [
+            expected_metrics(labels, apply_schedule(scores, schedule, self.minimum))
+            for labels, scores in self._questions
+        ]
         return np.asarray([[row[name] for name in METRICS] for row in rows])
 
 

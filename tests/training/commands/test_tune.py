@@ -72,6 +72,20 @@ def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path
     assert first.config.drop_schedule != second.config.drop_schedule
 
 
+def test_the_minimum_is_written_down_and_evaluated(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
+    """With as many as there are candidates nothing is dropped, in tuning, evaluating and ranking alike."""
+    common, figures = ["--data", data, "--precision", "fp32"], tmp_path / "figures.json"
+    search = ["--grid", "0.5", "--trials", "0", "--minimum", "8", "--max-cost", "0.9"]
+    assert main([str(tiny_checkpoint), *common, *search, "--out", str(tmp_path / "out")]) == 0
+    tuned = read_checkpoint(tmp_path / "out")
+    assert (tuned.config.drop_minimum, tuned.config.drop_schedule) == (8, (0.5, 0.5))
+    assert tuned.config.tuned_schedules[-1].metrics["map_loss"] == 0.0
+    named = ["--checkpoint", str(tmp_path / "out"), "--schedule", "0.5,0.5", "--minimum", "8"]
+    assert evaluate([*common, *named, "--json", str(figures)]) == 0
+    clean = json.loads(figures.read_text())["figures"]["clean"]
+    assert clean["drop 0.5,0.5"]["mean"] == clean["final"]["mean"]
+
+
 def test_what_cannot_be_tuned_leaves_nothing(
     tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="what the table shows")
     parser.add_argument("--schedule", action="append", type=_schedule, default=[], metavar="A,B", help="drop ratios")
+    parser.add_argument(
+        "--minimum", type=int, default=1, help="candidates that these schedules leave alive at least, as drop_minimum"
+    )
     parser.add_argument("--sample", type=int, help="this many questions of the subset, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -138,7 +141,8 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
         rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
         return {"final": 1.0, arguments.against: 1.0}, rankings
     costs = variant_costs(checkpoint.config, arguments.schedule)
-    return costs, checkpoint_rankings(checkpoint, questions, **form, schedules=arguments.schedule)
+    form |= {"schedules": arguments.schedule, "minimum": arguments.minimum}
+    return costs, checkpoint_rankings(checkpoint, questions, **form)
 
 
 def _add_agreements(

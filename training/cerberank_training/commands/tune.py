@@ -52,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-loss", type=float, help="points of MAP (default: 1, unless --max-cost is given)")
     parser.add_argument("--max-cost", type=float, help="relative to dropping nothing")
     parser.add_argument("--grid", type=_ratios, default=GRID, metavar="A,B,..", help="ratios tried at every exit")
+    parser.add_argument(
+        "--minimum", type=int, help="candidates that the schedules leave alive at least (default: the checkpoint's)"
+    )
     parser.add_argument("--trials", type=int, default=200, help="of Optuna after the grid; 0 leaves it out")
     parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
@@ -90,6 +93,7 @@ def _run(arguments: argparse.Namespace) -> None:
     curve = {
         "data": data,
         **settings,
+        "minimum": dev.minimum,
         "bounds": asdict(bounds),
         "questions": len(dev.sizes),
         "candidates": sum(dev.sizes),
@@ -100,7 +104,11 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments.out,
         version=arguments.version or f"{checkpoint.manifest.version}-tuned",
         config=checkpoint.config.model_copy(
-            update={"drop_schedule": tuning.default.schedule, "tuned_schedules": tuning.menu}
+            update={
+                "drop_schedule": tuning.default.schedule,
+                "drop_minimum": dev.minimum,
+                "tuned_schedules": tuning.menu,
+            }
         ),
         card=replace_section(
             (checkpoint.path / "README.md").read_text(encoding="utf-8"), f"{text} Expect a little less on other data."
@@ -123,7 +131,9 @@ def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
     backend = open_backend(checkpoint, kind=arguments.backend, precision=arguments.precision)
     scored = score_questions(backend, checkpoint.encoder(), questions)
     return DevSet(
-        checkpoint.config.stage_layers, tqdm(scored, total=len(questions), unit="question", desc="score", disable=None)
+        checkpoint.config.stage_layers,
+        tqdm(scored, total=len(questions), unit="question", desc="score", disable=None),
+        minimum=arguments.minimum or checkpoint.config.drop_minimum,
     )
 
 
