@@ -99,6 +99,7 @@ def bring_up(loaded: Loaded, settings: Settings, metrics: Metrics) -> LiveVersio
         ),
         state_bytes=settings.state_bytes,
         most_tokens=settings.max_queued_tokens,
+        objective=settings.objective,
         speeds=speeds,
     )
     engine.start()
