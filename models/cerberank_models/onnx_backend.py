@@ -88,7 +88,7 @@ class OnnxBackend:
             if after is not None:
                 after[index] = outputs[1][mask]
 
-        buckets = list(buckets_of(lengths, self._buckets.shared(int(lengths.sum()), self._threads)))
+        buckets = list(buckets_of(lengths, self._buckets, self._threads))
         self.padding_tokens += sum(int(lengths[rows].max()) * len(rows) for rows in buckets) - int(lengths.sum())
         self._crew.run(partial(run_bucket, rows) for rows in buckets)
         follow = None if after is None else OnnxState(state.offsets, None, after)

@@ -20,6 +20,7 @@ from cerberank_service.cost import StageSpeeds, stage_work
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import Job, Outcome
 from cerberank_service.metrics import EngineMetrics
+from cerberank_service.objective import UNLIMITED, Objective
 from cerberank_service.runner import LEAST_TOKENS, Part, Result, Runner
 from cerberank_service.scheduler import Scheduler, Step
 
@@ -57,12 +58,14 @@ class Engine:
         metrics: EngineMetrics,
         state_bytes: int = 512 * 1024 * 1024,
         most_tokens: int = 4_000_000,
+        objective: Objective = UNLIMITED,
         speeds: StageSpeeds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over `backend`: after `start` only the engine's thread uses it.
 
-        States that wait between steps hold at most `state_bytes`, accepted questions about `most_tokens` tokens.
+        States that wait between steps hold at most `state_bytes`, accepted questions about `most_tokens` tokens;
+        what would miss the `objective` is refused.
         """
         work = stage_work(backend.config)
         self.speeds = speeds or StageSpeeds(work)
@@ -70,7 +73,7 @@ class Engine:
         self._held_tokens = state_bytes // (backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
         self._scheduler = Scheduler(step_tokens, work)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
-        self._admission = Admission(most_tokens, self.speeds)
+        self._admission = Admission(most_tokens, self.speeds, objective)
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._jobs: dict[int, Job] = {}
         self._lock = threading.Lock()
@@ -118,18 +121,21 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Accept a question.
 
-        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, or the question
-        cannot reach its first stage in time.
+        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, the question cannot
+        reach its first stage before its deadline, or the objective would be missed.
         """
         with self._lock:  # a question is either refused here or seen by the thread before it ends
             if not self._accepting:
                 raise stopped() if self._give_up_at is not None else dead()
             weight, stage_tokens = weight_of(job.priority), job.stage_tokens
-            left = None if job.deadline is None else job.deadline - self._clock()
+            now, steps = self._clock(), self._runner.step_tokens
+            left = None if job.deadline is None else job.deadline - now
+            received = job.received if job.deadline is None else None
             self._admission.check_room(job.priority)
-            self._admission.check_deadline(stage_tokens, weight, left, self._runner.step_tokens)
+            self._admission.check_deadline(stage_tokens, weight, left, steps)
+            self._admission.check_objective(stage_tokens, weight, now=now, received=received, step_tokens=steps)
             job.key, self._numbers = self._numbers, self._numbers + 1
-            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight)
+            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, received=received)
             self._inbox.put(job)
 
     def stop(self, drain_seconds: float) -> None:
@@ -166,7 +172,7 @@ class Engine:
                     self._jobs[job.key] = job
             for job in self._jobs.values():  # nothing else is touched: it may be what failed
                 with self._lock:
-                    self._admission.leave(job.key)
+                    self._admission.leave(job.key, answered=False)
                 job.resolve(error())
             self._jobs.clear()
 
@@ -263,6 +269,6 @@ class Engine:
         del self._jobs[job.key]
         self._scheduler.remove(job.key, answered=job.done)
         with self._lock:
-            self._admission.leave(job.key)
+            self._admission.leave(job.key, answered=job.done)
         self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
         job.resolve(outcome)

@@ -22,11 +22,15 @@ class FairClock:
 
     def enter(self, question: int, work: float, weight: float) -> float:
         """A question with `work` in all begins to share; returns its end, which is for comparison alone."""
-        end = self._now + work / weight
+        end = self.end_of(work, weight)
         self._weights[question] = weight
         self._total += weight
         heapq.heappush(self._ends, (end, question))
         return end
+
+    def end_of(self, work: float, weight: float) -> float:
+        """What `enter` would return now."""
+        return self._now + work / weight
 
     def leave(self, question: int) -> None:
         """A question was given up: it claims no more.

@@ -54,8 +54,10 @@ class Job:
     pairs: EncodedPairs
     schedule: tuple[float, ...]
     minimum: int
+    received: float
+    """When the request came; seconds on the engine's clock."""
     submitted: float
-    """Seconds on the engine's clock."""
+    """When it came to the engine."""
     deadline: float | None
     known: KnownScores | None = None
     """Of pairs that need not run."""

@@ -116,6 +116,7 @@ def bring_up(
         ),
         state_bytes=settings.state_bytes,
         most_tokens=settings.max_queued_tokens,
+        objective=settings.objective,
         speeds=speeds,
     )
     engine.start()

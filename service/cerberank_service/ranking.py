@@ -69,7 +69,8 @@ class Ranking:
             charge(prepared.pairs.tokens)
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
-            ranked = await _submit(live, prepared, due(started, call.deadline_ms, timeout_ms), call.priority)
+            deadline = due(started, call.deadline_ms, timeout_ms)
+            ranked = await _submit(live, prepared, deadline, call.priority, received=started)
             answer = _answer(
                 call, prepared, ranked, live.reference, request_id, encode=encoded - started, started=started
             )
@@ -114,7 +115,9 @@ class Ranking:
         return call, options, replace(prepared, known=known), live
 
 
-async def _submit(live: LiveVersion, prepared: Prepared, deadline: float | None, priority: int) -> Ranked:
+async def _submit(
+    live: LiveVersion, prepared: Prepared, deadline: float | None, priority: int, *, received: float
+) -> Ranked:
     """Hand the question to the engine and wait; raises the ServiceError that it is answered with."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
@@ -133,6 +136,7 @@ async def _submit(live: LiveVersion, prepared: Prepared, deadline: float | None,
         pairs=prepared.pairs,
         schedule=prepared.schedule,
         minimum=prepared.minimum,
+        received=received,
         submitted=time.monotonic(),
         deadline=deadline,
         known=prepared.known,

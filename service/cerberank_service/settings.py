@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_va
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cerberank_service.objective import UNLIMITED, Objective
+
 
 class SettingsError(ValueError):
     """A variable has a value that cannot be used; the message names it."""
@@ -147,6 +149,15 @@ class Settings(BaseSettings):
     max_queued_tokens: Annotated[
         int, Field(ge=1, description="Backlog above which requests are refused with 503; an idle service takes any.")
     ] = 4_000_000
+    objective_slowdown: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="Answer within this many times a question's own compute and the grace, or refuse it at once "
+            "with 503; 0 refuses by backlog alone.",
+        ),
+    ] = 0.0
+    objective_grace_ms: Annotated[float, Field(ge=0, description="Grace of that objective.")] = 1000.0
     state_bytes: Annotated[
         int,
         Field(ge=0, description="Bytes of hidden states that may wait between steps; beyond, they are run again."),
@@ -180,6 +191,13 @@ class Settings(BaseSettings):
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY need each other")
         return self
+
+    @property
+    def objective(self) -> Objective:
+        """By when questions are to be answered."""
+        if not self.objective_slowdown:
+            return UNLIMITED
+        return Objective(grace=self.objective_grace_ms / 1000.0, slowdown=self.objective_slowdown)
 
     @property
     def alias_names(self) -> frozenset[str]:

@@ -31,7 +31,8 @@ class Running:
 
     def submit(self, pairs: EncodedPairs, **job: Any) -> Future[Outcome]:
         future: Future[Outcome] = Future()
-        options: dict[str, Any] = {"schedule": NO_DROP, "minimum": 1, "submitted": 0.0, "deadline": None} | job
+        times: dict[str, Any] = {"received": 0.0, "submitted": 0.0, "deadline": None}
+        options = {"schedule": NO_DROP, "minimum": 1} | times | job
         self.engine.submit(Job(pairs=pairs, resolve=future.set_result, **options))
         return future
 

@@ -18,6 +18,7 @@ from cerberank_models.rank import rank_pairs
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import UNSCORED, Ranked
 from cerberank_service.leisure import Leisure
+from cerberank_service.objective import Objective
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
@@ -181,6 +182,23 @@ def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
     assert ranked(first).complete
     assert ranked(accepted).complete
     assert running.engine.queued_seconds == 0.0
+
+
+def test_what_would_miss_the_objective_is_refused_at_admission(start: Start) -> None:
+    """Counted from when the request came, not from when it was read and encoded."""
+    backend, gate = blocked()
+    running = start(backend, clock=Clock(), objective=Objective(grace=100.0, slowdown=2.0))
+    for stage in range(3):
+        running.engine.speeds.observe(stage, 10**6, 10.0)
+    first = running.ask(["a" * 10], received=100.0)
+    assert backend.entered.wait(20)
+    with pytest.raises(ServiceError) as refused:
+        running.ask(["b"], received=49.0)
+    assert refused.value.kind is Kind.UNAVAILABLE
+    accepted = running.ask(["b"], received=100.0)
+    gate.set()
+    assert ranked(first).complete
+    assert ranked(accepted).complete
 
 
 def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Start) -> None:

@@ -106,6 +106,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
         pairs=running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40),
         schedule=(0.0, 0.0),
         minimum=1,
+        received=0.0,
         submitted=0.0,
         deadline=None,
         resolve=(outcome := Future[Outcome]()).set_result,

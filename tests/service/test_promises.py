@@ -146,6 +146,27 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
     assert client.post(path, json=body | {"priority": 1000}).status_code == 422
 
 
+def test_with_an_objective_what_would_be_late_is_refused_at_once(serve: Serve) -> None:
+    """With a Retry-After, while another question needs a minute; the model alone would take any."""
+    backend = FakeBackend()
+    client = serve(backend, objective_slowdown=2.0, objective_grace_ms=100.0)
+    set_speed(client, 1.0)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            first = pool.submit(client.post, "/v1/rank", json=BODY)
+            assert backend.entered.wait(20)
+            refused = client.post("/v1/rank", json=BODY)
+        finally:
+            gate.set()
+        assert first.result(20).status_code == 200
+    assert refused.status_code == 503
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert rank(client)["complete"]
+
+
 def test_a_client_that_goes_frees_what_the_engine_holds(serve: Serve) -> None:
     """The disconnection reaches the engine, which drops the question and counts what it ran in vain."""
     backend = FakeBackend()

@@ -1,6 +1,6 @@
 """Open-loop load, questions of 20 to 5,000 candidates: latencies, goodput under an objective, overload, recovery.
 
-The backlog is bounded as an operator would bound it: by the seconds of work that may wait.
+The server is told the objective, as an operator would tell it: it refuses what it cannot answer in time.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def run(settings: Settings, scratch: Path) -> Report:
         capacity = _capacity(server.client, body(workload, CAPACITY_CANDIDATES), settings.rounds)
     rows: list[dict[str, Value]] = []
     recovery = 0.0
-    queued = max(1, round(settings.queue_seconds * capacity.tokens))
-    with cerberank_server(checkpoint, scratch, precision=settings.precision, max_queued_tokens=queued) as server:
+    objective = {"objective_slowdown": settings.slack, "objective_grace_ms": 1000 * settings.grace}
+    with cerberank_server(checkpoint, scratch, precision=settings.precision, **objective) as server:
         for number, (phase, load) in enumerate(PHASES.items()):
             rate = load * capacity.candidates / traffic.mean_candidates
             arrivals, seconds = asyncio.run(_phase(str(server.client.base_url), traffic, rate, settings, number))
@@ -62,9 +62,9 @@ def run(settings: Settings, scratch: Path) -> Report:
         name="load",
         text=f"Poisson arrivals, {settings.seconds:g} s a phase, shares {dict(settings.mix)}; capacity "
         f"{capacity.candidates:.0f} candidates/s, {capacity.tokens:.0f} tokens/s, measured with one client and "
-        f"{CAPACITY_CANDIDATES} candidates; {settings.queue_seconds:g} s of work may wait ({queued} tokens). "
-        f"In time: within {settings.grace:g} s + {settings.slack:g} x its candidates / capacity. Refused clients obey "
-        f"Retry-After. {recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
+        f"{CAPACITY_CANDIDATES} candidates. In time: within {settings.grace:g} s + {settings.slack:g} x its candidates "
+        "/ capacity, which the server knows. Refused clients obey Retry-After. "
+        f"{recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
         rows=rows,
         chart=_chart(rows),
         problems=[f"{row['phase']}: {row['failed']} failed" for row in rows if row["failed"] and row["size"] == "all"],

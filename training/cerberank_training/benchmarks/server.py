@@ -44,7 +44,7 @@ class ServerError(RuntimeError):
 
 
 @contextmanager
-def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | int) -> Iterator[Server]:
+def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | float) -> Iterator[Server]:
     """`cerberank serve` with `settings` as CERBERANK_* variables. Raises ServerError."""
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}

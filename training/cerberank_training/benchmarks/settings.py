@@ -41,6 +41,4 @@ class Settings:
     """Seconds."""
     mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))
     """Sizes of questions under load, with their shares."""
-    queue_seconds: float = 5.0
-    """Work that may wait in the server under `load`; beyond, requests are refused."""
     seed: int = 0

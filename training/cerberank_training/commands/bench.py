@@ -23,12 +23,14 @@ from cerberank_training.benchmarks import (
     fairness,
     load,
     offline,
+    openvino,
     over_http,
     overhead,
     shapes,
 )
 from cerberank_training.benchmarks.anytime import DataNeededError
 from cerberank_training.benchmarks.machine import describe_machine
+from cerberank_training.benchmarks.openvino import OpenVinoNeededError
 from cerberank_training.benchmarks.report import Report, markdown, write_report
 from cerberank_training.benchmarks.server import ServerError
 from cerberank_training.benchmarks.settings import Settings
@@ -45,7 +47,10 @@ BENCHMARKS: dict[str, Callable[[Settings, Path], Report]] = {
     "load": load.run,
     "fairness": fairness.run,
     "anytime": anytime.run,
+    "openvino": openvino.run,
 }
+ASKED = ("openvino",)
+"""Only when named: its libraries are no dependencies."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 
@@ -55,7 +60,7 @@ def main(argv: list[str]) -> int:
     given = {name: value for name, value in vars(arguments).items() if name in Settings.__slots__ and value is not None}
     settings = replace(Settings(), **{name: _frozen(value) for name, value in given.items()})
     names = arguments.benchmarks or (
-        QUICK if arguments.quick else [n for n in BENCHMARKS if n != "anytime" or settings.data]
+        QUICK if arguments.quick else [n for n in BENCHMARKS if n not in ASKED and (n != "anytime" or settings.data)]
     )
     if arguments.quick and not arguments.candidates:
         settings = replace(settings, candidates=(200,), rounds=arguments.rounds or 3)
@@ -63,7 +68,7 @@ def main(argv: list[str]) -> int:
     for name in names:
         try:
             problems = _measure(name, settings, arguments.out, again=arguments.again)
-        except (CheckpointError, DataError, DataNeededError, ServerError, OSError) as error:
+        except (CheckpointError, DataError, DataNeededError, OpenVinoNeededError, ServerError, OSError) as error:
             print(f"cerberank bench: {name}: {error}", file=sys.stderr)  # noqa: T201
             code = 1
         else:
@@ -147,6 +152,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
     )
-    parser.add_argument("--queue-seconds", type=float, help="`load`: work that may wait in the server")
     parser.add_argument("--seed", type=int)
     return parser
