@@ -23,6 +23,9 @@ from cerberank_service.tracing import open_provider
 
 GRACE_SECONDS = 5
 """Beyond the drain time, for answers on their way out."""
+SWITCH_SECONDS = 0.0005
+"""After which a thread that runs Python gives way to one that waits. An answer passes through several threads; with
+Python's own 5 ms each of them would wait so long beside one that reads a large body."""
 
 
 class Server(uvicorn.Server):
@@ -81,6 +84,7 @@ def assemble(settings: Settings) -> FastAPI:
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
     return_large_arrays()
+    sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(settings, tracer_provider=provider)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import engine_of, wait_until
 
 from cerberank_service.app import create_app
-from cerberank_service.serve import Server, main
+from cerberank_service.serve import SWITCH_SECONDS, Server, assemble, main
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 
@@ -111,3 +112,13 @@ def test_the_server_tells_the_service_before_it_waits(serve: Serve, monkeypatch:
     assert client.portal is not None
     client.portal.call(Server(uvicorn.Config(client.app), service).shutdown)
     assert seen == ["stopped"]
+
+
+def test_threads_of_the_service_give_way_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own 5 ms would be waited for by every thread that an answer passes through."""
+    said: list[float] = []
+    monkeypatch.setattr("sys.setswitchinterval", said.append)
+    monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
+    assemble(Settings())
+    assert said == [SWITCH_SECONDS]
+    assert SWITCH_SECONDS < sys.getswitchinterval()
