@@ -41,13 +41,21 @@ class Labels:
         return before
 
     def rollback(self, model: str) -> str:
-        """Let `stable` stand for the version before, which is loaded still; returns it."""
+        """Let `stable` stand for the version before, which is loaded still; returns it.
+
+        409 also when the label stands for another version than the one that serves: somebody pushed meanwhile.
+        """
         stable, previous = self._served.stable_and_previous(model)
         if stable is None or previous is None:
             raise ServiceError(
                 Kind.CONFLICT, f"there is no version before the stable one of {model[:100]} to go back to"
             )
-        self.move(model, "stable", previous, only_from=stable)
+        if self.move(model, "stable", previous, only_from=stable) is None:
+            raise ServiceError(
+                Kind.CONFLICT,
+                f"stable stands for another version of {model[:100]} than {stable}, which serves: "
+                "move the label instead",
+            )
         return previous
 
     def promote(self, model: str, version: str) -> None:

@@ -136,6 +136,20 @@ def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient,
     assert store.labels("fake-ranker") == {"stable": "1"}
 
 
+def test_a_rollback_that_a_push_has_overtaken_is_refused(
+    public: TestClient, admin: TestClient, store: FolderStore, made: Callable[..., Checkpoint]
+) -> None:
+    """Nobody is told that it went back when the label stands for a version that does not serve."""
+    admin.put(LABEL.format("stable"), json={"version": "2"}).raise_for_status()
+    wait_until(lambda: entry(public, "1").get("rollback"))
+    push(store, made("4", golden_shift=0.5), "stable")
+    wait_until(lambda: entry(public, "4").get("state") == "failed")
+    refused = admin.post("/v1/models/fake-ranker/rollback")
+    assert refused.status_code == 409
+    assert "move the label" in refused.json()["error"]["message"]
+    assert (served_by(public), store.labels("fake-ranker")) == ("2", {"stable": "4"})
+
+
 def test_the_version_to_go_back_to_can_be_given_up(public: TestClient, admin: TestClient) -> None:
     """Its memory comes back; a rollback is refused afterwards."""
     admin.put(LABEL.format("stable"), json={"version": "2"}).raise_for_status()
