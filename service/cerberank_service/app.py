@@ -19,7 +19,7 @@ from cerberank_service.deadlines import HEADER, read_header
 from cerberank_service.describe import describe
 from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.open_inference import InferRequest
-from cerberank_service.dialects.shared_paths import by_path, spoken
+from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.disconnect import unless_gone
 from cerberank_service.error_answers import add_error_answers, request_id_of
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
@@ -29,8 +29,8 @@ from cerberank_service.open_inference_routes import add_open_inference
 from cerberank_service.openapi import describe_body, describe_errors, with_components
 from cerberank_service.pages import add_pages
 from cerberank_service.ranking import free
+from cerberank_service.reading import Read, Reading
 from cerberank_service.response_headers import LOAD_FORMAT, load_report, server_timing
-from cerberank_service.schema import check_fields
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.shadow_figures import judge
@@ -118,21 +118,23 @@ async def _answer(
 ) -> Response:
     request.state.trace_id = span.trace_id
 
-    def parse(body: bytes) -> tuple[RankCall, tuple[Dialect, Any]]:
-        check_fields(body, service.settings.max_candidates)
-        dialect = spoken(dialects, body)
-        request.state.dress = dialect.dress
-        call, options = dialect.parse(body)
+    def take(read: Read) -> tuple[RankCall, tuple[Dialect, Any]]:
+        request.state.dress = read.dialect.dress
+        if isinstance(read.made, ServiceError):
+            raise read.made
+        call, options = read.made
         request.state.question = call.question if service.settings.log_questions else None
-        return call, (dialect, options)
+        return call, (read.dialect, options)
 
+    reading = Reading(tuple(dialects), service.settings.max_candidates)
     caller = service.access.admit(request.scope["headers"])
     charge = free if caller is None else caller.charge
     timeout = read_header(request.headers.get(HEADER))
     with service.metrics.in_flight.track_inprogress():
         sent = await service.bodies.read(request)
         content = await unless_gone(
-            request, service.ranking.rank(sent, parse, _to_bytes, request_id, timeout_ms=timeout, charge=charge)
+            request,
+            service.ranking.rank(sent, reading, take, _to_bytes, request_id, timeout_ms=timeout, charge=charge),
         )
     if content is None:
         return Response(status_code=CLIENT_GONE)

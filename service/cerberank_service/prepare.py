@@ -1,4 +1,4 @@
-"""A call becomes a job: its limits are checked, duplicates are folded, pairs are encoded."""
+"""A call becomes a job: its drop ratios are checked, duplicates are folded, pairs are encoded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.call import RankCall
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.score_cache import KnownScores
-from cerberank_service.settings import Settings
 from cerberank_service.slo import loss_of
 
 
@@ -38,20 +37,13 @@ def prepare(
     call: RankCall,
     checkpoint: Checkpoint,
     encoder: PairEncoder,
-    settings: Settings,
     *,
     default: tuple[float, ...] | None = None,
 ) -> Prepared:
-    """Raises ServiceError for too many candidates or drop ratios that do not fit.
+    """Raises ServiceError for drop ratios that do not fit, and for texts that are too long where that is refused.
 
     A call that chooses no drop schedule gets `default`, or else the checkpoint's.
     """
-    if len(call.candidates) > settings.max_candidates:
-        raise ServiceError(
-            Kind.INVALID,
-            f"candidates: {len(call.candidates)} are more than the limit of {settings.max_candidates}; send fewer, "
-            "or raise CERBERANK_MAX_CANDIDATES",
-        )
     schedule = _schedule(call, checkpoint, checkpoint.config.schedule if default is None else default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)

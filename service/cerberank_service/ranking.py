@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +15,11 @@ from cerberank_service.call import RankAnswer, RankCall, Timing
 from cerberank_service.deadlines import due
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
+from cerberank_service.large_bodies import LARGE_BYTES, LargeBodies
 from cerberank_service.live import LiveVersion
 from cerberank_service.metrics import Metrics
 from cerberank_service.prepare import Prepared, prepare
+from cerberank_service.reading import Read, Reading
 from cerberank_service.score_cache import ScoreCache
 from cerberank_service.served import Lease, ServedModels
 from cerberank_service.settings import Settings
@@ -28,7 +29,7 @@ from cerberank_service.tracing import exemplar
 from cerberank_service.workers import Workers
 
 OptionsT = TypeVar("OptionsT")
-Parse = Callable[[bytes], tuple[RankCall, OptionsT]]
+Take = Callable[[Read], tuple[RankCall, OptionsT]]
 Render = Callable[[RankAnswer, OptionsT], Any]
 Charge = Callable[[int], None]
 
@@ -47,11 +48,13 @@ class Ranking:
         self._settings, self._served, self._shadow = settings, served, shadow
         self._workers, self._metrics = workers, metrics
         self._cache = ScoreCache(settings.score_cache_entries)
+        self._large = LargeBodies(together=settings.max_bodies_bytes)
 
     async def rank(
         self,
         body: bytes,
-        parse: Parse[OptionsT],
+        reading: Reading,
+        take: Take[OptionsT],
         render: Render[OptionsT],
         request_id: str,
         *,
@@ -60,12 +63,16 @@ class Ranking:
     ) -> Any:
         """The rendered answer. Raises ServiceError; cancelled, it frees what the engine holds.
 
-        `charge` is told the question's tokens as soon as they are known.
+        `take` gets what was read: the call and what it is rendered by, or it raises ServiceError. `charge` is told the
+        question's tokens as soon as they are known.
         """
         started = time.monotonic()
         self._served.check_room()  # before it costs anything
         with self._served.lease() as lease:
-            call, options, prepared, live = await self._workers.run(partial(self._read, body, parse, lease))
+            large = await self._large.read(reading, body) if len(body) > LARGE_BYTES else None
+            call, options, prepared, live = await self._workers.run(
+                lambda: self._prepare(take(large or reading(body)), lease)
+            )
             charge(prepared.pairs.tokens)
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
@@ -83,6 +90,10 @@ class Ranking:
             content = await self._workers.run(finish)
             self._shadow.offer(call, live, ranked)
             return content
+
+    def close(self) -> None:
+        """End the process that reads large bodies."""
+        self._large.close()
 
     def _count(self, answer: RankAnswer, prepared: Prepared) -> None:
         duplicates = len(prepared.pair_of) - len(prepared.pairs)
@@ -104,13 +115,13 @@ class Ranking:
         choice = choose(tuned, seconds, target / 1000.0 - spent)
         return replace(prepared, schedule=choice.schedule, loss=choice.loss)
 
-    def _read(
-        self, body: bytes, parse: Parse[OptionsT], lease: Lease
+    def _prepare(
+        self, taken: tuple[RankCall, OptionsT], lease: Lease
     ) -> tuple[RankCall, OptionsT, Prepared, LiveVersion]:
-        call, options = parse(body)
+        call, options = taken
         live = lease.take(call.model, call.version, call.question)
         with live.encoder() as encoder:
-            prepared = prepare(call, live.checkpoint, encoder, self._settings, default=live.schedule)
+            prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
         known = self._cache.find(live.reference, call.question, prepared.unique)
         return call, options, replace(prepared, known=known), live
 

@@ -87,3 +87,4 @@ class Service:
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.served.join, JOIN_SECONDS))
         self.workers.close()
+        self.ranking.close()

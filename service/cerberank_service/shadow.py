@@ -125,7 +125,7 @@ class Shadow:
         future: Future[Outcome] = Future()
         call = mirrored.call
         with live.encoder() as encoder:
-            prepared = prepare(call, live.checkpoint, encoder, self._settings, default=live.schedule)
+            prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
         job = Job(
             pairs=prepared.pairs,
             schedule=prepared.schedule,

@@ -11,7 +11,6 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankCall
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.prepare import Prepared, prepare
-from cerberank_service.settings import Settings
 
 
 @pytest.fixture
@@ -23,14 +22,14 @@ def candidates(*texts: str) -> tuple[Candidate, ...]:
     return tuple(Candidate(text=text) for text in texts)
 
 
-def prepared(checkpoint: Checkpoint, settings: Settings | None = None, **call: Any) -> Prepared:
+def prepared(checkpoint: Checkpoint, **call: Any) -> Prepared:
     fields = {"question": "how?", "candidates": candidates("a", "b", "c")} | call
-    return prepare(RankCall(**fields), checkpoint, checkpoint.encoder(), settings or Settings())
+    return prepare(RankCall(**fields), checkpoint, checkpoint.encoder())
 
 
-def refused(checkpoint: Checkpoint, settings: Settings | None = None, **call: Any) -> ServiceError:
+def refused(checkpoint: Checkpoint, **call: Any) -> ServiceError:
     with pytest.raises(ServiceError) as caught:
-        prepared(checkpoint, settings, **call)
+        prepared(checkpoint, **call)
     return caught.value
 
 
@@ -60,9 +59,9 @@ def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
 def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
     """But not of the caller's."""
     encoder, call = checkpoint.encoder(), RankCall(question="how?", candidates=candidates("a", "b"))
-    assert prepare(call, checkpoint, encoder, Settings(), default=(0.1, 0.1)).schedule == (0.1, 0.1)
+    assert prepare(call, checkpoint, encoder, default=(0.1, 0.1)).schedule == (0.1, 0.1)
     chosen = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=0.2)
-    assert prepare(chosen, checkpoint, encoder, Settings(), default=(0.1, 0.1)).schedule == (0.2, 0.2)
+    assert prepare(chosen, checkpoint, encoder, default=(0.1, 0.1)).schedule == (0.2, 0.2)
 
 
 def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:
@@ -86,15 +85,6 @@ def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_pat
     checkpoint = checkpoint_for(FakeBackend(config), tmp_path)
     assert [prepared(checkpoint, drop_ratio=ratio).minimum for ratio in (None, 0.3)] == [2, 1]
     assert prepared(checkpoint, top_k=3).minimum == 3
-
-
-def test_too_many_candidates_are_refused_with_the_limit(checkpoint: Checkpoint) -> None:
-    """At the limit all is well, one beyond it is not."""
-    settings = Settings(max_candidates=3)
-    assert len(prepared(checkpoint, settings).pairs) == 3
-    error = refused(checkpoint, settings, candidates=candidates("a", "a", "a", "a"))
-    assert error.kind is Kind.INVALID
-    assert "4 are more than the limit of 3" in error.message
 
 
 def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:

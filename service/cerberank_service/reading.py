@@ -1,0 +1,49 @@
+"""What a body's bytes decide: the dialect that it is in, and the call that it makes or what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cerberank_service.call import RankCall
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.shared_paths import spoken
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.schema import check_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read; an error is a value here, for its clothes are the dialect's."""
+
+    dialect: Dialect
+    made: tuple[RankCall, Any] | ServiceError
+    """The call with what its dialect renders by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How bodies of a path are read; goes to another process together with the body, see `large_bodies`."""
+
+    dialects: tuple[Dialect, ...]
+    most_candidates: int
+
+    def __call__(self, body: bytes) -> Read:
+        """Read one; never raises ServiceError."""
+        dialect = self.dialects[0]
+        try:
+            check_fields(body, self.most_candidates)
+            dialect = spoken(self.dialects, body)
+            call, options = dialect.parse(body)
+            self._check_candidates(call)
+        except ServiceError as error:
+            return Read(dialect, error)
+        return Read(dialect, (call, options))
+
+    def _check_candidates(self, call: RankCall) -> None:
+        if (count := len(call.candidates)) > self.most_candidates:
+            raise ServiceError(
+                Kind.INVALID,
+                f"candidates: {count} are more than the limit of {self.most_candidates}; send fewer, "
+                "or raise CERBERANK_MAX_CANDIDATES",
+            )

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from cerberank_service.call import RankCall
+from cerberank_service.dialects import DIALECTS
+from cerberank_service.dialects.shared_paths import by_path
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.reading import Reading
+
+SHARED = [dialects for dialects in by_path(DIALECTS).values() if len(dialects) > 1]
+READING = Reading(by_path(DIALECTS)["/v1/rank"], 3)
+
+
+def body(*candidates: object, **fields: object) -> bytes:
+    return json.dumps({"question": "q", "candidates": candidates, **fields}).encode()
+
+
+def refused(content: bytes) -> ServiceError:
+    made = READING(content).made
+    assert isinstance(made, ServiceError)
+    return made
+
+
+def test_too_many_candidates_are_refused_with_the_limit() -> None:
+    """At the limit all is well, one beyond it is not."""
+    made = READING(body("a", "b", "c")).made
+    assert isinstance(made, tuple)
+    call = made[0]
+    assert isinstance(call, RankCall)
+    assert [candidate.text for candidate in call.candidates] == ["a", "b", "c"]
+    error = refused(body("a", "a", "a", "a"))
+    assert error.kind is Kind.INVALID
+    assert "4 are more than the limit of 3" in error.message
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"), [(b"{", Kind.MALFORMED), (body(), Kind.INVALID), (body(*"a" * 1000), Kind.INVALID)]
+)
+def test_what_is_wrong_with_a_body_comes_back_as_a_value(content: bytes, kind: Kind) -> None:
+    """So that the error wears the clothes of the dialect that was read."""
+    assert refused(content).kind is kind
+
+
+def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
+    """On a path that two share, the second's fields decide."""
+    (dialects,) = [each for each in SHARED if {"jina", "voyage"} <= {dialect.tag for dialect in each}]
+    voyage = next(dialect for dialect in dialects if dialect.tag == "voyage")
+    read = Reading(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')
+    assert read.dialect is voyage
+    assert isinstance(read.made, ServiceError)
+
+
+@pytest.mark.parametrize("dialects", by_path(DIALECTS).values(), ids=lambda each: each[0].paths[0])
+def test_a_reading_and_what_it_read_go_to_another_process(dialects: tuple) -> None:  # type: ignore[type-arg]
+    """Every dialect, its errors and what it renders by survive the way there and back."""
+    reading = pickle.loads(pickle.dumps(Reading(dialects, 3)))
+    assert reading == Reading(dialects, 3)
+    read = reading(b"{")
+    again = pickle.loads(pickle.dumps(read))
+    assert again.dialect == read.dialect
+    assert (again.made.kind, again.made.message) == (Kind.MALFORMED, read.made.message)
+
+
+def test_a_call_is_the_same_after_the_way_back() -> None:
+    """With its candidates' objects, and the options that the answer is rendered by."""
+    read = READING(body("a", {"id": "x", "text": "b", "previous": "c"}, top_k=2, return_text=True))
+    assert pickle.loads(pickle.dumps(read)) == read
