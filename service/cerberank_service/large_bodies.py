@@ -6,24 +6,24 @@ In this process every other answer would wait for it.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.leisure import at_low_priority, stand_back, step_forward
 from cerberank_service.memory import return_freed_memory, return_large_arrays
 from cerberank_service.reading import Read, Reading
 
 LARGE_BYTES = 512 * 1024
 """Below it the way there and back costs more than the reading."""
-NICENESS = 10
-"""Steps of those who wait for answers go first: what is in a large body takes far longer to score than to read."""
+PATIENCE_SECONDS = 0.25
+"""So long it takes only the processor time that nobody else wants: what is in a large body takes far longer to score
+than to read. After that it is a process like any other, or under a full load it would never be done."""
 JOIN_SECONDS = 1.0
 
 
@@ -53,7 +53,7 @@ class LargeBodies:
 
     def _read(self, reading: Reading, body: bytes) -> Read:
         if self._reader is None:
-            self._reader = _nicely(_Reader)
+            self._reader = at_low_priority(_Reader)
         try:
             return self._reader.read(reading, body)
         except (EOFError, OSError) as error:
@@ -80,9 +80,17 @@ class _Reader:
 
     def read(self, reading: Reading, body: bytes) -> Read:
         """Raises EOFError or OSError when the process has ended, RuntimeError for what it failed with."""
-        self._connection.send(reading)
-        self._connection.send_bytes(body)
-        outcome: Read | str = self._connection.recv()
+        assert self._process.pid is not None
+        hurry = threading.Timer(PATIENCE_SECONDS, step_forward, (self._process.pid,))
+        hurry.start()
+        try:
+            self._connection.send(reading)
+            self._connection.send_bytes(body)
+            outcome: Read | str = self._connection.recv()
+        finally:
+            hurry.cancel()
+            hurry.join()
+            stand_back(self._process.pid)
         if isinstance(outcome, str):
             raise RuntimeError(f"a large body could not be read: {outcome}")
         return outcome
@@ -94,20 +102,6 @@ class _Reader:
         self._process.kill()
         self._process.join()
         self._process.close()
-
-
-def _nicely(start: Callable[[], _Reader]) -> _Reader:
-    """Start it from a thread of low priority, which the process inherits: its imports take half a second, too."""
-    started: list[_Reader] = []
-
-    def run() -> None:
-        os.nice(NICENESS)  # of this thread alone, and for good
-        started.append(start())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return started[0]
 
 
 def _serve(connection: Connection) -> None:

@@ -41,15 +41,13 @@ def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
     """Run `work` in a thread that stands back; returns what it returns, raises what it raises.
 
     On Linux it takes only the processor time that nobody else wants. Niceness would not do: the kernel lets a waking
-    thread have a processor that runs the idle class, but not one that runs a nice thread. Threads that `work` starts
-    stand back as well, for as long as they live. Elsewhere it runs like any other.
+    thread have a processor that runs the idle class, but not one that runs a nice thread. Threads and processes that
+    `work` starts stand back as well, for as long as they live. Elsewhere it runs like any other.
     """
     future: Future[ResultT] = Future()
 
     def run() -> None:
-        if sys.platform.startswith("linux"):
-            with suppress(OSError):  # a sandbox may forbid it
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        stand_back()
         try:
             future.set_result(work())
         except BaseException as error:  # the caller's to judge
@@ -57,3 +55,19 @@ def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
 
     threading.Thread(target=run, name="low-priority", daemon=True).start()
     return future.result()
+
+
+def stand_back(process: int = 0) -> None:
+    """Put a process, or the thread that calls, into the idle class; without effect where that is not to be had."""
+    _set_class(process, "SCHED_IDLE")
+
+
+def step_forward(process: int) -> None:
+    """Undo `stand_back`."""
+    _set_class(process, "SCHED_OTHER")
+
+
+def _set_class(process: int, name: str) -> None:
+    if sys.platform.startswith("linux"):
+        with suppress(OSError):  # a sandbox may forbid it; the process may have ended
+            os.sched_setscheduler(process, getattr(os, name), os.sched_param(0))

@@ -1,6 +1,7 @@
 """Requests that nobody sends by mistake: what goes over the wire, and the statuses that may come back.
 
-`python -m tests.e2e.hostile URL` sends them all and says what came back, a line of JSON each.
+`python -m tests.e2e.hostile URL` says that it is ready, waits for a line, sends them all and says what came back, one
+line of JSON each.
 """
 
 from __future__ import annotations
@@ -232,6 +233,9 @@ def _wait_closed(connection: socket.socket) -> int:
 
 
 if __name__ == "__main__":
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
     for each in attacks():
         sys.stdout.write(json.dumps([each.name, statuses(sys.argv[1], each)]) + "\n")
         sys.stdout.flush()

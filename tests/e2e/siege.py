@@ -1,7 +1,12 @@
-"""A service under hostile requests, and a neighbour who only wants answers: `python -m tests.e2e.siege`."""
+"""A service under hostile requests, and a neighbour who only wants answers: `python -m tests.e2e.siege`.
+
+`--candidates` is the size of the neighbour's question, `--rounds` how often every attack comes: a p99 wants hundreds
+of answers.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -23,9 +28,14 @@ from tests.soak.elsewhere import another_machine
 from cerberank_models.bundled import default_checkpoint
 
 SETTINGS = {"CERBERANK_CLIENT_SECONDS": "1", "CERBERANK_KEEP_ALIVE_SECONDS": "2", "CERBERANK_LOG_LEVEL": "debug"}
-BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "a mark", "330 metres"] * 7}
 MARK = "a mark"
 """A text of the neighbour's: it must stand in no log."""
+
+
+def ask(candidates: int) -> dict[str, object]:
+    """The neighbour's question: so many different sentences, one of them the mark."""
+    texts = [f"the tower of number {n} was built in paris and is {n} metres tall" for n in range(1, candidates)]
+    return {"question": "how tall is the tower ?", "candidates": [MARK, *texts]}
 
 
 @dataclass
@@ -33,6 +43,7 @@ class Neighbour:
     """Asks again and again until it is told to stop."""
 
     url: str
+    body: dict[str, object] = field(default_factory=lambda: ask(4))
     seconds: list[float] = field(default_factory=list)
     statuses: set[int] = field(default_factory=set)
     pause: float = 0.01
@@ -57,7 +68,7 @@ class Neighbour:
         with httpx.Client(base_url=self.url, timeout=60) as client:
             while not done.is_set():
                 started = time.monotonic()
-                self.statuses.add(client.post("/v1/rank", json=BODY).status_code)
+                self.statuses.add(client.post("/v1/rank", json=self.body).status_code)
                 self.seconds.append(time.monotonic() - started)
                 time.sleep(self.pause)
 
@@ -78,17 +89,23 @@ def besiege(service: Process) -> Iterator[tuple[str, set[int], set[int], float]]
 
 def main() -> None:
     """Besiege a service of the bundled checkpoint and print what it cost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--candidates", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         service = start(default_checkpoint(), Path(folder) / "log", **SETTINGS)
         try:
             wait_until_ready(service)
-            alone, besieged = Neighbour(service.url), Neighbour(service.url)
-            with alone.asking():
-                time.sleep(20.0)
-            before = resident(service)
-            with besieged.asking():
+            alone, besieged = (Neighbour(service.url, ask(arguments.candidates)) for _ in range(2))
+            before = None
+            for _ in range(arguments.rounds):  # in turns, for the machine has moods
+                with alone.asking():
+                    time.sleep(20.0)
+                before = before or resident(service)
                 _besiege_from_elsewhere(service, besieged)
-            _say(f"memory before and after: {before:.1f} MB, {resident(service):.1f} MB")
+            _say(f"memory before and after: {before or 0.0:.1f} MB, {resident(service):.1f} MB")
+            _say(f"neighbour's answers before and meanwhile: {len(alone.seconds)}, {len(besieged.seconds)}")
             _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
             _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
         finally:
@@ -101,15 +118,20 @@ def _besiege_from_elsewhere(service: Process, neighbour: Neighbour) -> None:
     command = [sys.executable, "-m", "tests.e2e.hostile", service.url]
     with another_machine(yielding=True) as elsewhere:
         attackers = elsewhere.submit(
-            lambda: subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         ).result()
+    assert attackers.stdin is not None
     assert attackers.stdout is not None
-    seen = 0
-    for line in attackers.stdout:
-        name, came = json.loads(line)
-        slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
+    attackers.stdout.readline()  # its imports are no attack
+    with neighbour.asking():
+        attackers.stdin.write("begin\n")
+        attackers.stdin.flush()
         seen = len(neighbour.seconds)
-        _say(f"{name:28} {sorted(set(came))!s:16} {resident(service):.0f} MB, slowest answer {slowest:.0f} ms")
+        for line in attackers.stdout:
+            name, came = json.loads(line)
+            slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
+            seen = len(neighbour.seconds)
+            _say(f"{name:28} {sorted(set(came))!s:16} {resident(service):.0f} MB, slowest answer {slowest:.0f} ms")
     if attackers.wait() != 0:
         raise RuntimeError("the attackers failed")
 

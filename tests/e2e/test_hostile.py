@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 from tests.e2e.conftest import start, wait_until_ready
-from tests.e2e.siege import BODY, MARK, SETTINGS, Neighbour, besiege, resident
+from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, besiege, resident
 
 
 def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -15,12 +15,12 @@ def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_
     try:
         wait_until_ready(service)
         with httpx.Client(base_url=service.url, timeout=60) as client:
-            first = [client.post("/v1/rank", json=BODY).json()["results"] for _ in range(50)]
+            first = [client.post("/v1/rank", json=ask(4)).json()["results"] for _ in range(50)]
             before = resident(service)
             neighbour = Neighbour(service.url, pause=0.05)
             with neighbour.asking():
                 found = list(besiege(service))
-            assert client.post("/v1/rank", json=BODY).json()["results"] == first[0]
+            assert client.post("/v1/rank", json=ask(4)).json()["results"] == first[0]
         memory = {name: round(megabytes) for name, _, _, megabytes in found}
         assert {name: came for name, came, may, _ in found if not came <= may} == {}
         assert len(memory) >= 20

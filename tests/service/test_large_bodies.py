@@ -14,9 +14,11 @@ from typing import TypeVar
 import pytest
 from fastapi.testclient import TestClient
 
+from cerberank_service import large_bodies
 from cerberank_service.dialects import NATIVE
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.large_bodies import LARGE_BYTES, NICENESS, LargeBodies
+from cerberank_service.large_bodies import LARGE_BYTES, LargeBodies
+from cerberank_service.leisure import step_forward
 from cerberank_service.reading import Read, Reading
 
 READING = Reading((NATIVE,), 10)
@@ -54,15 +56,15 @@ def test_it_reads_what_this_process_would_read() -> None:
     assert [shown(read) for read in with_bodies(work)] == [shown(READING(body)) for body in bodies_sent]
 
 
-def test_one_process_of_a_lower_priority_reads_all_and_ends_with_the_service() -> None:
-    """Steps of the model go before it."""
+def test_one_process_that_stands_back_reads_all_and_ends_with_the_service() -> None:
+    """Steps of the model go before it, from its start on."""
 
     async def work(bodies: LargeBodies) -> list[int]:
         assert not readers()
         await asyncio.gather(*(bodies.read(READING, LARGE) for _ in range(3)))
-        return [os.getpriority(os.PRIO_PROCESS, pid) for pid in readers()]
+        return [os.sched_getscheduler(pid) for pid in readers()]
 
-    assert with_bodies(work) == [os.getpriority(os.PRIO_PROCESS, 0) + NICENESS]
+    assert with_bodies(work) == [os.SCHED_IDLE]
     assert not readers()
 
 
@@ -97,6 +99,22 @@ def test_one_that_ends_under_a_body_is_replaced() -> None:
     assert error.kind is Kind.UNAVAILABLE
     assert error.retry_after == 1
     assert not isinstance(read.made, ServiceError)
+
+
+def test_one_that_gets_no_time_steps_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while a large body is as urgent as any other, and the next one stands back again."""
+    seen: list[int] = []
+    monkeypatch.setattr(large_bodies, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(
+        large_bodies, "step_forward", lambda pid: (step_forward(pid), seen.append(os.sched_getscheduler(pid)))
+    )
+
+    async def work(bodies: LargeBodies) -> list[int]:
+        await bodies.read(READING, b" " * 20 * LARGE_BYTES + LARGE)
+        return [os.sched_getscheduler(pid) for pid in readers()]
+
+    assert with_bodies(work) == [os.SCHED_IDLE]
+    assert seen == [os.SCHED_OTHER]
 
 
 def test_what_fails_in_it_is_an_error_of_this_process() -> None:
