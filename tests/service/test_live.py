@@ -62,7 +62,7 @@ def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> No
     """Every stage has run before the first client comes."""
     backend = FakeBackend()
     serve(backend)
-    golden, warm_up = (0, 3), [(stage, max(8, usable_processors())) for stage in range(3)]
+    golden, warm_up = (0, 3), [(stage, max(4, usable_processors())) for stage in range(3)]
     assert backend.runs[0] == golden
     assert backend.runs[-3:] == warm_up
 

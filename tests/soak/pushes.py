@@ -44,8 +44,10 @@ WORDS = SENTENCE.split()
 KEPT_VERSIONS = 3
 """In the store, as an operator who tidies up would."""
 BAD = ("torn", "changed", "surplus", "golden", "killed")
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.25
 """Between two looks at the service: they, too, are requests."""
+ROLLBACK_POLL_SECONDS = 0.05
+"""While a rollback is timed."""
 T = TypeVar("T")
 
 
@@ -171,7 +173,7 @@ class Soak:
             self._until(self._can_be_rolled_back)
             started = time.monotonic()
             version = admin.ask("POST", "models", self.model, "rollback")["version"]
-            self._until(partial(self._answers, version))
+            self._until(partial(self._answers, version), look_every=ROLLBACK_POLL_SECONDS)
             self.report.rollback.append(time.monotonic() - started)
 
     def _answers(self, version: str) -> bool:
@@ -218,12 +220,12 @@ class Soak:
         found = self.client.get("/v1/models").json()["models"]
         return {entry["version"]: entry for entry in found if "version" in entry}
 
-    def _until(self, condition: Callable[[], object]) -> None:
+    def _until(self, condition: Callable[[], object], *, look_every: float = POLL_SECONDS) -> None:
         end = time.monotonic() + 120
         while not condition():
             if time.monotonic() > end:
                 raise TimeoutError(f"waited in vain:\n{self.service.log.read_text()[-4000:]}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(look_every)
 
     def _count(self, expected: list[int]) -> None:
         answers, report = self.load.answers, self.report
