@@ -21,6 +21,8 @@ ResultT = TypeVar("ResultT")
 LONGEST_WAIT = 0.1
 """Seconds before a piece begins all the same: under a full load, too, a push must arrive."""
 LOOK_SECONDS = 0.001
+LONGEST_IDLE = 5.0
+"""Seconds after which work at low priority is as urgent as any: processors that never rest would never do it."""
 
 
 class Leisure:
@@ -40,9 +42,9 @@ class Leisure:
 def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
     """Run `work` in a thread that stands back; returns what it returns, raises what it raises.
 
-    On Linux it takes only the processor time that nobody else wants. Niceness would not do: the kernel lets a waking
-    thread have a processor that runs the idle class, but not one that runs a nice thread. Threads and processes that
-    `work` starts stand back as well, for as long as they live. Elsewhere it runs like any other.
+    On Linux it takes only the processor time that nobody else wants, for `LONGEST_IDLE`. Niceness would not do: the
+    kernel lets a waking thread have a processor that runs the idle class, but not one that runs a nice thread. Threads
+    and processes that `work` starts stand back as well, for as long as they live. Elsewhere it runs like any other.
     """
     future: Future[ResultT] = Future()
 
@@ -53,21 +55,30 @@ def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
         except BaseException as error:  # the caller's to judge
             future.set_exception(error)
 
-    threading.Thread(target=run, name="low-priority", daemon=True).start()
-    return future.result()
+    thread = threading.Thread(target=run, name="low-priority", daemon=True)
+    thread.start()
+    hurry = threading.Timer(LONGEST_IDLE, step_forward, (thread.native_id,))
+    hurry.start()  # from here: its thread must not stand back
+    try:
+        return future.result()
+    finally:
+        hurry.cancel()
 
 
-def stand_back(process: int = 0) -> None:
-    """Put a process, or the thread that calls, into the idle class; without effect where that is not to be had."""
-    _set_class(process, "SCHED_IDLE")
+def stand_back(thread: int = 0) -> None:
+    """Put a thread, by the system's number, or the one that calls into the idle class, if there is one.
+
+    A process' number is that of its main thread.
+    """
+    _set_class(thread, "SCHED_IDLE")
 
 
-def step_forward(process: int) -> None:
+def step_forward(thread: int) -> None:
     """Undo `stand_back`."""
-    _set_class(process, "SCHED_OTHER")
+    _set_class(thread, "SCHED_OTHER")
 
 
-def _set_class(process: int, name: str) -> None:
+def _set_class(thread: int, name: str) -> None:
     if sys.platform.startswith("linux"):
         with suppress(OSError):  # a sandbox may forbid it; the process may have ended
-            os.sched_setscheduler(process, getattr(os, name), os.sched_param(0))
+            os.sched_setscheduler(thread, getattr(os, name), os.sched_param(0))

@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
+from cerberank_service import leisure
 from cerberank_service.leisure import Leisure, at_low_priority
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
@@ -41,6 +43,20 @@ def test_work_at_low_priority_stands_back_alone() -> None:
 
     assert at_low_priority(classes) == [os.SCHED_IDLE] * 2
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@linux
+def test_work_at_low_priority_that_takes_long_steps_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else processors that never rest would never do it."""
+    monkeypatch.setattr(leisure, "LONGEST_IDLE", 0.01)
+
+    def wait() -> int:
+        end = time.monotonic() + 30
+        while os.sched_getscheduler(0) == os.SCHED_IDLE and time.monotonic() < end:
+            time.sleep(0.01)
+        return os.sched_getscheduler(0)
+
+    assert at_low_priority(wait) == os.SCHED_OTHER
 
 
 def test_what_the_work_raises_is_raised() -> None:
