@@ -75,3 +75,14 @@ def relative_cost(stage_layers: Sequence[float], schedule: Sequence[float]) -> f
         alive *= 1.0 - alpha
         spent += alive * layers
     return spent / float(sum(stage_layers))
+
+
+def cost_of(sizes: Sequence[int], stage_layers: Sequence[float], schedule: Sequence[float], minimum: int = 1) -> float:
+    """Layers run on questions of so many candidates each, relative to running all of them on all candidates.
+
+    >>> cost_of([100], (2, 2, 2), (0.5, 0.5)), cost_of([100, 20], (2, 2, 2), (0.5, 0.5), minimum=20)
+    (0.5833333333333334, 0.6527777777777778)
+    """
+    counts = [alive_counts(size, schedule, minimum) for size in sizes]
+    run = sum(alive * layers for each in counts for alive, layers in zip(each, stage_layers, strict=True))
+    return float(run) / float(sum(sizes) * sum(stage_layers))

@@ -48,11 +48,12 @@ def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) ->
     figures = evaluation.figures()
     assert list(figures) == ["final", "exit 1", "exit 2", "head 1", "head 2", "head 3", "drop 0.3,0.3"]
     assert (figures["final"].questions, figures["final"].pairs) == (1, 3)
-    costs = variant_costs(checkpoint.config, [(0.3, 0.3)])
+    costs = variant_costs(checkpoint.config, [(0.3, 0.3)], [100])
     assert list(costs) == list(figures)
     assert costs["exit 2"] == pytest.approx(2 / 3.5)
     assert costs["drop 0.3,0.3"] == pytest.approx((1 + 0.7 + 0.49 * 1.5) / 3.5)
     assert "| drop 0.3,0.3 |" in markdown(figures, costs)
+    assert variant_costs(checkpoint.config, [(0.3, 0.3)], [5, 100, 5], minimum=100)["drop 0.3,0.3"] == 1.0
 
 
 def test_questions_without_a_positive_are_counted_not_averaged() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backend import Backend, Scores
 from cerberank_models.config import RankerConfig
-from cerberank_models.drop import relative_cost, survivors
+from cerberank_models.drop import cost_of, survivors
 from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data import Question, Subset, subset
@@ -90,13 +90,18 @@ def variants(scores: AllScores, schedules: Sequence[tuple[float, ...]]) -> dict[
     return flat_ranks(flat_scores(scores)) | dropping
 
 
-def variant_costs(config: RankerConfig, schedules: Sequence[tuple[float, ...]]) -> dict[str, float]:
-    """Cost of each variant relative to running every layer on every candidate; a head needs the others' run too."""
+def variant_costs(
+    config: RankerConfig, schedules: Sequence[tuple[float, ...]], sizes: Sequence[int], minimum: int = 1
+) -> dict[str, float]:
+    """Cost of each variant relative to running every layer on every candidate; a head needs the others' run too.
+
+    `sizes` are the questions' numbers of candidates, of which schedules leave at least `minimum`.
+    """
     layers, total = config.stage_layers, sum(config.stage_layers)
     costs = {"final": 1.0}
     costs |= {f"exit {stage}": sum(layers[:stage]) / total for stage in range(1, len(layers))}
     costs |= {f"head {head}": 1.0 for head in range(1, config.architecture.heads + 1)}
-    return costs | {schedule_name(schedule): relative_cost(layers, schedule) for schedule in schedules}
+    return costs | {schedule_name(schedule): cost_of(sizes, layers, schedule, minimum) for schedule in schedules}
 
 
 def schedule_name(schedule: Sequence[float]) -> str:

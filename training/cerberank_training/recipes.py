@@ -61,6 +61,23 @@ def mini() -> Recipe:
     )
 
 
+def mini_adapted() -> Recipe:
+    """TANDA's second step for `mini`: a checkpoint that has learnt on a large set adapts to WikiQA's own candidates.
+
+    Command: `distil --recipe mini-adapted --base CHECKPOINT --train wikiqa:WikiQA-train.tsv.gz --dev
+    wikiqa:WikiQA-dev.tsv.gz`. Two epochs of 873 questions. What it gives: docs/decisions/0002. WikiQA's terms forbid
+    shipping the result.
+    """
+    return Recipe(
+        shape=mini_hard().shape,
+        objective=Objective(listwise=1.0, exits="heads"),
+        sampling=OWN_CANDIDATES,
+        train=TrainConfig(
+            steps=110, stages="joint", dropout=0.0, learning_rate=2e-5, fresh_learning_rate=2e-5, evaluate_every=55
+        ),
+    )
+
+
 def mini_teacher_listwise() -> Recipe:
     """A teacher for `mini`: MiniLM's six layers with one head, on question and candidate, point- and listwise loss.
 
@@ -201,6 +218,7 @@ def _electra_base(body_layers: int) -> Recipe:
 RECIPES = {
     "mini-hard": mini_hard,
     "mini": mini,
+    "mini-adapted": mini_adapted,
     "mini-half": mini_half,
     "mini-teacher-listwise": mini_teacher_listwise,
     "mini-teacher-context": mini_teacher_context,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cerberank_models.config import TunedSchedule
-from cerberank_models.drop import alive_counts, relative_cost
+from cerberank_models.drop import cost_of, relative_cost
 from cerberank_training.data import Question
 from cerberank_training.evaluate import AllScores, apply_schedule, schedule_name
 from cerberank_training.metrics import METRICS, expected_metrics
@@ -131,11 +131,10 @@ class DevSet:
     def _measure(self, schedule: Schedule) -> Measured:
         values = self._values(schedule)
         lost = 100.0 * (self._whole - values)[:, METRICS.index("map")]
-        alive = np.asarray([alive_counts(size, schedule, self.minimum) for size in self.sizes])
         return Measured(
             schedule=schedule,
             cost=relative_cost(self._layers.tolist(), schedule),
-            dev_cost=float((alive @ self._layers).sum() / (alive[:, 0].sum() * self._layers.sum())),
+            dev_cost=cost_of(self.sizes, self._layers.tolist(), schedule, self.minimum),
             metrics=dict(zip(METRICS, (100.0 * values.mean(axis=0)).tolist(), strict=True)),
             map_loss=float(lost.mean()),
             map_loss_error=float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else None,

@@ -140,7 +140,8 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
     if arguments.against:
         rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
         return {"final": 1.0, arguments.against: 1.0}, rankings
-    costs = variant_costs(checkpoint.config, arguments.schedule)
+    sizes = [len(question.candidates) for question in questions]
+    costs = variant_costs(checkpoint.config, arguments.schedule, sizes, arguments.minimum)
     form |= {"schedules": arguments.schedule, "minimum": arguments.minimum}
     return costs, checkpoint_rankings(checkpoint, questions, **form)
 
