@@ -50,6 +50,7 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
         *(*teachers, "--body-layers", 3, "--exits", "1,2", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", run),
     )
     assert str(read_checkpoint(run / "checkpoint").config.architecture) == "B3 3H1"
+    assert "`B3 3H1`" in (run / "checkpoint" / "README.md").read_text()
     call(
         evaluate.main,
         "--checkpoint",

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cerberank_models.config import ArchitectureConfig
 from cerberank_training.recipes import Recipe
 
 CARD = """# {name}
@@ -34,13 +35,12 @@ Data terms, licence, intended use and figures on test sets are to be added befor
 """
 
 
-def student_card(recipe: Recipe, arguments: argparse.Namespace, best: float) -> str:
+def student_card(recipe: Recipe, architecture: ArchitectureConfig, arguments: argparse.Namespace, best: float) -> str:
     """Markdown; paths are cut to their names, because a card travels."""
-    shape = recipe.shape
     settings = {"recipe": arguments.recipe, "objective": asdict(recipe.objective), "train": asdict(recipe.train)}
     return CARD.format(
-        name=shape.name,
-        architecture=f"B{shape.body_layers} {shape.heads}H",
+        name=recipe.shape.name,
+        architecture=architecture,
         date=datetime.now(UTC).date().isoformat(),
         commit=_commit(),
         base=Path(arguments.base).name,

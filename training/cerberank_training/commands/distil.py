@@ -131,7 +131,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         student.ranker,
         student.tokenizer,
         arguments.out / "checkpoint",
-        card=student_card(recipe, arguments, best),
+        card=student_card(recipe, student.ranker.config.architecture, arguments, best),
         version=f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}",
         source=f"recipe {arguments.recipe}",
         metrics={"dev_map": best},
