@@ -68,8 +68,7 @@ def relative_cost(stage_layers: Sequence[float], schedule: Sequence[float]) -> f
     >>> [round(relative_cost((4, 2, 2, 2, 2), (alpha,) * 4), 3) for alpha in (0.3, 0.4, 0.5)]
     [0.629, 0.551, 0.49]
     """
-    if len(schedule) != len(stage_layers) - 1:
-        raise ValueError(f"{len(stage_layers)} stages take {len(stage_layers) - 1} drop ratios, not {len(schedule)}")
+    _check_length(stage_layers, schedule)
     spent, alive = float(stage_layers[0]), 1.0
     for layers, alpha in zip(stage_layers[1:], schedule, strict=True):
         alive *= 1.0 - alpha
@@ -82,7 +81,17 @@ def cost_of(sizes: Sequence[int], stage_layers: Sequence[float], schedule: Seque
 
     >>> cost_of([100], (2, 2, 2), (0.5, 0.5)), cost_of([100, 20], (2, 2, 2), (0.5, 0.5), minimum=20)
     (0.5833333333333334, 0.6527777777777778)
+
+    Raises ValueError for a schedule that does not fit, or without questions.
     """
+    _check_length(stage_layers, schedule)
+    if not sizes:
+        raise ValueError("there is no question to count the cost on")
     counts = [alive_counts(size, schedule, minimum) for size in sizes]
     run = sum(alive * layers for each in counts for alive, layers in zip(each, stage_layers, strict=True))
     return float(run) / float(sum(sizes) * sum(stage_layers))
+
+
+def _check_length(stage_layers: Sequence[float], schedule: Sequence[float]) -> None:
+    if len(schedule) != len(stage_layers) - 1:
+        raise ValueError(f"{len(stage_layers)} stages take {len(stage_layers) - 1} drop ratios, not {len(schedule)}")

@@ -1,40 +1,48 @@
-"""Reads large bodies in a process of its own: JSON is read in one piece that holds Python's lock, 80 ms for 16 MB.
+"""Has large bodies read by another process: JSON is read in one piece that holds Python's lock, 80 ms for 16 MB.
 
-In this process every other answer would wait for it.
+In this process every other answer would wait for it. What is refused costs nobody else anything; a call that is good
+still has to be taken in here, which holds the lock about as long as reading so many candidates does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
+import logging
+import os
+import socket
+import subprocess
+import sys
 import threading
-import traceback
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.leisure import at_low_priority, stand_back, step_forward
-from cerberank_service.memory import return_freed_memory, return_large_arrays
 from cerberank_service.reading import Read, Reading
 
-LARGE_BYTES = 512 * 1024
-"""Below it the way there and back costs more than the reading."""
-PATIENCE_SECONDS = 0.25
-"""So long it takes only the processor time that nobody else wants: what is in a large body takes far longer to score
-than to read. After that it is a process like any other, or under a full load it would never be done."""
-JOIN_SECONDS = 1.0
+logger = logging.getLogger(__name__)
+
+LARGE_BYTES = 1024 * 1024
+"""Some thousands of candidates; below it the way there and back is not worth it."""
+LONGEST_SECONDS = 10.0
+"""For one body; a process that takes longer is ended."""
+NICENESS = 10
+"""Steps of those who wait for answers go first: what is in a large body takes far longer to score than to read."""
 
 
 class LargeBodies:
-    """One process, started by the first large body, which waits a second for it. For one event loop."""
+    """One process, which reads one body after the other. For one event loop."""
 
     def __init__(self, *, together: int) -> None:
-        """At most `together` bytes of bodies wait, or one body."""
+        """At most `together` bytes of bodies wait, or one body. The process is started by `start` or by the first."""
         self._together, self._held = together, 0
-        self._turns = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
         self._reader: _Reader | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to start the process, which takes it half a second, before there is a body."""
+        self._thread.submit(self._running)
 
     async def read(self, reading: Reading, body: bytes) -> Read:
         """Read a body. Raises ServiceError (503) while too many wait, and when the process ended under it."""
@@ -42,83 +50,92 @@ class LargeBodies:
             raise ServiceError(Kind.UNAVAILABLE, "too many large bodies wait to be read", retry_after=2)
         self._held += len(body)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._turns, self._read, reading, body)
-        finally:
+            await self._turn.acquire()
+        except asyncio.CancelledError:
             self._held -= len(body)
+            raise
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._thread, self._read, reading, body)
+        except RuntimeError as error:  # closed meanwhile
+            self._held -= len(body)
+            self._turn.release()
+            raise ServiceError(Kind.UNAVAILABLE, "the service is shutting down", retry_after=1) from error
+        future.add_done_callback(lambda done: self._release(done, len(body)))
+        return await asyncio.shield(future)  # whoever leaves, it is read to its end, and counts until then
 
     def close(self) -> None:
-        """End the process once it has read what it reads."""
-        self._turns.shutdown(wait=True, cancel_futures=True)
-        self._forget()
+        """End the process; whoever waits for it gets 503."""
+        self._closed = True
+        if (reader := self._reader) is not None:
+            reader.kill()
+        self._thread.shutdown(wait=True)
+
+    def _release(self, done: asyncio.Future[Read], size: int) -> None:
+        self._held -= size
+        self._turn.release()
+        if not done.cancelled():
+            done.exception()  # seen, though the client may have gone
+
+    def _running(self) -> _Reader | None:
+        if self._reader is not None and self._reader.ended():
+            self._reader = None
+        if self._reader is None and not self._closed:
+            try:
+                self._reader = _Reader()
+            except OSError as error:
+                logger.warning("large bodies are read in this process, another one cannot be started: %s", error)
+        return self._reader
 
     def _read(self, reading: Reading, body: bytes) -> Read:
-        if self._reader is None:
-            self._reader = at_low_priority(_Reader)
+        if (reader := self._running()) is None:
+            return reading(body)
         try:
-            return self._reader.read(reading, body)
-        except (EOFError, OSError) as error:
-            self._forget()
+            outcome = reader.read(reading, body)
+        except BaseException as error:  # half a message may have gone: nothing after it would fit
+            self._reader = None
+            code = reader.kill()
+            if not isinstance(error, EOFError | OSError):
+                raise
+            logger.warning("the process that reads large bodies has ended with %d", code)
             message = "the process that reads large bodies has ended; the next one gets another"
             raise ServiceError(Kind.UNAVAILABLE, message, retry_after=1) from error
-
-    def _forget(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        if isinstance(outcome, str):
+            raise RuntimeError(f"a large body could not be read: {outcome}")
+        return outcome
 
 
 class _Reader:
-    """This side of the process."""
+    """This side of the process. Not `multiprocessing`'s: that would run the main module again in it."""
 
     def __init__(self) -> None:
-        # Never forked: other threads hold locks.
-        context = get_context("spawn")
-        self._connection, there = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=_serve, args=(there,), daemon=True)
-        self._process.start()
-        there.close()  # the process holds the only one: its end is seen here, and ours there
+        here, there = socket.socketpair()
+        command = [sys.executable, "-m", "cerberank_service.large_body_reader", str(there.fileno())]
+        with there:  # the process holds the only one: its end is seen here, and ours there
+            try:
+                self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL)
+            except BaseException:
+                here.close()
+                raise
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+        self._connection: Connection = Connection(here.detach())
 
-    def read(self, reading: Reading, body: bytes) -> Read:
-        """Raises EOFError or OSError when the process has ended, RuntimeError for what it failed with."""
-        assert self._process.pid is not None
-        hurry = threading.Timer(PATIENCE_SECONDS, step_forward, (self._process.pid,))
-        hurry.start()
+    def read(self, reading: Reading, body: bytes) -> Read | str:
+        """What it read, or the traceback of what it failed with. Raises EOFError or OSError when it has ended."""
+        clock = threading.Timer(LONGEST_SECONDS, self._process.kill)
+        clock.start()
         try:
             self._connection.send(reading)
             self._connection.send_bytes(body)
             outcome: Read | str = self._connection.recv()
         finally:
-            hurry.cancel()
-            hurry.join()
-            stand_back(self._process.pid)
-        if isinstance(outcome, str):
-            raise RuntimeError(f"a large body could not be read: {outcome}")
+            clock.cancel()
         return outcome
 
-    def close(self) -> None:
-        """It ends when it finds nobody at the other end."""
-        self._connection.close()
-        self._process.join(JOIN_SECONDS)
+    def ended(self) -> bool:
+        """Whether it is there no longer, for whatever reason."""
+        return self._process.poll() is not None
+
+    def kill(self) -> int:
+        """End it; returns its exit code. Any thread may do so: the one that reads sees its end."""
         self._process.kill()
-        self._process.join()
-        self._process.close()
-
-
-def _serve(connection: Connection) -> None:
-    """The other process: read bodies until nobody is left who sends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
-    return_large_arrays()
-    while True:
-        try:
-            reading: Reading = connection.recv()
-            body = connection.recv_bytes()
-        except EOFError:
-            return
-        try:
-            outcome: Read | str = reading(body)
-        except Exception:  # told by the service's log, as any failure is
-            outcome = traceback.format_exc()
-        del body
-        connection.send(outcome)
-        del outcome
-        return_freed_memory()
+        return self._process.wait()

@@ -22,7 +22,10 @@ LONGEST_WAIT = 0.1
 """Seconds before a piece begins all the same: under a full load, too, a push must arrive."""
 LOOK_SECONDS = 0.001
 LONGEST_IDLE = 5.0
-"""Seconds after which work at low priority is as urgent as any: processors that never rest would never do it."""
+"""Seconds after which work at low priority is as urgent as any, on processors that never rest. Leaving the idle class
+takes CAP_SYS_NICE or RLIMIT_NICE, which a container seldom has: there such work goes on with some 3 parts in 1,000 of
+a busy processor.
+"""
 
 
 class Leisure:
@@ -49,7 +52,7 @@ def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
     future: Future[ResultT] = Future()
 
     def run() -> None:
-        stand_back()
+        _set_class(0, "SCHED_IDLE")
         try:
             future.set_result(work())
         except BaseException as error:  # the caller's to judge
@@ -57,28 +60,17 @@ def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
 
     thread = threading.Thread(target=run, name="low-priority", daemon=True)
     thread.start()
-    hurry = threading.Timer(LONGEST_IDLE, step_forward, (thread.native_id,))
+    hurry = threading.Timer(LONGEST_IDLE, _set_class, (thread.native_id, "SCHED_OTHER"))
     hurry.start()  # from here: its thread must not stand back
     try:
         return future.result()
     finally:
         hurry.cancel()
+        hurry.join()  # the thread's number may be another's soon
 
 
-def stand_back(thread: int = 0) -> None:
-    """Put a thread, by the system's number, or the one that calls into the idle class, if there is one.
-
-    A process' number is that of its main thread.
-    """
-    _set_class(thread, "SCHED_IDLE")
-
-
-def step_forward(thread: int) -> None:
-    """Undo `stand_back`."""
-    _set_class(thread, "SCHED_OTHER")
-
-
-def _set_class(thread: int, name: str) -> None:
+def _set_class(thread: int | None, name: str) -> None:
+    """Of a thread by the system's number; 0 is the one that calls."""
     if sys.platform.startswith("linux"):
-        with suppress(OSError):  # a sandbox may forbid it; the process may have ended
-            os.sched_setscheduler(thread, getattr(os, name), os.sched_param(0))
+        with suppress(OSError):  # a sandbox may forbid it; the thread may have ended
+            os.sched_setscheduler(thread or 0, getattr(os, name), os.sched_param(0))

@@ -91,8 +91,12 @@ class Ranking:
             self._shadow.offer(call, live, ranked)
             return content
 
+    def start(self) -> None:
+        """Start the process that reads large bodies before the first of them does."""
+        self._large.start()
+
     def close(self) -> None:
-        """End the process that reads large bodies."""
+        """End that process."""
         self._large.close()
 
     def _count(self, answer: RankAnswer, prepared: Prepared) -> None:

@@ -42,7 +42,8 @@ def loss_of(tuned: Sequence[TunedSchedule], schedule: Schedule) -> dict[str, flo
         return {}
     best = max(tuned, key=lambda entry: entry.cost).metrics
     own = known[schedule]
-    return {name: best[name] - own[name] for name in best if name in own and not name.endswith("_loss")}
+    reached = [name for name in best if name in own and not name.endswith(("_loss", "_loss_error"))]
+    return {name: round(best[name] - own[name], 3) for name in reached}  # as `tune` rounds them
 
 
 def label_of(schedule: Schedule) -> str:

@@ -74,11 +74,17 @@ class Neighbour:
 
 
 def resident(service: Process) -> float:
-    """Megabytes of memory that the process holds."""
-    status = Path(f"/proc/{service.process.pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) / 1024.0
+    """Megabytes of memory that the process and its children hold."""
+    pids = [str(service.process.pid)]
+    for task in Path(f"/proc/{service.process.pid}/task").glob("*/children"):
+        pids += task.read_text().split()
+    found = [re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+    return sum(int(each[1]) for each in found if each is not None) / 1024.0
+
+
+def warm_up(client: httpx.Client) -> None:
+    """Let the process that reads large bodies be there before memory is measured."""
+    client.post("/v1/rank", content=b" " * 2**21 + json.dumps(ask(4)).encode()).raise_for_status()
 
 
 def besiege(service: Process) -> Iterator[tuple[str, set[int], set[int], float]]:
@@ -97,6 +103,8 @@ def main() -> None:
         service = start(default_checkpoint(), Path(folder) / "log", **SETTINGS)
         try:
             wait_until_ready(service)
+            with httpx.Client(base_url=service.url, timeout=60) as client:
+                warm_up(client)
             alone, besieged = (Neighbour(service.url, ask(arguments.candidates)) for _ in range(2))
             before = None
             for _ in range(arguments.rounds):  # in turns, for the machine has moods
@@ -123,15 +131,19 @@ def _besiege_from_elsewhere(service: Process, neighbour: Neighbour) -> None:
     assert attackers.stdin is not None
     assert attackers.stdout is not None
     attackers.stdout.readline()  # its imports are no attack
-    with neighbour.asking():
-        attackers.stdin.write("begin\n")
-        attackers.stdin.flush()
-        seen = len(neighbour.seconds)
-        for line in attackers.stdout:
-            name, came = json.loads(line)
-            slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
+    try:
+        with neighbour.asking():
+            attackers.stdin.write("begin\n")
+            attackers.stdin.flush()
             seen = len(neighbour.seconds)
-            _say(f"{name:28} {sorted(set(came))!s:16} {resident(service):.0f} MB, slowest answer {slowest:.0f} ms")
+            for line in attackers.stdout:
+                name, came = json.loads(line)
+                slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
+                seen = len(neighbour.seconds)
+                _say(f"{name:28} {sorted(set(came))!s:16} {resident(service):.0f} MB, slowest answer {slowest:.0f} ms")
+    except BaseException:
+        attackers.kill()
+        raise
     if attackers.wait() != 0:
         raise RuntimeError("the attackers failed")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 from tests.e2e.conftest import start, wait_until_ready
-from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, besiege, resident
+from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, besiege, resident, warm_up
 
 
 def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -15,6 +15,7 @@ def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_
     try:
         wait_until_ready(service)
         with httpx.Client(base_url=service.url, timeout=60) as client:
+            warm_up(client)
             first = [client.post("/v1/rank", json=ask(4)).json()["results"] for _ in range(50)]
             before = resident(service)
             neighbour = Neighbour(service.url, pause=0.05)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -17,19 +16,12 @@ from fastapi.testclient import TestClient
 from cerberank_service import large_bodies
 from cerberank_service.dialects import NATIVE
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.large_bodies import LARGE_BYTES, LargeBodies
-from cerberank_service.leisure import step_forward
+from cerberank_service.large_bodies import LARGE_BYTES, NICENESS, LargeBodies
 from cerberank_service.reading import Read, Reading
 
 READING = Reading((NATIVE,), 10)
 LARGE = json.dumps({"question": "q", "candidates": ["a", "b" * LARGE_BYTES]}).encode()
 ResultT = TypeVar("ResultT")
-
-
-def readers() -> set[int]:
-    """Processes of this one that read bodies; the resource tracker is another."""
-    pids = {int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}
-    return {pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 def with_bodies(work: Callable[[LargeBodies], Awaitable[ResultT]], *, together: int = 10 * len(LARGE)) -> ResultT:
@@ -43,29 +35,38 @@ def with_bodies(work: Callable[[LargeBodies], Awaitable[ResultT]], *, together: 
     return asyncio.run(run())
 
 
+def process_of(bodies: LargeBodies) -> int:
+    assert bodies._reader is not None
+    return bodies._reader._process.pid
+
+
 def test_it_reads_what_this_process_would_read() -> None:
     """Calls and errors alike; an error is compared by what a client sees of it."""
-    bodies_sent = (LARGE, LARGE[:-1], b"[" * LARGE_BYTES)
+    sent = (LARGE, LARGE[:-1], b"[" * LARGE_BYTES)
 
     def shown(read: Read) -> object:
         return (read.made.kind, read.made.message) if isinstance(read.made, ServiceError) else read
 
     async def work(bodies: LargeBodies) -> list[Read]:
-        return [await bodies.read(READING, body) for body in bodies_sent]
+        return [await bodies.read(READING, body) for body in sent]
 
-    assert [shown(read) for read in with_bodies(work)] == [shown(READING(body)) for body in bodies_sent]
+    assert [shown(read) for read in with_bodies(work)] == [shown(READING(body)) for body in sent]
 
 
-def test_one_process_that_stands_back_reads_all_and_ends_with_the_service() -> None:
-    """Steps of the model go before it, from its start on."""
+def test_one_process_of_a_lower_priority_reads_all_and_ends_with_the_service() -> None:
+    """Steps of the model go before it."""
 
-    async def work(bodies: LargeBodies) -> list[int]:
-        assert not readers()
-        await asyncio.gather(*(bodies.read(READING, LARGE) for _ in range(3)))
-        return [os.sched_getscheduler(pid) for pid in readers()]
+    async def work(bodies: LargeBodies) -> int:
+        bodies.start()
+        await bodies.read(READING, LARGE)
+        process = process_of(bodies)
+        await asyncio.gather(*(bodies.read(READING, LARGE) for _ in range(2)))
+        assert process_of(bodies) == process
+        assert os.getpriority(os.PRIO_PROCESS, process) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+        return process
 
-    assert with_bodies(work) == [os.SCHED_IDLE]
-    assert not readers()
+    with pytest.raises(ProcessLookupError):
+        os.kill(with_bodies(work), 0)
 
 
 def test_too_many_are_refused_and_one_is_always_read() -> None:
@@ -84,37 +85,107 @@ def test_too_many_are_refused_and_one_is_always_read() -> None:
         assert refused.retry_after == 2
 
 
-def test_one_that_ends_under_a_body_is_replaced() -> None:
-    """Whoever waited for it is told to come again, and the next body is read."""
-
-    async def work(bodies: LargeBodies) -> tuple[ServiceError, Read]:
-        await bodies.read(READING, LARGE)
-        (reader,) = readers()
-        os.kill(reader, signal.SIGKILL)
-        with pytest.raises(ServiceError) as caught:
-            await bodies.read(READING, LARGE)
-        return caught.value, await bodies.read(READING, LARGE)
-
-    error, read = with_bodies(work)
-    assert error.kind is Kind.UNAVAILABLE
-    assert error.retry_after == 1
-    assert not isinstance(read.made, ServiceError)
-
-
-def test_one_that_gets_no_time_steps_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while a large body is as urgent as any other, and the next one stands back again."""
-    seen: list[int] = []
-    monkeypatch.setattr(large_bodies, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(
-        large_bodies, "step_forward", lambda pid: (step_forward(pid), seen.append(os.sched_getscheduler(pid)))
-    )
+def test_clients_that_leave_make_no_room_before_their_body_is_done() -> None:
+    """One that is being read counts to its end; one that waits is gone with its client."""
 
     async def work(bodies: LargeBodies) -> list[int]:
-        await bodies.read(READING, b" " * 20 * LARGE_BYTES + LARGE)
-        return [os.sched_getscheduler(pid) for pid in readers()]
+        await bodies.read(READING, LARGE)
+        os.kill(process_of(bodies), signal.SIGSTOP)
+        tasks = [asyncio.create_task(bodies.read(READING, LARGE)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        held = [bodies._held]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        held.append(bodies._held)
+        os.kill(process_of(bodies), signal.SIGCONT)
+        assert isinstance(await bodies.read(READING, LARGE), Read)
+        return [*held, bodies._held]
 
-    assert with_bodies(work) == [os.SCHED_IDLE]
-    assert seen == [os.SCHED_OTHER]
+    assert with_bodies(work) == [3 * len(LARGE), len(LARGE), 0]
+
+
+def test_one_that_ends_under_a_body_is_replaced() -> None:
+    """Whose body it was is told to come again; the next one is read by another process, as after a death in between."""
+
+    async def work(bodies: LargeBodies) -> tuple[ServiceError, Read, Read]:
+        await bodies.read(READING, LARGE)
+        os.kill(process_of(bodies), signal.SIGSTOP)
+        unlucky = asyncio.create_task(bodies.read(READING, LARGE))
+        await asyncio.sleep(0.05)
+        os.kill(process_of(bodies), signal.SIGKILL)
+        with pytest.raises(ServiceError) as caught:
+            await unlucky
+        after = await bodies.read(READING, LARGE)
+        os.kill(process_of(bodies), signal.SIGKILL)
+        while not (bodies._reader is None or bodies._reader.ended()):
+            await asyncio.sleep(0.01)
+        return caught.value, after, await bodies.read(READING, LARGE)
+
+    error, *read = with_bodies(work)
+    assert error.kind is Kind.UNAVAILABLE
+    assert error.retry_after == 1
+    assert not any(isinstance(each.made, ServiceError) for each in read)
+
+
+def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever, neither for his own body nor for another's."""
+
+    async def work(bodies: LargeBodies) -> list[Read | BaseException]:
+        await bodies.read(READING, LARGE)
+        monkeypatch.setattr(large_bodies, "LONGEST_SECONDS", 0.1)
+        os.kill(process_of(bodies), signal.SIGSTOP)
+        hung = asyncio.create_task(bodies.read(READING, LARGE))
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(large_bodies, "LONGEST_SECONDS", 60.0)
+        return await asyncio.gather(hung, bodies.read(READING, LARGE), return_exceptions=True)
+
+    hung, next_one = with_bodies(work)
+    assert isinstance(hung, ServiceError)
+    assert isinstance(next_one, Read)
+
+
+def test_a_shutdown_does_not_wait_for_one_that_hangs() -> None:
+    """Whoever waits is answered."""
+
+    async def work(bodies: LargeBodies) -> list[Read | BaseException]:
+        await bodies.read(READING, LARGE)
+        os.kill(process_of(bodies), signal.SIGSTOP)
+        tasks = [asyncio.create_task(bodies.read(READING, LARGE)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(bodies.close)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    for answer in with_bodies(work):
+        assert isinstance(answer, ServiceError)
+        assert answer.kind is Kind.UNAVAILABLE
+
+
+def test_signals_to_the_whole_group_leave_it_to_the_service() -> None:
+    """A terminal or a supervisor sends them to both, and the service still has bodies to read."""
+
+    async def work(bodies: LargeBodies) -> bool:
+        await bodies.read(READING, LARGE)
+        process = process_of(bodies)
+        for sent in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process, sent)
+        await bodies.read(READING, LARGE)
+        return process_of(bodies) == process
+
+    assert with_bodies(work)
+
+
+def test_without_another_process_bodies_are_read_here(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a limit forbids one: slower for the others, and the log says so."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    assert with_bodies(lambda bodies: bodies.read(READING, LARGE)) == READING(LARGE)
+    assert "no more processes" in caplog.text
 
 
 def test_what_fails_in_it_is_an_error_of_this_process() -> None:
@@ -123,9 +194,9 @@ def test_what_fails_in_it_is_an_error_of_this_process() -> None:
     async def work(bodies: LargeBodies) -> Read:
         with pytest.raises(RuntimeError, match="IndexError"):
             await bodies.read(Reading((), 10), LARGE)
-        before = readers()
+        before = process_of(bodies)
         read = await bodies.read(READING, LARGE)
-        assert readers() == before
+        assert process_of(bodies) == before
         return read
 
     assert not isinstance(with_bodies(work).made, ServiceError)
@@ -135,22 +206,27 @@ def test_it_does_not_outlive_a_service_that_was_killed() -> None:
     """Nothing is left behind by kill -9."""
     program = (
         "import asyncio, os, signal\n"
-        "from tests.service.test_large_bodies import LARGE, READING, LargeBodies, readers\n"
-        "def main():\n"
-        "    asyncio.run(LargeBodies(together=0).read(READING, LARGE))\n"
-        "    print(*readers(), flush=True)\n"
+        "from tests.service.test_large_bodies import LARGE, READING, LargeBodies, process_of\n"
+        "async def main():\n"
+        "    bodies = LargeBodies(together=0)\n"
+        "    await bodies.read(READING, LARGE)\n"
+        "    print(process_of(bodies), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if __name__ == '__main__':\n"
-        "    main()\n"
+        "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    left = [int(pid) for pid in done.stdout.split()]
-    assert left
+    left = int(done.stdout)
     until = time.monotonic() + 20.0
-    while any(Path(f"/proc/{pid}").exists() for pid in left):
+    while _runs(left):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    """A dead one may wait for a parent that never asks."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")
 
 
 def test_a_large_question_is_answered_as_a_small_one(client: TestClient) -> None:

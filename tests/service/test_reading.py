@@ -9,7 +9,7 @@ from cerberank_service.call import RankCall
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.reading import Reading
+from cerberank_service.reading import Read, Reading
 
 SHARED = [dialects for dialects in by_path(DIALECTS).values() if len(dialects) > 1]
 READING = Reading(by_path(DIALECTS)["/v1/rank"], 3)
@@ -54,6 +54,15 @@ def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
     assert isinstance(read.made, ServiceError)
 
 
+BODIES = (
+    {"question": "q", "candidates": ["a", {"text": "b"}]},
+    {"query": "q", "texts": ["a"]},
+    {"query": "q", "documents": ["a"]},
+    {"model": "m", "query": "q", "documents": ["a"]},
+    {"text_1": "q", "text_2": ["a"]},
+)
+
+
 @pytest.mark.parametrize("dialects", by_path(DIALECTS).values(), ids=lambda each: each[0].paths[0])
 def test_a_reading_and_what_it_read_go_to_another_process(dialects: tuple) -> None:  # type: ignore[type-arg]
     """Every dialect, its errors and what it renders by survive the way there and back."""
@@ -63,6 +72,13 @@ def test_a_reading_and_what_it_read_go_to_another_process(dialects: tuple) -> No
     again = pickle.loads(pickle.dumps(read))
     assert again.dialect == read.dialect
     assert (again.made.kind, again.made.message) == (Kind.MALFORMED, read.made.message)
+    good = [read for read in map(reading, (json.dumps(each).encode() for each in BODIES)) if _is_call(read)]
+    assert good
+    assert pickle.loads(pickle.dumps(good)) == good
+
+
+def _is_call(read: Read) -> bool:
+    return not isinstance(read.made, ServiceError)
 
 
 def test_a_call_is_the_same_after_the_way_back() -> None:

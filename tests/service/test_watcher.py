@@ -20,6 +20,7 @@ from tests.service.pushes import open_fake, push
 from cerberank_models.checkpoint import Checkpoint, read_checkpoint
 from cerberank_models.folder_store import FolderStore
 from cerberank_models.store import Label, Reference, Store, StoreError
+from cerberank_service import leisure
 from cerberank_service.app import create_app
 from cerberank_service.live import Loaded
 from cerberank_service.settings import Settings
@@ -48,9 +49,10 @@ def test_a_push_is_served_and_the_version_before_stays_for_a_rollback(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
 def test_a_load_stands_back_behind_what_serves(
-    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one need not; what it leaves behind does not, and a tokenizer that is open already is shared."""
+    monkeypatch.setattr(leisure, "LONGEST_IDLE", 600.0)  # a busy machine lets idle threads wait
     classes = []
 
     def load(settings: Settings) -> Loaded:

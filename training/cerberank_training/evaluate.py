@@ -162,12 +162,16 @@ class Evaluation:
         return metrics
 
     def figures(self, name: Subset = "clean") -> dict[str, Figures]:
-        """Figures by variant on a subset; raises ValueError when no question is in it."""
+        """Figures on a subset, by the variants that all of its questions have; raises ValueError when there is none.
+
+        A service tells the heads' scores only where it dropped nothing.
+        """
         rows = [row for row in self._rows if name in row.subsets]
         if not rows:
             raise ValueError(f"no question is in the subset {name!r}")
         pairs = sum(row.pairs for row in rows)
-        return {variant: _figures([row.metrics[variant] for row in rows], pairs=pairs) for variant in rows[0].metrics}
+        everywhere = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
+        return {variant: _figures([row.metrics[variant] for row in rows], pairs=pairs) for variant in everywhere}
 
     def all_figures(self) -> dict[Subset, dict[str, Figures]]:
         """Figures by variant on every subset that has a question."""

@@ -22,7 +22,7 @@ from cerberank_models.atomic import replacing, write_bytes, write_json
 from cerberank_models.bundled import default_checkpoint
 from cerberank_models.checkpoint import read_checkpoint
 from cerberank_training.agreement import Agreement, agreement
-from cerberank_training.data import DataError, Question, Subset, read_questions, sampled
+from cerberank_training.data import DataError, Question, Subset, read_questions, sampled, subset
 from cerberank_training.evaluate import Evaluation, variant_costs
 from cerberank_training.per_question import QuestionRecord, candidates_hash, read_records, record, write_record
 from cerberank_training.rankings import (
@@ -140,7 +140,10 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
     if arguments.against:
         rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
         return {"final": 1.0, arguments.against: 1.0}, rankings
-    sizes = [len(question.candidates) for question in questions]
+    asked = subset(questions, arguments.subset)
+    if not asked:
+        raise ValueError(f"no question is in the subset {arguments.subset!r}")
+    sizes = [len(question.candidates) for question in asked]
     costs = variant_costs(checkpoint.config, arguments.schedule, sizes, arguments.minimum)
     form |= {"schedules": arguments.schedule, "minimum": arguments.minimum}
     return costs, checkpoint_rankings(checkpoint, questions, **form)

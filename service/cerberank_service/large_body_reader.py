@@ -1,0 +1,39 @@
+"""`python -m cerberank_service.large_body_reader DESCRIPTOR`: the process that `large_bodies` gives large bodies to.
+
+It gets a `Reading` and a body, gives back what was read, and ends when nobody is left who sends.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+
+from cerberank_service.memory import return_freed_memory, return_large_arrays
+from cerberank_service.reading import Reading
+
+
+def serve(connection: Connection) -> None:
+    """Read bodies until the other end is closed."""
+    while True:
+        try:
+            reading: Reading = connection.recv()
+            body = connection.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            connection.send(reading(body))
+        except OSError:
+            return
+        except Exception:  # told by the service's log, as any failure is
+            connection.send(traceback.format_exc())
+        del reading, body
+        return_freed_memory()
+
+
+if __name__ == "__main__":
+    for signal_ in (signal.SIGINT, signal.SIGTERM):  # the service's; a terminal or a supervisor sends them to both
+        signal.signal(signal_, signal.SIG_IGN)
+    return_large_arrays()
+    serve(Connection(int(sys.argv[1])))
