@@ -135,7 +135,10 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 16 * 1024 * 1024
     max_bodies_bytes: Annotated[
         int,
-        Field(ge=0, description="Memory for bodies that are being received; the first 64 KB of each do not count."),
+        Field(
+            ge=0,
+            description="Memory for bodies on their way in (64 KB each are free), again for large ones to be read.",
+        ),
     ] = 256 * 1024 * 1024
     max_header_bytes: Annotated[int, Field(ge=1024, description="Largest head (path and headers) of a request.")] = (
         32768
