@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cerberank_models.drop import alive_counts, drop_count, order, relative_cost, survivors
+from cerberank_models.drop import alive_counts, cost_of, drop_count, order, relative_cost, survivors
 
 hundredths = st.integers(0, 99)
 scores = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.9]), min_size=1, max_size=30).map(np.array)
@@ -61,3 +61,18 @@ def test_cost_needs_one_ratio_per_exit() -> None:
     """A schedule of another length is an error, not a guess."""
     with pytest.raises(ValueError, match="2 drop ratios"):
         relative_cost((2, 2, 2), (0.3,))
+
+
+def test_a_cost_needs_questions_and_a_schedule_that_fits() -> None:
+    """Said in words, not as a fault of ours."""
+    with pytest.raises(ValueError, match="3 stages take 2 drop ratios, not 1"):
+        cost_of([10], (2, 2, 2), (0.5,))
+    with pytest.raises(ValueError, match="no question"):
+        cost_of([], (2, 2, 2), (0.5, 0.5))
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=5), st.floats(0.0, 0.9), st.integers(1, 30))
+def test_a_cost_lies_between_the_first_stage_and_everything(sizes: list[int], alpha: float, minimum: int) -> None:
+    """And a higher minimum never makes it smaller."""
+    costs = [cost_of(sizes, (2, 2, 2), (round(alpha, 2),) * 2, least) for least in (minimum, minimum + 1)]
+    assert 1 / 3 < costs[0] <= costs[1] <= 1.0

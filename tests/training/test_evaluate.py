@@ -56,6 +56,15 @@ def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) ->
     assert variant_costs(checkpoint.config, [(0.3, 0.3)], [5, 100, 5], minimum=100)["drop 0.3,0.3"] == 1.0
 
 
+def test_a_ranking_that_some_questions_lack_has_no_figures() -> None:
+    """A service tells the heads' scores only where it dropped nothing: the others would stand for fewer questions."""
+    evaluation = Evaluation()
+    order = np.array([0, 1])
+    evaluation.add(question((1, 0), "whole"), {"final": order, "head 1": order})
+    evaluation.add(question((1, 0), "dropped"), {"final": order})
+    assert list(evaluation.figures()) == ["final"]
+
+
 def test_questions_without_a_positive_are_counted_not_averaged() -> None:
     """Strict leaves out all-positive ones too; raw counts all, 0 where there is nothing to find."""
     evaluation = Evaluation()
