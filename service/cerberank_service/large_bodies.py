@@ -69,6 +69,8 @@ class LargeBodies:
         if (reader := self._reader) is not None:
             reader.kill()
         self._thread.shutdown(wait=True)
+        if self._reader is not None:  # it was being started meanwhile
+            self._reader.kill()
 
     def _release(self, done: asyncio.Future[Read], size: int) -> None:
         self._held -= size

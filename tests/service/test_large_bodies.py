@@ -161,6 +161,17 @@ def test_a_shutdown_does_not_wait_for_one_that_hangs() -> None:
         assert answer.kind is Kind.UNAVAILABLE
 
 
+def test_one_that_is_being_started_ends_with_the_service() -> None:
+    """A service that ends as soon as it began leaves no process behind."""
+
+    async def work(bodies: LargeBodies) -> LargeBodies:
+        bodies.start()
+        return bodies
+
+    bodies = with_bodies(work)
+    assert bodies._reader is None or bodies._reader.ended()
+
+
 def test_signals_to_the_whole_group_leave_it_to_the_service() -> None:
     """A terminal or a supervisor sends them to both, and the service still has bodies to read."""
 
