@@ -44,7 +44,8 @@ class Objects(LocalFileSystem):
             file.write(value)
 
     def mv(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError("objects have no rename")
+        """What a store must not count on: on objects it is a copy and a removal, which a crash can part."""
+        raise AssertionError("objects have no rename")
 
 
 class _Put(io.BytesIO):

@@ -40,12 +40,14 @@ def test_the_last_model_ranks_what_the_first_left(tiny_checkpoint: Path) -> None
 def test_the_verb_reports_models_and_schedules(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows and costs of each model alone and of the sequence; ratios that do not fit are refused."""
+    """Rows and costs of each model alone and of the sequence, of whole ones too; ratios that do not fit are refused."""
     call = ["--data", jsonl(tmp_path), "--precision", "fp32", "--sequence", str(tiny_checkpoint), str(tiny_checkpoint)]
     assert main([*call, "--schedule", "0.5"]) == 0
     shown = capsys.readouterr().out
     assert "| model 1 |" in shown
     assert "| drop 0.5 |" in shown
-    assert "1.50" in shown
+    assert "1.60" in shown  # three of five candidates are left
+    assert main([*call, "--schedule", "0.5", "--minimum", "1000"]) == 0
+    assert "2.00" in capsys.readouterr().out
     assert main([*call, "--schedule", "0.5,0.5"]) == 1
     assert "2 stages take 1 drop ratios, not 2" in capsys.readouterr().err

@@ -132,21 +132,21 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
     if arguments.scores:
         return {}, given_rankings(arguments.scores, questions)
     form: dict[str, Any] = {"kind": arguments.backend, "precision": arguments.precision}
-    if arguments.sequence:
-        models = [read_checkpoint(path) for path in arguments.sequence]
-        rankings = sequence_rankings(models, questions, **form, schedules=arguments.schedule)
-        return sequence_costs(models, arguments.schedule), rankings
-    checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
-    if arguments.against:
-        rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
-        return {"final": 1.0, arguments.against: 1.0}, rankings
     asked = subset(questions, arguments.subset)
     if not asked:
         raise ValueError(f"no question is in the subset {arguments.subset!r}")
     sizes = [len(question.candidates) for question in asked]
+    dropping: dict[str, Any] = {"schedules": arguments.schedule, "minimum": arguments.minimum}
+    if arguments.sequence:
+        models = [read_checkpoint(path) for path in arguments.sequence]
+        rankings = sequence_rankings(models, questions, **form, **dropping)
+        return sequence_costs(models, arguments.schedule, sizes, arguments.minimum), rankings
+    checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
+    if arguments.against:
+        rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
+        return {"final": 1.0, arguments.against: 1.0}, rankings
     costs = variant_costs(checkpoint.config, arguments.schedule, sizes, arguments.minimum)
-    form |= {"schedules": arguments.schedule, "minimum": arguments.minimum}
-    return costs, checkpoint_rankings(checkpoint, questions, **form)
+    return costs, checkpoint_rankings(checkpoint, questions, **form, **dropping)
 
 
 def _add_agreements(
