@@ -1,4 +1,5 @@
-"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head may be, and how long a client may dawdle.
+"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head may be, how long a client may dawdle, and how
+much is done for one that does not read.
 
 Uvicorn's own parser takes heads of any size and waits for them for ever. Bodies are bounded by `body`.
 """
@@ -6,12 +7,19 @@ Uvicorn's own parser takes heads of any size and waits for them for ever. Bodies
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 LINGER_BYTES = 1024 * 1024
 """Of a body that came too late for its answer, such as 401: read, so that the client gets to see the answer."""
+
+UNSENT_BYTES = 128 * 1024
+"""Of an answer that the system takes ahead of what the client reads. It would take megabytes, and a client that sends
+questions without reading would have that much computed for nobody; what is on its way is not bounded by this.
+"""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -23,7 +31,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
         super().connection_made(transport)
-        self._in_message = False
+        _bound_unsent(transport)
+        self._in_message = self._next_waits = False
         self._unanswered: list[RequestResponseCycle] = []
         self._head_bytes = self._late_bytes = 0
         self._head_clock: asyncio.TimerHandle | None = None
@@ -33,6 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop both clocks, and tell every request of the connection; uvicorn tells the last one alone."""
         self._stop_waiting()
+        self._next_waits = False
         self.resume_writing()
         self._disconnect()
         super().connection_lost(exc)
@@ -80,6 +90,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Begin with the connection's next request, if it sent one ahead, but not while it leaves answers unread."""
+        self._next_waits = self.flow.write_paused and bool(self.pipeline)
+        if not self._next_waits:
+            super().on_response_complete()
+
     def pause_writing(self) -> None:
         """The client does not read: give it some time."""
         super().pause_writing()
@@ -91,6 +107,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._read_clock is not None:
             self._read_clock.cancel()
             self._read_clock = None
+        if self._next_waits:
+            self.on_response_complete()
 
     def _abandon(self) -> None:
         self._disconnect()
@@ -126,6 +144,13 @@ class BoundedProtocol(HttpToolsProtocol):
             head = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\n"
             self.transport.write(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
         self.transport.close()
+
+
+def _bound_unsent(transport: asyncio.Transport) -> None:
+    connection = transport.get_extra_info("socket")
+    if connection is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with suppress(OSError):  # no TCP
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
 def bounded(most_head_bytes: int, client_seconds: float) -> type[BoundedProtocol]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.service.observe import wait_until
 
 from cerberank_service.protocol import LINGER_BYTES, bounded
 
 HEAD_BYTES = 2000
+LARGE_BYTES = 2_000_000
+"""Of an answer: more than the system takes of one that nobody reads."""
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -24,10 +27,10 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def connected(client_seconds: float = 20.0) -> Iterator[socket.socket]:
-    """A connection to a server of `echo`."""
+def connected(client_seconds: float = 20.0, app: ASGIApp = echo) -> Iterator[socket.socket]:
+    """A connection to a server of `app`."""
     protocol = bounded(HEAD_BYTES, client_seconds)
-    config = uvicorn.Config(echo, port=0, http=protocol, lifespan="off", log_config=None, ws="none")
+    config = uvicorn.Config(app, port=0, http=protocol, lifespan="off", log_config=None, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -74,6 +77,28 @@ def test_pipelined_requests_are_answered_in_order() -> None:
         found = read_all(connection)
     assert found.count(b"HTTP/1.1 200") == 51
     places = [found.index(b"\r\n\r\n" + path[-2:].encode()) for path in [*paths, "/zz"]]
+    assert places == sorted(places)
+
+
+def test_a_client_that_does_not_read_gets_no_further_answer_made() -> None:
+    """And all of them, in order, once it reads."""
+    begun: list[str] = []
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope["path"])
+        size = str(LARGE_BYTES).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]})
+        await send({"type": "http.response.body", "body": scope["path"][-2:].encode() * (LARGE_BYTES // 2)})
+
+    paths = [f"/{number:02}" for number in range(10)]
+    with connected(app=large) as connection:
+        connection.sendall(b"".join(map(request, paths)) + request("/zz", "Connection: close"))
+        wait_until(lambda: bool(begun))
+        time.sleep(0.3)
+        assert begun == ["/00"]
+        found = read_all(connection)
+    assert begun == [*paths, "/zz"]
+    places = [found.index(path[-2:].encode() * (LARGE_BYTES // 2)) for path in begun]
     assert places == sorted(places)
 
 
