@@ -7,7 +7,8 @@ packed one after another: nothing is padded here.
 Budget: the question is capped, then the candidate is cut at its end, then the context takes what
 is left. An empty candidate is an empty segment and is scored like any other text. Lone surrogates,
 which UTF-8 cannot hold, become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters
-are cut before tokenising, so that a 100 kB candidate costs no more than a long sentence.
+are cut before tokenising, so that a 100 kB candidate costs no more than a long sentence; beyond
+`MOST_CHARACTERS` they are not read by any encoder.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from cerberank_models.config import EncodingConfig, Family
 
 CHARACTERS_PER_TOKEN = 32
 """Generous: English has about 4.5 characters a word piece; only blanks and long words exceed it."""
+
+MOST_CHARACTERS = 64 * 1024
+"""Of a text, however many tokens a pair holds: whoever passes texts on may leave out what follows, see `readable`."""
 
 QUESTIONS = 256
 """Questions whose tokens an encoder remembers: clients split one question over several calls."""
@@ -100,6 +104,11 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
     )
 
 
+def readable(text: str) -> str:
+    """`text`, or a beginning of it that every encoder encodes alike and finds truncated alike."""
+    return text[: MOST_CHARACTERS + 1]
+
+
 def replace_surrogates(text: str) -> str:
     """`text` with every lone surrogate replaced by U+FFFD."""
     if text.isascii():
@@ -123,7 +132,7 @@ class PairEncoder:
         self.tokenizer = tokenizer
         """It takes 30 ms to open, in which no other Python thread runs, and 10 MB."""
         self._config = config
-        self._characters = CHARACTERS_PER_TOKEN * config.max_length
+        self._characters = min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * config.max_length)
         # Not of a method: a memory that holds its owner keeps a tokenizer of 10 MB alive when nobody else does.
         self._tokenise = partial(_tokenise, tokenizer, self._characters)
         self._tokenise_question = partial(_tokenise_one, tokenizer, self._characters, config.question_length)

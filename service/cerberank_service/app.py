@@ -131,11 +131,11 @@ async def _answer(
     charge = free if caller is None else caller.charge
     timeout = read_header(request.headers.get(HEADER))
     with service.metrics.in_flight.track_inprogress():
-        sent = await service.bodies.read(request)
-        content = await unless_gone(
-            request,
-            service.ranking.rank(sent, reading, take, _to_bytes, request_id, timeout_ms=timeout, charge=charge),
-        )
+        async with service.bodies.received(request) as sent:
+            content = await unless_gone(
+                request,
+                service.ranking.rank(sent, reading, take, _to_bytes, request_id, timeout_ms=timeout, charge=charge),
+            )
     if content is None:
         return Response(status_code=CLIENT_GONE)
     rendered, answer = content

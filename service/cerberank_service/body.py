@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.large_body import LARGE_BYTES, LargeBody
 
 FREE_BYTES = 64 * 1024
 """Of each body: usual requests come through, however many large bodies are on their way."""
@@ -22,8 +25,9 @@ class Bodies:
         self._limit, self._seconds, self._together = limit, seconds, together
         self._held = 0
 
-    async def read(self, request: Request) -> bytes:
-        """The whole body, whatever `Content-Length` claims. Raises ServiceError.
+    @asynccontextmanager
+    async def received(self, request: Request) -> AsyncIterator[bytes | LargeBody]:
+        """The whole body, whatever `Content-Length` claims; a large one is closed with the block. Raises ServiceError.
 
         413 as soon as more than the limit is announced or has come, 408 for one that takes too long, 503 while too many
         large ones are on their way.
@@ -31,16 +35,23 @@ class Bodies:
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and (len(announced) > LONGEST_NUMBER or int(announced) > self._limit):
             raise self._too_large()
+        incoming = _Incoming()
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._receive(request)
-        except ClientDisconnect as error:
-            raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
-        except TimeoutError as error:
-            raise ServiceError(Kind.TIMEOUT, f"the body took longer than {self._seconds:g} seconds") from error
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._receive(request, incoming)
+            except ClientDisconnect as error:
+                raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
+            except TimeoutError as error:
+                raise ServiceError(Kind.TIMEOUT, f"the body took longer than {self._seconds:g} seconds") from error
+            except OSError as error:  # no descriptor or no memory for a large one
+                raise ServiceError(Kind.UNAVAILABLE, "no room for a large body", retry_after=2) from error
+            yield incoming.body()
+        finally:
+            incoming.close()
 
-    async def _receive(self, request: Request) -> bytes:
-        chunks, size, mine = [], 0, 0
+    async def _receive(self, request: Request, incoming: _Incoming) -> None:
+        size = mine = 0
         try:
             async for chunk in request.stream():
                 size += len(chunk)
@@ -50,12 +61,37 @@ class Bodies:
                 if self._held + more > self._together:
                     raise ServiceError(Kind.UNAVAILABLE, "too many large bodies are on their way", retry_after=2)
                 self._held, mine = self._held + more, mine + more
-                chunks.append(chunk)
+                incoming.add(chunk)
         finally:
             self._held -= mine
-        return b"".join(chunks)
 
     def _too_large(self) -> ServiceError:
         return ServiceError(
             Kind.TOO_LARGE, f"the body is larger than {self._limit} bytes; send fewer or shorter candidates"
         )
+
+
+class _Incoming:
+    """The pieces that have come. Joining those of 16 MB would hold Python's lock for milliseconds."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._large: LargeBody | None = None
+
+    def add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        self._pieces.append(piece)
+        if self._size > LARGE_BYTES:
+            if self._large is None:
+                self._large = LargeBody()
+            for each in self._pieces:
+                self._large.write(each)
+            self._pieces.clear()
+
+    def body(self) -> bytes | LargeBody:
+        return b"".join(self._pieces) if self._large is None else self._large
+
+    def close(self) -> None:
+        if self._large is not None:
+            self._large.close()

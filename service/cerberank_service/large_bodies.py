@@ -1,7 +1,8 @@
 """Has large bodies read by another process: JSON is read in one piece that holds Python's lock, 80 ms for 16 MB.
 
-In this process every other answer would wait for it. What is refused costs nobody else anything; a call that is good
-still has to be taken in here, which holds the lock about as long as reading so many candidates does.
+In this process every other answer would wait for it. What is refused costs nobody else anything; of a call that is
+good, what the encoder can read and what the answer repeats is taken in here, which holds the lock about as long as
+reading so many candidates does.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
 
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.large_body import LargeBody, read_descriptor
 from cerberank_service.reading import Read, Reading
 
 logger = logging.getLogger(__name__)
 
-LARGE_BYTES = 1024 * 1024
-"""Some thousands of candidates; below it the way there and back is not worth it."""
 LONGEST_SECONDS = 10.0
 """For one body; a process that takes longer is ended."""
 NICENESS = 10
@@ -44,23 +46,23 @@ class LargeBodies:
         """Begin to start the process, which takes it half a second, before there is a body."""
         self._thread.submit(self._running)
 
-    async def read(self, reading: Reading, body: bytes) -> Read:
+    async def read(self, reading: Reading, body: LargeBody) -> Read:
         """Read a body. Raises ServiceError (503) while too many wait, and when the process ended under it."""
         if self._held and self._held + len(body) > self._together:
             raise ServiceError(Kind.UNAVAILABLE, "too many large bodies wait to be read", retry_after=2)
-        self._held += len(body)
-        try:
+        with ExitStack() as undo:
+            # Its own: when the client leaves, the body is closed, and its number may soon be another file's.
+            undo.callback(os.close, descriptor := body.descriptor())
+            self._held += len(body)
+            undo.callback(self._let_go, len(body))
             await self._turn.acquire()
-        except asyncio.CancelledError:
-            self._held -= len(body)
-            raise
-        try:
-            future = asyncio.get_running_loop().run_in_executor(self._thread, self._read, reading, body)
-        except RuntimeError as error:  # closed meanwhile
-            self._held -= len(body)
-            self._turn.release()
-            raise ServiceError(Kind.UNAVAILABLE, "the service is shutting down", retry_after=1) from error
-        future.add_done_callback(lambda done: self._release(done, len(body)))
+            undo.callback(self._turn.release)
+            try:
+                future = asyncio.get_running_loop().run_in_executor(self._thread, self._read, reading, descriptor)
+            except RuntimeError as error:
+                raise ServiceError(Kind.UNAVAILABLE, "the service is shutting down", retry_after=1) from error
+            done = undo.pop_all()
+        future.add_done_callback(lambda future: _finish(future, done))
         return await asyncio.shield(future)  # whoever leaves, it is read to its end, and counts until then
 
     def close(self) -> None:
@@ -72,11 +74,8 @@ class LargeBodies:
         if self._reader is not None:  # it was being started meanwhile
             self._reader.kill()
 
-    def _release(self, done: asyncio.Future[Read], size: int) -> None:
+    def _let_go(self, size: int) -> None:
         self._held -= size
-        self._turn.release()
-        if not done.cancelled():
-            done.exception()  # seen, though the client may have gone
 
     def _running(self) -> _Reader | None:
         if self._reader is not None and self._reader.ended():
@@ -88,11 +87,11 @@ class LargeBodies:
                 logger.warning("large bodies are read in this process, another one cannot be started: %s", error)
         return self._reader
 
-    def _read(self, reading: Reading, body: bytes) -> Read:
+    def _read(self, reading: Reading, descriptor: int) -> Read:
         if (reader := self._running()) is None:
-            return reading(body)
+            return reading(read_descriptor(os.dup(descriptor)))
         try:
-            outcome = reader.read(reading, body)
+            outcome = reader.read(reading, descriptor)
         except BaseException as error:  # half a message may have gone: nothing after it would fit
             self._reader = None
             code = reader.kill()
@@ -104,6 +103,12 @@ class LargeBodies:
         if isinstance(outcome, str):
             raise RuntimeError(f"a large body could not be read: {outcome}")
         return outcome
+
+
+def _finish(future: asyncio.Future[Read], done: ExitStack) -> None:
+    done.close()
+    if not future.cancelled():
+        future.exception()  # seen, though the client may have gone
 
 
 class _Reader:
@@ -121,13 +126,13 @@ class _Reader:
         os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
         self._connection: Connection = Connection(here.detach())
 
-    def read(self, reading: Reading, body: bytes) -> Read | str:
+    def read(self, reading: Reading, descriptor: int) -> Read | str:
         """What it read, or the traceback of what it failed with. Raises EOFError or OSError when it has ended."""
         clock = threading.Timer(LONGEST_SECONDS, self._process.kill)
         clock.start()
         try:
             self._connection.send(reading)
-            self._connection.send_bytes(body)
+            send_handle(self._connection, descriptor, self._process.pid)
             outcome: Read | str = self._connection.recv()
         finally:
             clock.cancel()

@@ -9,7 +9,9 @@ import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 
+from cerberank_service.large_body import read_descriptor
 from cerberank_service.memory import return_freed_memory, return_large_arrays
 from cerberank_service.reading import Reading
 
@@ -19,7 +21,7 @@ def serve(connection: Connection) -> None:
     while True:
         try:
             reading: Reading = connection.recv()
-            body = connection.recv_bytes()
+            body = read_descriptor(recv_handle(connection))
         except (EOFError, OSError):
             return
         try:

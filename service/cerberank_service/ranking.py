@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from cerberank_service.call import RankAnswer, RankCall, Timing
 from cerberank_service.deadlines import due
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
-from cerberank_service.large_bodies import LARGE_BYTES, LargeBodies
+from cerberank_service.large_bodies import LargeBodies
+from cerberank_service.large_body import LargeBody
 from cerberank_service.live import LiveVersion
 from cerberank_service.metrics import Metrics
 from cerberank_service.prepare import Prepared, prepare
@@ -52,7 +54,7 @@ class Ranking:
 
     async def rank(
         self,
-        body: bytes,
+        body: bytes | LargeBody,
         reading: Reading,
         take: Take[OptionsT],
         render: Render[OptionsT],
@@ -69,10 +71,8 @@ class Ranking:
         started = time.monotonic()
         self._served.check_room()  # before it costs anything
         with self._served.lease() as lease:
-            large = await self._large.read(reading, body) if len(body) > LARGE_BYTES else None
-            call, options, prepared, live = await self._workers.run(
-                lambda: self._prepare(take(large or reading(body)), lease)
-            )
+            read = await self._read(reading, body)
+            call, options, prepared, live = await self._workers.run(lambda: self._prepare(take(read()), lease))
             charge(prepared.pairs.tokens)
             encoded = time.monotonic()
             prepared = self._in_time(call, prepared, live, spent=encoded - started)
@@ -98,6 +98,13 @@ class Ranking:
     def close(self) -> None:
         """End that process."""
         self._large.close()
+
+    async def _read(self, reading: Reading, body: bytes | LargeBody) -> Callable[[], Read]:
+        """What a worker reads the body by, or has it by that another process has read."""
+        if isinstance(body, bytes):
+            return partial(reading, body)
+        read = await self._large.read(reading, body)
+        return lambda: read
 
     def _count(self, answer: RankAnswer, prepared: Prepared) -> None:
         duplicates = len(prepared.pair_of) - len(prepared.pairs)

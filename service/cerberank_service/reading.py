@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from cerberank_models.encoding import MOST_CHARACTERS, Candidate, readable
 from cerberank_service.call import RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.shared_paths import spoken
@@ -38,7 +39,7 @@ class Reading:
             self._check_candidates(call)
         except ServiceError as error:
             return Read(dialect, error)
-        return Read(dialect, (call, options))
+        return Read(dialect, (call if len(body) <= MOST_CHARACTERS else _readable(call), options))
 
     def _check_candidates(self, call: RankCall) -> None:
         if (count := len(call.candidates)) > self.most_candidates:
@@ -47,3 +48,12 @@ class Reading:
                 f"candidates: {count} are more than the limit of {self.most_candidates}; send fewer, "
                 "or raise CERBERANK_MAX_CANDIDATES",
             )
+
+
+def _readable(call: RankCall) -> RankCall:
+    """Without what no encoder reads: a text of 15 MB is not worth its way from the process that read it."""
+    candidates = tuple(
+        Candidate(text=readable(each.text), previous=readable(each.previous), next=readable(each.next))
+        for each in call.candidates
+    )
+    return replace(call, question=readable(call.question), candidates=candidates)

@@ -6,7 +6,6 @@ import re
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
-import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,8 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from cerberank_models.encoding import Candidate
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.errors import Kind, ServiceError, from_validation
 
 Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
@@ -117,6 +114,11 @@ def read_json(model: type[WireT], body: bytes) -> WireT:
 def repair(body: bytes) -> bytes:
     """The body with U+FFFD in the place of lone surrogates."""
     return LONE_SURROGATE.sub(lambda match: b"\\" + match[1] if match[1] else rb"\ufffd", body)
+
+
+def spare(request: WireT, *names: str) -> WireT:
+    """The request with these texts and lists empty: what its answer does not repeat is neither kept nor passed on."""
+    return request.model_copy(update={name: type(getattr(request, name))() for name in names})
 
 
 class CandidateObject(Wire):
@@ -229,62 +231,3 @@ class RankResponse(Wire):
     usage: Usage
     timing_ms: TimingMs
     warnings: list[str]
-
-
-def parse(body: bytes) -> tuple[RankCall, RankRequest]:
-    """Bytes to the call; raises ServiceError (400 or 422)."""
-    request = read_json(RankRequest, body)
-    ratio = request.drop_ratio
-    return RankCall(
-        question=request.question,
-        candidates=tuple(
-            Candidate(text=item)
-            if isinstance(item, str)
-            else Candidate(text=item.text, previous=item.previous, next=item.next)
-            for item in request.candidates
-        ),
-        model=request.model,
-        top_k=request.top_k,
-        drop_ratio=tuple(ratio) if isinstance(ratio, list) else ratio,
-        deadline_ms=request.deadline_ms,
-        latency_target_ms=request.latency_target_ms,
-        priority=request.priority,
-    ), request
-
-
-def render(answer: RankAnswer, request: RankRequest) -> dict[str, Any]:
-    """The answer as JSON-ready values in the shape of RankResponse."""
-    return {
-        "id": answer.request_id,
-        "model": answer.model,
-        "version": answer.version,
-        "drop_schedule": list(answer.drop_schedule),
-        "expected_loss": dict(answer.expected_loss),
-        "complete": answer.complete,
-        "results": [_result(answer, request, index) for index in answer.order.tolist()],
-        "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
-        "timing_ms": {
-            "encode": round(answer.timing.encode, 3),
-            "queue": round(answer.timing.queue, 3),
-            "compute": round(answer.timing.compute, 3),
-            "total": round(answer.timing.total, 3),
-        },
-        "warnings": list(answer.warnings),
-    }
-
-
-def _result(answer: RankAnswer, request: RankRequest, index: int) -> dict[str, Any]:
-    item = request.candidates[index]
-    result: dict[str, Any] = {
-        "index": index,
-        "score": None if np.isnan(answer.scores[index]) else float(answer.scores[index]),
-        "stage": int(answer.stages[index]),
-        "truncated": bool(answer.truncated[index]),
-    }
-    if not isinstance(item, str) and item.id is not None:
-        result["id"] = item.id
-    if request.return_heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
-        result["heads"] = answer.heads[index].tolist()
-    if request.return_text:
-        result["text"] = item if isinstance(item, str) else item.text
-    return result

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from cerberank_service import body
 from cerberank_service.body import FREE_BYTES, Bodies
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.large_body import LARGE_BYTES, LargeBody, read_descriptor
+
+
+async def read(bodies: Bodies, request: Request) -> bytes:
+    """A small body."""
+    async with bodies.received(request) as received:
+        assert isinstance(received, bytes)
+        return received
 
 
 class Client:
@@ -34,7 +44,7 @@ class Client:
         return Request({"type": "http", "headers": headers}, self.receive)
 
     def read(self, limit: int) -> bytes:
-        return asyncio.run(Bodies(limit=limit, seconds=20.0, together=0).read(self.request()))
+        return asyncio.run(read(Bodies(limit=limit, seconds=20.0, together=0), self.request()))
 
 
 def test_a_body_up_to_the_limit_is_read_whole() -> None:
@@ -90,7 +100,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
     async def run() -> None:
         bodies = Bodies(limit=10, seconds=0.01, together=0)
         with pytest.raises(ServiceError) as caught:
-            await bodies.read(Request({"type": "http", "headers": []}, silence))
+            await read(bodies, Request({"type": "http", "headers": []}, silence))
         assert caught.value.kind is Kind.TIMEOUT
 
     asyncio.run(run())
@@ -109,14 +119,43 @@ def test_large_bodies_together_are_bounded_and_small_ones_come_through() -> None
                 await hold.wait()
             return await first.receive()
 
-        reading = asyncio.ensure_future(bodies.read(Request({"type": "http", "headers": []}, slowly)))
+        reading = asyncio.ensure_future(read(bodies, Request({"type": "http", "headers": []}, slowly)))
         await asyncio.sleep(0.01)
         with pytest.raises(ServiceError) as caught:
-            await bodies.read(Client(large).request())
+            await read(bodies, Client(large).request())
         assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
-        assert await bodies.read(Client([b"small"]).request()) == b"small"
+        assert await read(bodies, Client([b"small"]).request()) == b"small"
         hold.set()
         assert len(await reading) == FREE_BYTES + 150
-        assert len(await bodies.read(Client(large).request())) == FREE_BYTES + 100
+        assert len(await read(bodies, Client(large).request())) == FREE_BYTES + 100
 
     asyncio.run(run())
+
+
+def test_a_large_body_comes_whole_and_is_closed_with_the_request() -> None:
+    """In pieces that end anywhere."""
+    pieces = [b"abc" * 100_000, b"", b"d" * LARGE_BYTES, b"e"]
+
+    async def run() -> None:
+        bodies = Bodies(limit=2 * LARGE_BYTES, seconds=20.0, together=2 * LARGE_BYTES)
+        async with bodies.received(Client(pieces).request()) as large:
+            assert isinstance(large, LargeBody)
+            assert read_descriptor(large.descriptor()) == b"".join(pieces)
+        with pytest.raises(ValueError, match="closed"):
+            large.descriptor()
+
+    asyncio.run(run())
+
+
+def test_a_large_body_without_room_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is left, for example: no fault of the client's."""
+
+    def full() -> LargeBody:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(body, "LargeBody", full)
+    with pytest.raises(ServiceError) as caught:
+        asyncio.run(
+            read(Bodies(limit=10**7, seconds=20.0, together=10**7), Client([b"a" * (LARGE_BYTES + 1)]).request())
+        )
+    assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,8 @@ from fastapi.testclient import TestClient
 from cerberank_service import large_bodies
 from cerberank_service.dialects import NATIVE
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.large_bodies import LARGE_BYTES, NICENESS, LargeBodies
+from cerberank_service.large_bodies import NICENESS, LargeBodies
+from cerberank_service.large_body import LARGE_BYTES, LargeBody
 from cerberank_service.reading import Read, Reading
 
 READING = Reading((NATIVE,), 10)
@@ -36,9 +38,20 @@ def with_bodies(work: Callable[[LargeBodies], Awaitable[ResultT]], *, together: 
     return asyncio.run(run())
 
 
+async def read(bodies: LargeBodies, body: bytes = LARGE, reading: Reading = READING) -> Read:
+    """As a route does: the body is closed as soon as its client leaves."""
+    with closing(LargeBody()) as large:
+        large.write(body)
+        return await bodies.read(reading, large)
+
+
 def process_of(bodies: LargeBodies) -> int:
     assert bodies._reader is not None
     return bodies._reader._process.pid
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
 
 
 def test_it_reads_what_this_process_would_read() -> None:
@@ -49,7 +62,7 @@ def test_it_reads_what_this_process_would_read() -> None:
         return (read.made.kind, read.made.message) if isinstance(read.made, ServiceError) else read
 
     async def work(bodies: LargeBodies) -> list[Read]:
-        return [await bodies.read(READING, body) for body in sent]
+        return [await read(bodies, body) for body in sent]
 
     assert [shown(read) for read in with_bodies(work)] == [shown(READING(body)) for body in sent]
 
@@ -59,9 +72,9 @@ def test_one_process_of_a_lower_priority_reads_all_and_ends_with_the_service() -
 
     async def work(bodies: LargeBodies) -> int:
         bodies.start()
-        await bodies.read(READING, LARGE)
+        await read(bodies)
         process = process_of(bodies)
-        await asyncio.gather(*(bodies.read(READING, LARGE) for _ in range(2)))
+        await asyncio.gather(*(read(bodies) for _ in range(2)))
         assert process_of(bodies) == process
         assert os.getpriority(os.PRIO_PROCESS, process) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
         return process
@@ -74,8 +87,8 @@ def test_too_many_are_refused_and_one_is_always_read() -> None:
     """The bound is of bytes that wait; what has been read makes room."""
 
     async def work(bodies: LargeBodies) -> list[Read | BaseException]:
-        first = await asyncio.gather(*(bodies.read(READING, LARGE) for _ in range(3)), return_exceptions=True)
-        return [*first, await bodies.read(READING, LARGE)]
+        first = await asyncio.gather(*(read(bodies) for _ in range(3)), return_exceptions=True)
+        return [*first, await read(bodies)]
 
     one, two, three, later = with_bodies(work, together=len(LARGE))
     assert isinstance(one, Read)
@@ -90,9 +103,10 @@ def test_clients_that_leave_make_no_room_before_their_body_is_done() -> None:
     """One that is being read counts to its end; one that waits is gone with its client."""
 
     async def work(bodies: LargeBodies) -> list[int]:
-        await bodies.read(READING, LARGE)
+        await read(bodies)
+        descriptors = open_descriptors()
         os.kill(process_of(bodies), signal.SIGSTOP)
-        tasks = [asyncio.create_task(bodies.read(READING, LARGE)) for _ in range(3)]
+        tasks = [asyncio.create_task(read(bodies)) for _ in range(3)]
         await asyncio.sleep(0.05)
         held = [bodies._held]
         for task in tasks:
@@ -100,7 +114,8 @@ def test_clients_that_leave_make_no_room_before_their_body_is_done() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         held.append(bodies._held)
         os.kill(process_of(bodies), signal.SIGCONT)
-        assert isinstance(await bodies.read(READING, LARGE), Read)
+        assert isinstance(await read(bodies), Read)
+        assert open_descriptors() == descriptors
         return [*held, bodies._held]
 
     assert with_bodies(work) == [3 * len(LARGE), len(LARGE), 0]
@@ -110,36 +125,36 @@ def test_one_that_ends_under_a_body_is_replaced() -> None:
     """Whose body it was is told to come again; the next one is read by another process, as after a death in between."""
 
     async def work(bodies: LargeBodies) -> tuple[ServiceError, Read, Read]:
-        await bodies.read(READING, LARGE)
+        await read(bodies)
         os.kill(process_of(bodies), signal.SIGSTOP)
-        unlucky = asyncio.create_task(bodies.read(READING, LARGE))
+        unlucky = asyncio.create_task(read(bodies))
         await asyncio.sleep(0.05)
         os.kill(process_of(bodies), signal.SIGKILL)
         with pytest.raises(ServiceError) as caught:
             await unlucky
-        after = await bodies.read(READING, LARGE)
+        after = await read(bodies)
         os.kill(process_of(bodies), signal.SIGKILL)
         while not (bodies._reader is None or bodies._reader.ended()):
             await asyncio.sleep(0.01)
-        return caught.value, after, await bodies.read(READING, LARGE)
+        return caught.value, after, await read(bodies)
 
-    error, *read = with_bodies(work)
+    error, *others = with_bodies(work)
     assert error.kind is Kind.UNAVAILABLE
     assert error.retry_after == 1
-    assert not any(isinstance(each.made, ServiceError) for each in read)
+    assert not any(isinstance(each.made, ServiceError) for each in others)
 
 
 def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever, neither for his own body nor for another's."""
 
     async def work(bodies: LargeBodies) -> list[Read | BaseException]:
-        await bodies.read(READING, LARGE)
+        await read(bodies)
         monkeypatch.setattr(large_bodies, "LONGEST_SECONDS", 0.1)
         os.kill(process_of(bodies), signal.SIGSTOP)
-        hung = asyncio.create_task(bodies.read(READING, LARGE))
+        hung = asyncio.create_task(read(bodies))
         await asyncio.sleep(0.05)
         monkeypatch.setattr(large_bodies, "LONGEST_SECONDS", 60.0)
-        return await asyncio.gather(hung, bodies.read(READING, LARGE), return_exceptions=True)
+        return await asyncio.gather(hung, read(bodies), return_exceptions=True)
 
     hung, next_one = with_bodies(work)
     assert isinstance(hung, ServiceError)
@@ -150,9 +165,9 @@ def test_a_shutdown_does_not_wait_for_one_that_hangs() -> None:
     """Whoever waits is answered."""
 
     async def work(bodies: LargeBodies) -> list[Read | BaseException]:
-        await bodies.read(READING, LARGE)
+        await read(bodies)
         os.kill(process_of(bodies), signal.SIGSTOP)
-        tasks = [asyncio.create_task(bodies.read(READING, LARGE)) for _ in range(2)]
+        tasks = [asyncio.create_task(read(bodies)) for _ in range(2)]
         await asyncio.sleep(0.05)
         await asyncio.to_thread(bodies.close)
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -177,11 +192,11 @@ def test_signals_to_the_whole_group_leave_it_to_the_service() -> None:
     """A terminal or a supervisor sends them to both, and the service still has bodies to read."""
 
     async def work(bodies: LargeBodies) -> bool:
-        await bodies.read(READING, LARGE)
+        await read(bodies)
         process = process_of(bodies)
         for sent in (signal.SIGINT, signal.SIGTERM):
             os.kill(process, sent)
-        await bodies.read(READING, LARGE)
+        await read(bodies)
         return process_of(bodies) == process
 
     assert with_bodies(work)
@@ -196,7 +211,7 @@ def test_without_another_process_bodies_are_read_here(
         raise BlockingIOError("no more processes")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    assert with_bodies(lambda bodies: bodies.read(READING, LARGE)) == READING(LARGE)
+    assert with_bodies(read) == READING(LARGE)
     assert "no more processes" in caplog.text
 
 
@@ -205,11 +220,11 @@ def test_what_fails_in_it_is_an_error_of_this_process() -> None:
 
     async def work(bodies: LargeBodies) -> Read:
         with pytest.raises(RuntimeError, match="IndexError"):
-            await bodies.read(Reading((), 10), LARGE)
+            await read(bodies, reading=Reading((), 10))
         before = process_of(bodies)
-        read = await bodies.read(READING, LARGE)
+        again = await read(bodies)
         assert process_of(bodies) == before
-        return read
+        return again
 
     assert not isinstance(with_bodies(work).made, ServiceError)
 
@@ -218,10 +233,10 @@ def test_it_does_not_outlive_a_service_that_was_killed() -> None:
     """Nothing is left behind by kill -9."""
     program = (
         "import asyncio, os, signal\n"
-        "from tests.service.test_large_bodies import LARGE, READING, LargeBodies, process_of\n"
+        "from tests.service.test_large_bodies import LargeBodies, process_of, read\n"
         "async def main():\n"
         "    bodies = LargeBodies(together=0)\n"
-        "    await bodies.read(READING, LARGE)\n"
+        "    await read(bodies)\n"
         "    print(process_of(bodies), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from cerberank_models.encoding import MOST_CHARACTERS, readable
 from cerberank_service.call import RankCall
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path
@@ -85,3 +86,39 @@ def test_a_call_is_the_same_after_the_way_back() -> None:
     """With its candidates' objects, and the options that the answer is rendered by."""
     read = READING(body("a", {"id": "x", "text": "b", "previous": "c"}, top_k=2, return_text=True))
     assert pickle.loads(pickle.dumps(read)) == read
+
+
+GIANT = "a " * 10**6
+
+
+@pytest.mark.parametrize(
+    ("tag", "fields"),
+    [
+        ("cerberank", {"question": GIANT, "candidates": [GIANT, {"text": GIANT, "previous": GIANT, "id": "7"}]}),
+        ("text-embeddings-inference", {"query": GIANT, "texts": [GIANT, "a"]}),
+        ("cohere", {"query": GIANT, "documents": [GIANT, {"text": GIANT}]}),
+        ("cohere", {"model": "m", "query": GIANT, "documents": [GIANT]}),
+        ("jina", {"model": "m", "query": GIANT, "documents": [GIANT], "return_documents": False}),
+        ("voyage", {"model": "m", "query": GIANT, "documents": [GIANT]}),
+        ("vllm", {"text_1": GIANT, "text_2": [GIANT]}),
+    ],
+)
+def test_what_nobody_reads_does_not_come_back_from_another_process(tag: str, fields: dict[str, object]) -> None:
+    """A text to its first 64 K characters, and only once, whatever dialect it came in."""
+    content = json.dumps(fields).encode()
+    sizes = [
+        len(pickle.dumps(read))
+        for dialect in DIALECTS
+        if dialect.tag == tag and _is_call(read := Reading((dialect,), 3)(content))
+    ]
+    assert sizes
+    assert max(sizes) < 4 * MOST_CHARACTERS + 10_000
+
+
+def test_texts_that_the_answer_repeats_come_back_whole() -> None:
+    """What the model cannot read, the client may want back."""
+    made = READING(body(GIANT, "b", return_text=True)).made
+    assert isinstance(made, tuple)
+    call, wanted = made
+    assert call.candidates[0].text == readable(GIANT)
+    assert wanted.texts == (GIANT, "b")

@@ -17,7 +17,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.errors import ServiceError
-from cerberank_service.schema import Items, Wire, candidate_kind, not_blank, read_json
+from cerberank_service.schema import Items, Wire, candidate_kind, not_blank, read_json, spare
 
 
 class RerankV2(Wire):
@@ -93,7 +93,7 @@ class RerankAnswerV1(RerankAnswer):
     usage: dict[str, int]
 
 
-def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
+def _parse_v2(body: bytes) -> tuple[RankCall, None]:
     request = read_json(RerankV2, body)
     candidates = tuple(Candidate(text=text) for text in request.documents)
     call = RankCall(
@@ -103,14 +103,14 @@ def _parse_v2(body: bytes) -> tuple[RankCall, RerankV2]:
         top_k=request.top_n,
         priority=request.priority,
     )
-    return call, request
+    return call, None
 
 
 def _parse_v1(body: bytes) -> tuple[RankCall, RerankV1]:
     request = read_json(RerankV1, body)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, request
+    return call, request if request.return_documents else spare(request, "query", "documents")
 
 
 def text_of(document: str | DocumentV1) -> str:
@@ -118,7 +118,7 @@ def text_of(document: str | DocumentV1) -> str:
     return document if isinstance(document, str) else document.text
 
 
-def _render_v2(answer: RankAnswer, request: RerankV2) -> dict[str, Any]:
+def _render_v2(answer: RankAnswer, nothing: None) -> dict[str, Any]:
     return _render(answer, "2")
 
 

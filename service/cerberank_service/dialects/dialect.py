@@ -26,9 +26,11 @@ class Dialect:
     error: type[BaseModel]
     """The body that `dress` gives, for OpenAPI."""
     parse: Callable[[bytes], tuple[RankCall, Any]]
-    """Raises ServiceError (400 or 422)."""
+    """The call, and what `render` needs of the request, which is no text that the answer does not repeat: what is read
+    in another process has to come here. Raises ServiceError (400 or 422).
+    """
     render: Callable[[RankAnswer, Any], Any]
-    """JSON-ready values from the answer and the parsed request."""
+    """JSON-ready values from the answer and what `parse` kept."""
     dress: Callable[[ServiceError, str], tuple[int, Any]]
     """Status and body of an error, given the request id."""
     speaks: Callable[[Mapping[str, Any]], bool] | None = None

@@ -16,7 +16,7 @@ from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.errors import ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json
+from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 
 
 class JinaRerank(Wire):
@@ -48,7 +48,7 @@ def _parse(body: bytes) -> tuple[RankCall, JinaRerank]:
     request = read_json(JinaRerank, body)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, request
+    return call, request if request.return_documents else spare(request, "query", "documents")
 
 
 def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:

@@ -2,11 +2,89 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from cerberank_service import schema
+import numpy as np
+
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.errors import ErrorBody, ServiceError, native_body
+from cerberank_service.schema import RankRequest, RankResponse, read_json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a request wants of its answer; texts only if it wants them back."""
+
+    ids: tuple[str | None, ...]
+    texts: tuple[str, ...] | None
+    heads: bool
+
+
+def parse(body: bytes) -> tuple[RankCall, Wanted]:
+    """Bytes to the call; raises ServiceError (400 or 422)."""
+    request = read_json(RankRequest, body)
+    ratio = request.drop_ratio
+    call = RankCall(
+        question=request.question,
+        candidates=tuple(
+            Candidate(text=item)
+            if isinstance(item, str)
+            else Candidate(text=item.text, previous=item.previous, next=item.next)
+            for item in request.candidates
+        ),
+        model=request.model,
+        top_k=request.top_k,
+        drop_ratio=tuple(ratio) if isinstance(ratio, list) else ratio,
+        deadline_ms=request.deadline_ms,
+        latency_target_ms=request.latency_target_ms,
+        priority=request.priority,
+    )
+    wanted = Wanted(
+        ids=tuple(None if isinstance(item, str) else item.id for item in request.candidates),
+        texts=tuple(candidate.text for candidate in call.candidates) if request.return_text else None,
+        heads=request.return_heads,
+    )
+    return call, wanted
+
+
+def render(answer: RankAnswer, wanted: Wanted) -> dict[str, Any]:
+    """The answer as JSON-ready values in the shape of RankResponse."""
+    return {
+        "id": answer.request_id,
+        "model": answer.model,
+        "version": answer.version,
+        "drop_schedule": list(answer.drop_schedule),
+        "expected_loss": dict(answer.expected_loss),
+        "complete": answer.complete,
+        "results": [_result(answer, wanted, index) for index in answer.order.tolist()],
+        "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
+        "timing_ms": {
+            "encode": round(answer.timing.encode, 3),
+            "queue": round(answer.timing.queue, 3),
+            "compute": round(answer.timing.compute, 3),
+            "total": round(answer.timing.total, 3),
+        },
+        "warnings": list(answer.warnings),
+    }
+
+
+def _result(answer: RankAnswer, wanted: Wanted, index: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "index": index,
+        "score": None if np.isnan(answer.scores[index]) else float(answer.scores[index]),
+        "stage": int(answer.stages[index]),
+        "truncated": bool(answer.truncated[index]),
+    }
+    if (name := wanted.ids[index]) is not None:
+        result["id"] = name
+    if wanted.heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
+        result["heads"] = answer.heads[index].tolist()
+    if wanted.texts is not None:
+        result["text"] = wanted.texts[index]
+    return result
 
 
 def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
@@ -18,10 +96,10 @@ NATIVE = Dialect(
     paths=("/v1/rank",),
     summary="Rank candidates for a question",
     tag="cerberank",
-    request=schema.RankRequest,
-    response=schema.RankResponse,
+    request=RankRequest,
+    response=RankResponse,
     error=ErrorBody,
-    parse=schema.parse,
-    render=schema.render,
+    parse=parse,
+    render=render,
     dress=dress,
 )

@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.tensors import Tensor, read_tensors
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import Ratio, Wire, read_json
+from cerberank_service.schema import Ratio, Wire, read_json, spare
 
 INPUTS = ("question", "candidates")
 OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}
@@ -86,7 +86,7 @@ def parse(body: bytes, *, model: str, version: str | None, json_length: int | No
         drop_ratio=request.parameters.drop_ratio,
         deadline_ms=None if timeout is None else timeout / 1000.0,
     )
-    return call, request
+    return call, spare(request, "inputs")
 
 
 def render(answer: RankAnswer, request: InferRequest) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json
+from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 from cerberank_service.settings import Settings
 
 ERROR_TYPES = {
@@ -55,11 +55,12 @@ class Rank(Wire):
 
 def _parse(body: bytes) -> tuple[RankCall, RerankRequest]:
     request = read_json(RerankRequest, body)
-    return RankCall(
+    call = RankCall(
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.texts),
         refuse_truncation=request.truncate is False,
-    ), request
+    )
+    return call, request if request.return_text else spare(request, "query", "texts")
 
 
 def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:

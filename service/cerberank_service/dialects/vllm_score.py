@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.vllm import Common, Texts, VllmError, dress, scores_of, texts_of, usage_of
-from cerberank_service.schema import Wire, not_blank, read_json
+from cerberank_service.schema import Wire, not_blank, read_json, spare
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names that `/score` has had for its two sides."""
@@ -74,7 +74,9 @@ def _parse_score(body: bytes) -> tuple[RankCall, VllmScore]:
     request = read_json(VllmScore, body)
     queries, texts = request.sides()
     candidates = tuple(Candidate(text=text) for text in texts_of(texts))
-    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), request
+    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), spare(
+        request, *{name for pair in PAIRS for name in pair}
+    )
 
 
 def _render_score(answer: RankAnswer, request: VllmScore) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.errors import ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json
+from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 
 
 class VoyageRerank(Wire):
@@ -49,13 +49,14 @@ class VoyageAnswer(Wire):
 
 def _parse(body: bytes) -> tuple[RankCall, VoyageRerank]:
     request = read_json(VoyageRerank, body)
-    return RankCall(
+    call = RankCall(
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.documents),
         model=request.model,
         top_k=request.top_k,
         refuse_truncation=not request.truncation,
-    ), request
+    )
+    return call, request if request.return_documents else spare(request, "query", "documents")
 
 
 def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+import pytest
+
+from cerberank_service.large_body import LargeBody, read_descriptor
+
+
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_what_is_written_is_read_by_every_descriptor(anywhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its beginning, also when the body itself is closed; with and without Linux' nameless memory."""
+    if not anywhere:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    with closing(LargeBody()) as body:
+        for piece in (b"some ", b"", b"bytes " * 10_000):
+            body.write(piece)
+        descriptors = [body.descriptor() for _ in range(2)]
+        assert len(body) == 60_005
+    assert [read_descriptor(each) for each in descriptors] == [b"some " + b"bytes " * 10_000] * 2
+    for each in descriptors:
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(each)
