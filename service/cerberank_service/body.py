@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.requests import ClientDisconnect, Request
@@ -13,6 +13,8 @@ from cerberank_service.large_body import LARGE_BYTES, LargeBody
 
 FREE_BYTES = 64 * 1024
 """Of each body: usual requests come through, however many large bodies are on their way."""
+BYTES_PER_SECOND = 64e6
+"""Of each large body, while others are being answered: at full speed it would take a processor from them."""
 LONGEST_NUMBER = 18
 """Digits; Python itself refuses to read numbers of thousands of them."""
 
@@ -20,9 +22,12 @@ LONGEST_NUMBER = 18
 class Bodies:
     """Those that are being received. For one event loop."""
 
-    def __init__(self, *, limit: int, seconds: float, together: int) -> None:
-        """At most `limit` bytes and `seconds` for each, and `together` bytes for all that are not small."""
-        self._limit, self._seconds, self._together = limit, seconds, together
+    def __init__(self, *, limit: int, seconds: float, together: int, busy: Callable[[], bool] = lambda: False) -> None:
+        """At most `limit` bytes and `seconds` for each, and `together` bytes for all that are not small.
+
+        `busy` says whether somebody is being answered.
+        """
+        self._limit, self._seconds, self._together, self._busy = limit, seconds, together, busy
         self._held = 0
 
     @asynccontextmanager
@@ -62,6 +67,8 @@ class Bodies:
                     raise ServiceError(Kind.UNAVAILABLE, "too many large bodies are on their way", retry_after=2)
                 self._held, mine = self._held + more, mine + more
                 incoming.add(chunk)
+                if size > LARGE_BYTES and self._busy():
+                    await asyncio.sleep(len(chunk) / BYTES_PER_SECOND)
         finally:
             self._held -= mine
 

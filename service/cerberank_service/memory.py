@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 
-M_MMAP_THRESHOLD = -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 1024 * 1024
+SPARE_BYTES = 4 * 1024 * 1024
+"""Free memory at a heap's end. With glibc's own 128 KB every piece of a large body was asked of the system anew, which
+then cleared it: a fifth of the time that receiving takes.
+"""
 
 
 def return_large_arrays() -> bool:
@@ -18,7 +22,8 @@ def return_large_arrays() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        return bool(ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES))
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)) and bool(mallopt(M_TRIM_THRESHOLD, SPARE_BYTES))
     except (OSError, AttributeError):  # another C library
         return False
 

@@ -1,5 +1,5 @@
-"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head may be, how long a client may dawdle, and how
-much is done for one that does not read.
+"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head may be, how many requests may be sent ahead,
+how long a client may dawdle, and how much is done for one that does not read.
 
 Uvicorn's own parser takes heads of any size and waits for them for ever. Bodies are bounded by `body`.
 """
@@ -15,6 +15,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 LINGER_BYTES = 1024 * 1024
 """Of a body that came too late for its answer, such as 401: read, so that the client gets to see the answer."""
+
+MOST_AHEAD = 16
+"""Requests that wait for an answer before theirs. A client may send thousands in one piece, whose heads alone would
+hold up everybody else for a second.
+"""
 
 UNSENT_BYTES = 128 * 1024
 """Of an answer that the system takes ahead of what the client reads. It would take megabytes, and a client that sends
@@ -32,7 +37,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to wait for a head."""
         super().connection_made(transport)
         _bound_unsent(transport)
-        self._in_message = self._next_waits = False
+        self._in_message = self._next_waits = self._overrun = False
         self._unanswered: list[RequestResponseCycle] = []
         self._head_bytes = self._late_bytes = 0
         self._head_clock: asyncio.TimerHandle | None = None
@@ -48,6 +53,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Read on; not far beyond what heads may hold, and nothing after too many requests."""
+        in_body = self._in_message and self._head_clock is None
+        most = len(data) if in_body else self.most_head_bytes
+        for begin in range(0, len(data), most):
+            if not self._overrun and not self.transport.is_closing():
+                self._feed(data[begin : begin + most])
+
+    def _feed(self, data: bytes) -> None:
         """Count what belongs to an unfinished head, but for the bytes that it began in."""
         if not self._in_message:
             self._await_head()
@@ -65,14 +78,24 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """Hand the request over, unless its head is too large or another one's was."""
+        """Hand the request over, unless its head is too large or another one's was, or too many wait before it."""
         self._stop_waiting()
+        if len(self.pipeline) == MOST_AHEAD:
+            last_cycle, _ = self.pipeline[0]
+            last_cycle.keep_alive = False
+            self._overrun = True
+            raise OverflowError("too many requests wait on this connection")
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.most_head_bytes:
             self._refuse()
         if not self.transport.is_closing():
             super().on_headers_complete()
             self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete] + [self.cycle]
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; after too many requests the connection ends with the last answer that is due."""
+        if not self._overrun:
+            super().send_400_response(msg)
 
     def on_body(self, body: bytes) -> None:
         """Read late bytes up to a bound."""

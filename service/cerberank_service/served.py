@@ -157,6 +157,10 @@ class ServedModels:
         with self.lock:
             return [v.live for model in self.models.values() for v in model.versions.values() if v.live is not None]
 
+    def answering(self) -> bool:
+        """Whether somebody is being answered."""
+        return any(live.leases for live in self.live())
+
     def snapshot(self) -> dict[str, ServedModel]:
         """For `lifecycle.decide`."""
         with self.lock:

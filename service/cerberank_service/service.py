@@ -54,7 +54,10 @@ class Service:
         self.source.after_turn = self.rules.apply
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
-            limit=settings.max_body_bytes, seconds=settings.client_seconds, together=settings.max_bodies_bytes
+            limit=settings.max_body_bytes,
+            seconds=settings.client_seconds,
+            together=settings.max_bodies_bytes,
+            busy=self.served.answering,
         )
         self.ranking = Ranking(settings, self.served, self.shadow, self.workers, self.metrics)
         self._stopping = False

@@ -43,7 +43,7 @@ class Watcher:
         self._store, self._served, self._settings = store, served, settings
         self._metrics, self._loader = metrics, loader
         self._view = StoreView(store, settings)
-        self._leisure = Leisure(lambda: any(live.leases for live in served.live()))
+        self._leisure = Leisure(served.answering)
         self._copies = Path()
         self.after_turn: Callable[[], None] = lambda: None
         """Called when nothing more is to be done for the moment."""

@@ -180,6 +180,7 @@ def attacks() -> Iterator[Attack]:
         "one giant text", {200, 413, 422}, [post(question(question="a b " * 3 * MEGABYTE), "Connection: close")]
     )
     yield Attack("a body after its answer", {404}, [post(b"x" * 8 * MEGABYTE, path="/nothing")])
+    yield Attack("thousands of requests", {200}, [head("GET /health/live HTTP/1.1", "Host: test") * 5000])
     yield Attack("many requests, then gone", {CLOSED}, [post(GOOD) * 200] * 5, leaves=True)
     yield Attack(
         "answers that nobody reads",

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from cerberank_service import body
-from cerberank_service.body import FREE_BYTES, Bodies
+from cerberank_service.body import BYTES_PER_SECOND, FREE_BYTES, Bodies
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.large_body import LARGE_BYTES, LargeBody, read_descriptor
 
@@ -159,3 +159,24 @@ def test_a_large_body_without_room_is_told_to_come_again(monkeypatch: pytest.Mon
             read(Bodies(limit=10**7, seconds=20.0, together=10**7), Client([b"a" * (LARGE_BYTES + 1)]).request())
         )
     assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_large_body_is_taken_in_slowly_while_others_are_answered(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a megabyte on, and at full speed when nobody else is there."""
+    waited: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+
+    async def run() -> None:
+        bodies = Bodies(limit=4 * LARGE_BYTES, seconds=20.0, together=4 * LARGE_BYTES, busy=lambda: busy)
+        async with bodies.received(Client([b"a" * LARGE_BYTES]).request()):
+            assert not waited
+        async with bodies.received(Client([b"a" * LARGE_BYTES, b"b", b"c" * LARGE_BYTES]).request()) as large:
+            assert len(large) == 2 * LARGE_BYTES + 1
+
+    asyncio.run(run())
+    assert sum(waited) == pytest.approx((1 + LARGE_BYTES) / BYTES_PER_SECOND if busy else 0.0)

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.service.observe import wait_until
 
-from cerberank_service.protocol import LINGER_BYTES, bounded
+from cerberank_service.protocol import LINGER_BYTES, MOST_AHEAD, bounded
 
 HEAD_BYTES = 2000
 LARGE_BYTES = 2_000_000
@@ -71,13 +71,23 @@ def test_a_head_within_the_bound_passes_and_one_beyond_it_does_not() -> None:
 
 def test_pipelined_requests_are_answered_in_order() -> None:
     """Many small heads in one piece are not one large head."""
-    paths = [f"/{number:02}" for number in range(50)]
+    paths = [f"/{number:02}" for number in range(MOST_AHEAD)]
     with connected() as connection:
         connection.sendall(b"".join(map(request, paths)) + request("/zz", "Connection: close"))
         found = read_all(connection)
-    assert found.count(b"HTTP/1.1 200") == 51
+    assert found.count(b"HTTP/1.1 200") == MOST_AHEAD + 1
     places = [found.index(b"\r\n\r\n" + path[-2:].encode()) for path in [*paths, "/zz"]]
     assert places == sorted(places)
+
+
+def test_a_connection_ends_with_the_answers_before_too_many_requests() -> None:
+    """However many thousand are in one piece; those that were let in are answered, and the last answer says it."""
+    with connected() as connection:
+        connection.sendall(request("/aa") * 10_000)
+        found = read_all(connection)
+        assert found.count(b"HTTP/1.1 200") == found.count(b"\r\n\r\naa") == MOST_AHEAD + 1
+        assert found.count(b"connection: close") == 1
+        assert found.rindex(b"connection: close") > found.rindex(b"HTTP/1.1 200")
 
 
 def test_a_client_that_does_not_read_gets_no_further_answer_made() -> None:
