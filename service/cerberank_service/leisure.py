@@ -23,8 +23,8 @@ LONGEST_WAIT = 0.1
 LOOK_SECONDS = 0.001
 LONGEST_IDLE = 5.0
 """Seconds after which work at low priority is as urgent as any, on processors that never rest. Leaving the idle class
-takes CAP_SYS_NICE or RLIMIT_NICE, which a container seldom has: there such work goes on with some 3 parts in 1,000 of
-a busy processor.
+takes CAP_SYS_NICE or RLIMIT_NICE, which a container seldom has: there such work goes on with what is left, which is
+enough beside any load of the service's own (docs/reliability.md, Limits).
 """
 
 

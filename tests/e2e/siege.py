@@ -130,7 +130,7 @@ def _besiege_from_elsewhere(service: Process, neighbour: Neighbour) -> None:
         ).result()
     assert attackers.stdin is not None
     assert attackers.stdout is not None
-    attackers.stdout.readline()  # its imports are no attack
+    attackers.stdout.readline()  # what it imports and makes is no attack
     try:
         with neighbour.asking():
             attackers.stdin.write("begin\n")
