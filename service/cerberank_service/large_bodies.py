@@ -17,7 +17,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import send_handle
+from multiprocessing.reduction import sendfds
 
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.large_body import LargeBody, read_descriptor
@@ -52,7 +52,10 @@ class LargeBodies:
             raise ServiceError(Kind.UNAVAILABLE, "too many large bodies wait to be read", retry_after=2)
         with ExitStack() as undo:
             # Its own: when the client leaves, the body is closed, and its number may soon be another file's.
-            undo.callback(os.close, descriptor := body.descriptor())
+            try:
+                undo.callback(os.close, descriptor := body.descriptor())
+            except OSError as error:
+                raise ServiceError(Kind.UNAVAILABLE, "no room for a large body", retry_after=2) from error
             self._held += len(body)
             undo.callback(self._let_go, len(body))
             await self._turn.acquire()
@@ -79,6 +82,7 @@ class LargeBodies:
 
     def _running(self) -> _Reader | None:
         if self._reader is not None and self._reader.ended():
+            self._reader.kill()
             self._reader = None
         if self._reader is None and not self._closed:
             try:
@@ -89,7 +93,7 @@ class LargeBodies:
 
     def _read(self, reading: Reading, descriptor: int) -> Read:
         if (reader := self._running()) is None:
-            return reading(read_descriptor(os.dup(descriptor)))
+            return reading(read_descriptor(descriptor))
         try:
             outcome = reader.read(reading, descriptor)
         except BaseException as error:  # half a message may have gone: nothing after it would fit
@@ -115,16 +119,17 @@ class _Reader:
     """This side of the process. Not `multiprocessing`'s: that would run the main module again in it."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair()
+        # Both for one end: a socket made for every body could be one descriptor too many.
+        self._socket, there = socket.socketpair()
         command = [sys.executable, "-m", "cerberank_service.large_body_reader", str(there.fileno())]
         with there:  # the process holds the only one: its end is seen here, and ours there
             try:
+                self._connection: Connection = Connection(os.dup(self._socket.fileno()))
                 self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL)
             except BaseException:
-                here.close()
+                self._socket.close()
                 raise
         os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        self._connection: Connection = Connection(here.detach())
 
     def read(self, reading: Reading, descriptor: int) -> Read | str:
         """What it read, or the traceback of what it failed with. Raises EOFError or OSError when it has ended."""
@@ -132,7 +137,7 @@ class _Reader:
         clock.start()
         try:
             self._connection.send(reading)
-            send_handle(self._connection, descriptor, self._process.pid)
+            sendfds(self._socket, [descriptor])
             outcome: Read | str = self._connection.recv()
         finally:
             clock.cancel()
@@ -145,4 +150,5 @@ class _Reader:
     def kill(self) -> int:
         """End it; returns its exit code. Any thread may do so: the one that reads sees its end."""
         self._process.kill()
+        self._socket.close()
         return self._process.wait()

@@ -23,13 +23,14 @@ class LargeBody:
         return self._size
 
     def write(self, piece: bytes) -> None:
-        """Append; Python's lock is not held meanwhile."""
-        self._file.write(piece)
+        """Append; Python's lock is not held meanwhile. Raises OSError when there is no room."""
+        left = memoryview(piece)
+        while left:
+            left = left[self._file.write(left) :]
         self._size += len(piece)
 
     def descriptor(self) -> int:
-        """One more descriptor of the file, which is the caller's to close."""
-        self._file.flush()
+        """One more descriptor of the file, which is the caller's to close. Raises OSError when there is none."""
         return os.dup(self._file.fileno())
 
     def close(self) -> None:
@@ -38,13 +39,13 @@ class LargeBody:
 
 
 def read_descriptor(descriptor: int) -> bytes:
-    """All bytes of a `LargeBody`; closes the descriptor."""
-    with open(descriptor, "rb", buffering=0) as file:
+    """All bytes of a `LargeBody`; the descriptor stays open."""
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
         file.seek(0)
         return file.read()
 
 
 def _nameless() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("large-body"), "w+b")
-    return tempfile.TemporaryFile()
+        return open(os.memfd_create("large-body"), "w+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)

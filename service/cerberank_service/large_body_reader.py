@@ -5,6 +5,7 @@ It gets a `Reading` and a body, gives back what was read, and ends when nobody i
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -12,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 
 from cerberank_service.large_body import read_descriptor
-from cerberank_service.memory import return_freed_memory, return_large_arrays
+from cerberank_service.memory import keep_spare_memory, return_freed_memory, return_large_arrays
 from cerberank_service.reading import Reading
 
 
@@ -21,7 +22,11 @@ def serve(connection: Connection) -> None:
     while True:
         try:
             reading: Reading = connection.recv()
-            body = read_descriptor(recv_handle(connection))
+            descriptor = recv_handle(connection)
+            try:
+                body = read_descriptor(descriptor)
+            finally:
+                os.close(descriptor)
         except (EOFError, OSError):
             return
         try:
@@ -38,4 +43,5 @@ if __name__ == "__main__":
     for signal_ in (signal.SIGINT, signal.SIGTERM):  # the service's; a terminal or a supervisor sends them to both
         signal.signal(signal_, signal.SIG_IGN)
     return_large_arrays()
+    keep_spare_memory()
     serve(Connection(int(sys.argv[1])))

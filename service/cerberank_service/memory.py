@@ -1,4 +1,6 @@
-"""Makes the C library give freed memory back to the system: large arrays at once, a version's rest when it has gone."""
+"""What the C library does with freed memory: large arrays go back to the system at once, a version's rest when it has
+gone, and a little is kept.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,17 @@ def return_large_arrays() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-        return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)) and bool(mallopt(M_TRIM_THRESHOLD, SPARE_BYTES))
+        return bool(ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES))
+    except (OSError, AttributeError):  # another C library
+        return False
+
+
+def keep_spare_memory() -> bool:
+    """Ask glibc to keep `SPARE_BYTES` at a heap's end; False where that cannot be asked for."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, SPARE_BYTES))
     except (OSError, AttributeError):  # another C library
         return False
 

@@ -1,5 +1,5 @@
-"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head may be, how many requests may be sent ahead,
-how long a client may dawdle, and how much is done for one that does not read.
+"""HTTP/1.1 as uvicorn speaks it, with bounds: how large a request's head and trailers may be, how many requests may be
+sent ahead, how long a client may dawdle, and how much is done for one that does not read.
 
 Uvicorn's own parser takes heads of any size and waits for them for ever. Bodies are bounded by `body`.
 """
@@ -21,9 +21,15 @@ MOST_AHEAD = 16
 hold up everybody else for a second.
 """
 
+LINGER_SECONDS = 2.0
+"""After the last answer to one that sends too many: closed at once, with its requests unread, the connection would be
+reset, and answers on their way be lost.
+"""
+
 UNSENT_BYTES = 128 * 1024
 """Of an answer that the system takes ahead of what the client reads. It would take megabytes, and a client that sends
-questions without reading would have that much computed for nobody; what is on its way is not bounded by this.
+questions without reading would have that much computed for nobody; what is on its way is not bounded by this. A slow
+reader has to take as much in `client_seconds`.
 """
 
 
@@ -47,7 +53,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop both clocks, and tell every request of the connection; uvicorn tells the last one alone."""
         self._stop_waiting()
-        self._next_waits = False
         self.resume_writing()
         self._disconnect()
         super().connection_lost(exc)
@@ -77,12 +82,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_message, self._late_bytes = True, 0
         self._await_head()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field; trailers, which come after the head and which nobody reads, count as a part of it."""
+        if self._head_clock is not None:
+            super().on_header(name, value)
+            return
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self.most_head_bytes:
+            self.transport.close()
+
     def on_headers_complete(self) -> None:
         """Hand the request over, unless its head is too large or another one's was, or too many wait before it."""
         self._stop_waiting()
         if len(self.pipeline) == MOST_AHEAD:
-            last_cycle, _ = self.pipeline[0]
-            last_cycle.keep_alive = False
             self._overrun = True
             raise OverflowError("too many requests wait on this connection")
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -116,13 +128,16 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Begin with the connection's next request, if it sent one ahead, but not while it leaves answers unread."""
         self._next_waits = self.flow.write_paused and bool(self.pipeline)
-        if not self._next_waits:
-            super().on_response_complete()
+        if self._next_waits:
+            return
+        super().on_response_complete()
+        if self._overrun and self.cycle.response_complete:
+            self._linger()
 
     def pause_writing(self) -> None:
-        """The client does not read: give it some time."""
+        """The client does not read: give it some time, and again as long as it goes on."""
         super().pause_writing()
-        self._read_clock = self.loop.call_later(self.client_seconds, self._abandon)
+        self._await_reader()
 
     def resume_writing(self) -> None:
         """It reads again."""
@@ -132,6 +147,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._read_clock = None
         if self._next_waits:
             self.on_response_complete()
+
+    def _await_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._read_clock = self.loop.call_later(self.client_seconds, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        read = self._unread_bytes - self.transport.get_write_buffer_size()
+        if read < min(UNSENT_BYTES, self._unread_bytes // 2):
+            self._abandon()
+        else:
+            self._await_reader()
+
+    def _linger(self) -> None:
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _abandon(self) -> None:
         self._disconnect()

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from cerberank_service.admin import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.logs import configure_logs
-from cerberank_service.memory import return_large_arrays
+from cerberank_service.memory import keep_spare_memory, return_large_arrays
 from cerberank_service.protocol import bounded
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
@@ -85,6 +85,7 @@ def assemble(settings: Settings) -> FastAPI:
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
     return_large_arrays()
+    keep_spare_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(settings, tracer_provider=provider)
 

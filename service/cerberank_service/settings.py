@@ -144,7 +144,8 @@ class Settings(BaseSettings):
         32768
     )
     client_seconds: Annotated[
-        float, Field(gt=0, description="How long a client may take to send its head, its body, or to read an answer.")
+        float,
+        Field(gt=0, description="How long a client may take to send its head, its body, or to read on in an answer."),
     ] = 30.0
     keep_alive_seconds: Annotated[
         float, Field(gt=0, description="How long a connection may wait for its next request; longer than a proxy's.")

@@ -182,6 +182,11 @@ def attacks() -> Iterator[Attack]:
         "one giant text", {200, 413, 422}, [post(question(question="a b " * 3 * MEGABYTE), "Connection: close")]
     )
     yield Attack("a body after its answer", {404}, [post(b"x" * 8 * MEGABYTE, path="/nothing")])
+    trailers = b"".join(b"X-%d: a\r\n" % number for number in range(100_000))
+    begins = [
+        head(f"POST {path} HTTP/1.1", "Host: test", "Transfer-Encoding: chunked") for path in ("/nothing", "/v1/rank")
+    ]
+    yield Attack("endless trailers", {404, CLOSED}, [begin + b"0\r\n" + trailers for begin in begins])
     yield Attack("thousands of requests", {200}, [head("GET /health/live HTTP/1.1", "Host: test") * 5000])
     yield Attack("many requests, then gone", {CLOSED}, [post(GOOD) * 200] * 5, leaves=True)
     yield Attack(

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
-from cerberank_service import body
 from cerberank_service.body import BYTES_PER_SECOND, FREE_BYTES, Bodies
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.large_body import LARGE_BYTES, LargeBody, read_descriptor
@@ -140,20 +140,23 @@ def test_a_large_body_comes_whole_and_is_closed_with_the_request() -> None:
         bodies = Bodies(limit=2 * LARGE_BYTES, seconds=20.0, together=2 * LARGE_BYTES)
         async with bodies.received(Client(pieces).request()) as large:
             assert isinstance(large, LargeBody)
-            assert read_descriptor(large.descriptor()) == b"".join(pieces)
+            descriptor = large.descriptor()
+            assert read_descriptor(descriptor) == b"".join(pieces)
+            os.close(descriptor)
         with pytest.raises(ValueError, match="closed"):
             large.descriptor()
 
     asyncio.run(run())
 
 
-def test_a_large_body_without_room_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptor is left, for example: no fault of the client's."""
+@pytest.mark.parametrize("place", ["__init__", "write"])
+def test_a_large_body_without_room_is_told_to_come_again(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor or no memory is left: no fault of the client's."""
 
-    def full() -> LargeBody:
-        raise OSError(errno.EMFILE, "too many open files")
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(body, "LargeBody", full)
+    monkeypatch.setattr(LargeBody, place, full)
     with pytest.raises(ServiceError) as caught:
         asyncio.run(
             read(Bodies(limit=10**7, seconds=20.0, together=10**7), Client([b"a" * (LARGE_BYTES + 1)]).request())

@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -215,6 +216,51 @@ def test_without_another_process_bodies_are_read_here(
     assert "no more processes" in caplog.text
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_without_a_descriptor_a_body_is_told_to_come_again(left: int) -> None:
+    """Neither this process nor the other one is at fault, and with one left all is well."""
+
+    async def work(bodies: LargeBodies) -> Read | ServiceError:
+        await read(bodies)
+        process = process_of(bodies)
+        with closing(LargeBody()) as large:
+            large.write(LARGE)
+            with descriptors(left):
+                try:
+                    outcome: Read | ServiceError = await bodies.read(READING, large)
+                except ServiceError as error:
+                    outcome = error
+        await read(bodies)
+        assert process_of(bodies) == process
+        return outcome
+
+    outcome = with_bodies(work)
+    if left:
+        assert isinstance(outcome, Read)
+    else:
+        assert isinstance(outcome, ServiceError)
+        assert (outcome.kind, outcome.retry_after) == (Kind.UNAVAILABLE, 2)
+
+
+@contextmanager
+def descriptors(left: int) -> Iterator[None]:
+    """So many can be opened while the block lasts."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 8, before[1]))
+    filled = []
+    try:
+        with suppress(OSError):
+            while True:
+                filled.append(os.dup(0))
+        for _ in range(left):
+            os.close(filled.pop())
+        yield
+    finally:
+        for each in filled:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def test_what_fails_in_it_is_an_error_of_this_process() -> None:
     """A fault of ours is told in the log with its traceback, and the next body is read by the same process."""
 
@@ -271,3 +317,13 @@ def test_an_error_in_a_large_body_is_dressed_by_its_dialect(client: TestClient) 
     answer = client.post("/rerank", content=b'{"query": "q", "texts": 3}' + b" " * LARGE_BYTES)
     assert answer.status_code == 422
     assert set(answer.json()) == {"error", "error_type"}
+
+
+def test_bodies_are_taken_in_slowly_while_anybody_is_answered(client: TestClient) -> None:
+    """The service tells its bodies by the leases of its versions."""
+    service = client.app.state.service  # type: ignore[attr-defined]
+    seen = [service.bodies._busy()]
+    with service.served.lease() as lease:
+        lease.take(None, None, "q")
+        seen.append(service.bodies._busy())
+    assert [*seen, service.bodies._busy()] == [False, True, False]

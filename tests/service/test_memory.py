@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cerberank_service.memory import return_large_arrays
+from cerberank_service.memory import keep_spare_memory, return_large_arrays
 
 PROGRAM = """
 import re, sys
@@ -71,3 +71,30 @@ def test_what_lies_free_under_something_in_use_goes_back() -> None:
     full, kept, after = map(int, shown.split())
     assert full - kept < 40
     assert full - after > 150
+
+
+SPARE = """
+import resource, sys
+from cerberank_service.memory import keep_spare_memory, return_large_arrays
+
+return_large_arrays()
+assert sys.argv[1] == "no" or keep_spare_memory()
+piece = b"a" * 256_000
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(1000):
+    piece + b"b"
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's own behaviour")
+def test_pieces_of_a_body_are_not_asked_of_the_system_one_by_one() -> None:
+    """A piece of 256 KB has 63 pages, which the system would clear anew each time."""
+    if not keep_spare_memory():
+        pytest.skip("another C library")
+    faults = {
+        asked: int(subprocess.run([sys.executable, "-c", SPARE, asked], check=True, capture_output=True).stdout)
+        for asked in ("yes", "no")
+    }
+    assert faults["yes"] < 1000
+    assert faults["no"] > 10_000

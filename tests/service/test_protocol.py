@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.service.observe import wait_until
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cerberank_service.protocol import LINGER_BYTES, MOST_AHEAD, bounded
 
@@ -69,6 +71,10 @@ def test_a_head_within_the_bound_passes_and_one_beyond_it_does_not() -> None:
         assert read_all(connection).startswith(b"HTTP/1.1 431 ")
 
 
+SOME_BYTES = 30_000
+"""Of an answer: several fit into what the system takes."""
+
+
 def test_pipelined_requests_are_answered_in_order() -> None:
     """Many small heads in one piece are not one large head."""
     paths = [f"/{number:02}" for number in range(MOST_AHEAD)]
@@ -81,13 +87,86 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def test_a_connection_ends_with_the_answers_before_too_many_requests() -> None:
-    """However many thousand are in one piece; those that were let in are answered, and the last answer says it."""
-    with connected() as connection:
+    """However many thousand are in one piece, and though the client goes on sending: those let in are answered."""
+
+    async def some(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.01)
+        size = str(SOME_BYTES).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]})
+        await send({"type": "http.response.body", "body": b"a" * SOME_BYTES})
+
+    found = b""
+    with connected(app=some) as connection:
         connection.sendall(request("/aa") * 10_000)
-        found = read_all(connection)
-        assert found.count(b"HTTP/1.1 200") == found.count(b"\r\n\r\naa") == MOST_AHEAD + 1
-        assert found.count(b"connection: close") == 1
-        assert found.rindex(b"connection: close") > found.rindex(b"HTTP/1.1 200")
+        thread = threading.Thread(target=_send_on, args=(connection,))
+        thread.start()
+        with suppress(ConnectionResetError):
+            while piece := connection.recv(20_000):
+                found += piece
+                time.sleep(0.02)
+        thread.join()
+    assert found.count(b"HTTP/1.1 200") == MOST_AHEAD + 1
+    assert found.count(b"a" * SOME_BYTES) == MOST_AHEAD + 1
+
+
+def _send_on(connection: socket.socket) -> None:
+    with suppress(OSError):
+        for _ in range(100):
+            connection.sendall(request("/bb") * 100)
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("first", [b"", b"1\r\na\r\n"])
+def test_trailers_count_as_a_part_of_the_head(first: bytes) -> None:
+    """Nobody reads them, and without a bound they fill the memory; a few do no harm."""
+    head = request("/aa", "Transfer-Encoding: chunked").replace(b"GET", b"POST") + first + b"0\r\n"
+    with connected() as connection:
+        connection.sendall(head + b"X: few\r\n\r\n" + request("/bb", "Connection: close"))
+        assert read_all(connection).count(b"HTTP/1.1 200") == 2
+    with connected() as connection:
+        connection.sendall(head)
+        with pytest.raises(ConnectionError):
+            _send_trailers(connection)
+
+
+def _send_trailers(connection: socket.socket) -> None:
+    for _ in range(1000):
+        connection.sendall(b"X: many\r\n" * (HEAD_BYTES // 10))
+        time.sleep(0.001)
+
+
+def test_a_head_far_beyond_the_bound_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come in one piece with tens of thousands of fields."""
+    fields: list[bytes] = []
+
+    def count(self: HttpToolsProtocol, name: bytes, value: bytes) -> None:
+        fields.append(name)
+
+    monkeypatch.setattr(HttpToolsProtocol, "on_header", count)
+    with connected() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 30_000)
+        assert read_all(connection).startswith(b"HTTP/1.1 431 ")
+    assert 0 < len(fields) < 3 * HEAD_BYTES // len(b"X: a\r\n")
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_slow_reader_has_its_time_as_long_as_it_goes_on(goes_on: bool) -> None:
+    """Several times what one that stops gets."""
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        size = str(LARGE_BYTES).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]})
+        await send({"type": "http.response.body", "body": b"a" * LARGE_BYTES})
+
+    found = 0
+    with connected(client_seconds=0.3, app=large) as connection, suppress(ConnectionResetError):
+        connection.sendall(request("/aa", "Connection: close"))
+        if not goes_on:
+            time.sleep(1.0)
+        while piece := connection.recv(65536):
+            found += len(piece)
+            time.sleep(0.03)
+    assert (found > LARGE_BYTES) == goes_on
 
 
 def test_a_client_that_does_not_read_gets_no_further_answer_made() -> None:

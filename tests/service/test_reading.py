@@ -97,10 +97,15 @@ GIANT = "a " * 10**6
         ("cerberank", {"question": GIANT, "candidates": [GIANT, {"text": GIANT, "previous": GIANT, "id": "7"}]}),
         ("text-embeddings-inference", {"query": GIANT, "texts": [GIANT, "a"]}),
         ("cohere", {"query": GIANT, "documents": [GIANT, {"text": GIANT}]}),
+        ("cohere", {"query": GIANT, "documents": ["a"], "return_documents": True}),
         ("cohere", {"model": "m", "query": GIANT, "documents": [GIANT]}),
+        ("jina", {"model": "m", "query": GIANT, "documents": ["a"]}),
         ("jina", {"model": "m", "query": GIANT, "documents": [GIANT], "return_documents": False}),
         ("voyage", {"model": "m", "query": GIANT, "documents": [GIANT]}),
         ("vllm", {"text_1": GIANT, "text_2": [GIANT]}),
+        ("vllm", {"query": GIANT, "documents": ["a"]}),
+        ("text-embeddings-inference", {"query": GIANT, "texts": ["a"], "return_text": True}),
+        ("voyage", {"model": "m", "query": GIANT, "documents": ["a"], "return_documents": True}),
     ],
 )
 def test_what_nobody_reads_does_not_come_back_from_another_process(tag: str, fields: dict[str, object]) -> None:

@@ -93,7 +93,9 @@ def main() -> None:
             clients = Clients(service.url, arguments.clients, ask(arguments.candidates))
             with clients.asking():
                 for checkpoint in pushed[1:]:
-                    time.sleep(REST_SECONDS)
+                    seen = len(clients.answers)
+                    while len(clients.answers) == seen:
+                        time.sleep(REST_SECONDS)
                     _time_push(store, checkpoint, clients)
         finally:
             service.process.kill()

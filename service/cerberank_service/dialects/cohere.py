@@ -110,7 +110,7 @@ def _parse_v1(body: bytes) -> tuple[RankCall, RerankV1]:
     request = read_json(RerankV1, body)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, request if request.return_documents else spare(request, "query", "documents")
+    return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
 
 
 def text_of(document: str | DocumentV1) -> str:

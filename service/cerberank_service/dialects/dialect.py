@@ -26,7 +26,7 @@ class Dialect:
     error: type[BaseModel]
     """The body that `dress` gives, for OpenAPI."""
     parse: Callable[[bytes], tuple[RankCall, Any]]
-    """The call, and what `render` needs of the request, which is no text that the answer does not repeat: what is read
+    """The call, and what `render` needs of the request. Of texts that is no more than the answer repeats: what is read
     in another process has to come here. Raises ServiceError (400 or 422).
     """
     render: Callable[[RankAnswer, Any], Any]

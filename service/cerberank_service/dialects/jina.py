@@ -48,7 +48,7 @@ def _parse(body: bytes) -> tuple[RankCall, JinaRerank]:
     request = read_json(JinaRerank, body)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, request if request.return_documents else spare(request, "query", "documents")
+    return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
 
 
 def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _parse(body: bytes) -> tuple[RankCall, RerankRequest]:
         candidates=tuple(Candidate(text=text) for text in request.texts),
         refuse_truncation=request.truncate is False,
     )
-    return call, request if request.return_text else spare(request, "query", "texts")
+    return call, spare(request, "query") if request.return_text else spare(request, "query", "texts")
 
 
 def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:

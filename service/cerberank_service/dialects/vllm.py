@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json
+from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 
 Texts = str | Annotated[list[str], Items]
 STATUSES = {Kind.INVALID: 400}
@@ -76,9 +76,8 @@ def texts_of(side: str | list[str]) -> list[str]:
 def _parse_rerank(body: bytes) -> tuple[RankCall, VllmRerank]:
     request = read_json(VllmRerank, body)
     candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
-    return RankCall(
-        question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None
-    ), request
+    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None)
+    return call, spare(request, "query")
 
 
 def scores_of(answer: RankAnswer, request: Common) -> list[float]:

@@ -56,7 +56,7 @@ def _parse(body: bytes) -> tuple[RankCall, VoyageRerank]:
         top_k=request.top_k,
         refuse_truncation=not request.truncation,
     )
-    return call, request if request.return_documents else spare(request, "query", "documents")
+    return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
 
 
 def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:
