@@ -56,10 +56,10 @@ class Bodies:
             incoming.close()
 
     async def _receive(self, request: Request, incoming: _Incoming) -> None:
-        size = mine = 0
+        mine = 0
         try:
             async for chunk in request.stream():
-                size += len(chunk)
+                size = incoming.size + len(chunk)
                 if size > self._limit:
                     raise self._too_large()
                 more = max(0, size - FREE_BYTES) - mine
@@ -83,13 +83,13 @@ class _Incoming:
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._large: LargeBody | None = None
 
     def add(self, piece: bytes) -> None:
-        self._size += len(piece)
+        self.size += len(piece)
         self._pieces.append(piece)
-        if self._size > LARGE_BYTES:
+        if self.size > LARGE_BYTES:
             if self._large is None:
                 self._large = LargeBody()
             for each in self._pieces:

@@ -11,7 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 1024 * 1024
 SPARE_BYTES = 4 * 1024 * 1024
 """Free memory at a heap's end. With glibc's own 128 KB every piece of a large body was asked of the system anew, which
-then cleared it: a fifth of the time that receiving takes.
+then cleared it.
 """
 
 
@@ -21,22 +21,12 @@ def return_large_arrays() -> bool:
     By itself it raises that threshold to the largest array freed so far, and then keeps hidden states in a heap that
     one late array pins: after 10,000 candidates with drops the process stayed 0.9 GB larger.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return bool(ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BYTES))
-    except (OSError, AttributeError):  # another C library
-        return False
+    return _ask("mallopt", M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def keep_spare_memory() -> bool:
     """Ask glibc to keep `SPARE_BYTES` at a heap's end; False where that cannot be asked for."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return bool(ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, SPARE_BYTES))
-    except (OSError, AttributeError):  # another C library
-        return False
+    return _ask("mallopt", M_TRIM_THRESHOLD, SPARE_BYTES)
 
 
 def return_freed_memory() -> bool:
@@ -45,9 +35,14 @@ def return_freed_memory() -> bool:
     ONNX Runtime frees thousands of small pieces all over the heap, of which glibc gives back the top alone: the process
     grew by 20 to 40 MB with every version that came and went.
     """
+    return _ask("malloc_trim", 0)
+
+
+def _ask(function: str, *arguments: int) -> bool:
+    """What glibc answers; False for another C library."""
     if not sys.platform.startswith("linux"):
         return False
     try:
-        return bool(ctypes.CDLL(None).malloc_trim(0))
-    except (OSError, AttributeError):  # another C library
+        return bool(getattr(ctypes.CDLL(None), function)(*arguments))
+    except (OSError, AttributeError):
         return False

@@ -17,8 +17,8 @@ LINGER_BYTES = 1024 * 1024
 """Of a body that came too late for its answer, such as 401: read, so that the client gets to see the answer."""
 
 MOST_AHEAD = 16
-"""Requests that wait for an answer before theirs. A client may send thousands in one piece, whose heads alone would
-hold up everybody else for a second.
+"""Requests that wait for an answer before theirs. A client may send thousands in one piece, whose heads would all be
+read before anybody else's turn.
 """
 
 LINGER_SECONDS = 2.0
@@ -131,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._next_waits:
             return
         super().on_response_complete()
-        if self._overrun and self.cycle.response_complete:
+        if self._overrun and self.cycle.response_complete and not self.transport.is_closing():
             self._linger()
 
     def pause_writing(self) -> None:

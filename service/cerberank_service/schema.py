@@ -113,7 +113,7 @@ def read_json(model: type[WireT], body: bytes) -> WireT:
 
 def repair(body: bytes) -> bytes:
     """The body with U+FFFD in the place of lone surrogates."""
-    if b"\\" not in body:  # one byte is looked for ten times as fast as an expression
+    if b"\\" not in body:  # one byte is looked for much faster than an expression
         return body
     return LONE_SURROGATE.sub(lambda match: b"\\" + match[1] if match[1] else rb"\ufffd", body)
 

@@ -7,6 +7,8 @@ import pytest
 
 from cerberank_service.memory import keep_spare_memory, return_large_arrays
 
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's own behaviour")
+
 PROGRAM = """
 import re, sys
 from pathlib import Path
@@ -27,7 +29,6 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's own behaviour")
 def test_memory_of_freed_states_goes_back_though_a_late_one_stays() -> None:
     """440 MB come and go, 11 stay; without the call about all of it would."""
     if not return_large_arrays():
@@ -62,7 +63,6 @@ print(full, kept, resident())
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's own behaviour")
 def test_what_lies_free_under_something_in_use_goes_back() -> None:
     """200 MB of small pieces are freed but for the last; glibc keeps them until it is asked."""
     if not return_large_arrays():
@@ -87,7 +87,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's own behaviour")
 def test_pieces_of_a_body_are_not_asked_of_the_system_one_by_one() -> None:
     """A piece of 256 KB has 63 pages, which the system would clear anew each time."""
     if not keep_spare_memory():
