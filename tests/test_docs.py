@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.cli import VERBS
-from cerberank_service import metrics_table
 from cerberank_service.settings import markdown_table
+from cerberank_service.telemetry import metrics_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -26,7 +26,7 @@ def test_the_settings_table_is_the_settings_class() -> None:
 
 
 def test_the_metrics_table_is_what_the_service_has() -> None:
-    """docs/metrics.md holds what `python -m cerberank_service.metrics_table` prints; each series says what it means."""
+    """docs/metrics.md holds what `telemetry.metrics_table` prints; each series says what it means."""
     page = (ROOT / "docs" / "metrics.md").read_text()
     table = page.split("<!-- metrics:begin -->")[1].split("<!-- metrics:end -->")[0]
     assert table.strip() == metrics_table.markdown_table()

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_wheel_holds_three_typed_packages(tmp_path: Path) -> None:
+def test_the_wheel_holds_four_typed_packages(tmp_path: Path) -> None:
     """Built offline from the checkout; a mistyped path would give an empty wheel without an error."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
@@ -20,17 +20,17 @@ def test_the_wheel_holds_three_typed_packages(tmp_path: Path) -> None:
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    for package in ("cerberank_models", "cerberank_service", "cerberank_training"):
+    for package in ("cerberank_models", "cerberank_service", "cerberank_training", "cerberank_benchmarks"):
         assert f"{package}/py.typed" in names
         assert f"{package}/__init__.py" in names
-    assert "cerberank_service/static/playground.html" in names
+    assert "cerberank_service/http/static/playground.html" in names
     assert not [name for name in names if name.endswith(".onnx")]
 
 
 def test_importing_the_app_loads_no_heavy_library() -> None:
     """Neither torch nor transformers nor onnx, which the serving environment does not have."""
     script = (
-        "import sys, cerberank_service.serve, cerberank_models.onnx_backend\n"
+        "import sys, cerberank_service.serve, cerberank_models.backends.onnx_backend\n"
         "print([name for name in ('torch', 'transformers', 'onnx', 'safetensors') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

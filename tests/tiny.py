@@ -11,9 +11,9 @@ from torch import Tensor
 
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.export import export_checkpoint
-from cerberank_models.hugging_face import initialise, ranker_config
-from cerberank_models.ranker import Ranker
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.importing.hugging_face import initialise, ranker_config
+from cerberank_models.network.ranker import Ranker
 
 TEXT = (
     "how tall is the tower a b c d e what do bees make honey from who wrote opera carmen it was built in paris metres "

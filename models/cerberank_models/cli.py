@@ -11,11 +11,11 @@ from typing import cast
 
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("cerberank_service.serve", "answer ranking requests over HTTP"),
-    "admin": ("cerberank_service.admin_command", "load, unload, label, roll back, drain: on a running service"),
-    "keys": ("cerberank_service.keys_command", "make, list and remove the API keys of a service"),
-    "rank": ("cerberank_models.rank_command", "rank candidates from a file or standard input"),
-    "bench": ("cerberank_training.commands.bench", "measure candidates per second against sentence-transformers"),
-    "import": ("cerberank_models.import_command", "make a checkpoint from a Hugging Face cross-encoder"),
+    "admin": ("cerberank_service.access.admin_command", "load, unload, label, roll back, drain: on a running service"),
+    "keys": ("cerberank_service.access.keys_command", "make, list and remove the API keys of a service"),
+    "rank": ("cerberank_models.commands.rank", "rank candidates from a file or standard input"),
+    "bench": ("cerberank_benchmarks.command", "measure candidates per second against sentence-transformers"),
+    "import": ("cerberank_models.commands.import_model", "make a checkpoint from a Hugging Face cross-encoder"),
     "teach": ("cerberank_training.commands.teach", "fine-tune a Hugging Face classifier into a teacher"),
     "sample": ("cerberank_training.commands.sample", "write the groups that a recipe trains on, for teachers to score"),
     "score": ("cerberank_training.commands.score", "let a teacher score a data set into a cache"),
@@ -27,10 +27,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),
     "tune": ("cerberank_training.commands.tune", "choose the drop schedule of a cascade on dev data"),
     "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
-    "push": ("cerberank_models.store_command:push", "make a checkpoint a version in a store, and move a label to it"),
-    "pull": ("cerberank_models.store_command:pull", "copy a version out of a store"),
-    "list": ("cerberank_models.store_command:list_", "show the models, versions and labels of a store"),
-    "label": ("cerberank_models.store_command:label", "move a label to a version, or take it away"),
+    "push": ("cerberank_models.commands.store:push", "make a checkpoint a version in a store, and move a label to it"),
+    "pull": ("cerberank_models.commands.store:pull", "copy a version out of a store"),
+    "list": ("cerberank_models.commands.store:list_", "show the models, versions and labels of a store"),
+    "label": ("cerberank_models.commands.store:label", "move a label to a version, or take it away"),
 }
 
 EXTRAS = {

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backend import Backend, Scores
-from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import order, survivors
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 

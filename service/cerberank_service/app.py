@@ -15,27 +15,27 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.deadlines import HEADER, read_header
-from cerberank_service.describe import describe
 from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path
-from cerberank_service.disconnect import unless_gone
-from cerberank_service.error_answers import add_error_answers, request_id_of
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
-from cerberank_service.live import Loader, load
-from cerberank_service.logs import log_answer
-from cerberank_service.open_inference_routes import add_open_inference
-from cerberank_service.openapi import describe_body, describe_errors, with_components
-from cerberank_service.pages import add_pages
-from cerberank_service.ranking import free
-from cerberank_service.reading import Read, Reading
-from cerberank_service.response_headers import LOAD_FORMAT, load_report, server_timing
+from cerberank_service.http.deadlines import HEADER, read_header
+from cerberank_service.http.disconnect import unless_gone
+from cerberank_service.http.error_answers import add_error_answers, request_id_of
+from cerberank_service.http.open_inference_routes import add_open_inference
+from cerberank_service.http.openapi import describe_body, describe_errors, with_components
+from cerberank_service.http.pages import add_pages
+from cerberank_service.http.response_headers import LOAD_FORMAT, load_report, server_timing
+from cerberank_service.ranking.ranking import free
+from cerberank_service.ranking.reading import Read, Reading
+from cerberank_service.rollout.shadow_figures import judge
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
-from cerberank_service.shadow_figures import judge
-from cerberank_service.tracing import RequestSpan
-from cerberank_service.versions import State
+from cerberank_service.telemetry.logs import log_answer
+from cerberank_service.telemetry.tracing import RequestSpan
+from cerberank_service.versions.describe import describe
+from cerberank_service.versions.loading import Loader, load
+from cerberank_service.versions.state import State
 
 Handler = Callable[[Request], Awaitable[Response]]
 CLIENT_GONE = 499

@@ -12,14 +12,14 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from cerberank_service.admin import create_admin
+from cerberank_service.access.admin import create_admin
 from cerberank_service.app import create_app
-from cerberank_service.logs import configure_logs
+from cerberank_service.http.protocol import bounded
 from cerberank_service.memory import keep_spare_memory, return_large_arrays
-from cerberank_service.protocol import bounded
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
-from cerberank_service.tracing import open_provider
+from cerberank_service.telemetry.logs import configure_logs
+from cerberank_service.telemetry.tracing import open_provider
 
 GRACE_SECONDS = 5
 """Beyond the drain time, for answers on their way out."""

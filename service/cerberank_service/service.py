@@ -7,24 +7,24 @@ from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
-from cerberank_models.store import open_store
-from cerberank_service.access import Access
-from cerberank_service.body import Bodies
-from cerberank_service.labels import Labels
-from cerberank_service.lifecycle_metrics import LabelCollector
-from cerberank_service.live import Loader
-from cerberank_service.metrics import Metrics
-from cerberank_service.operations import Operations
-from cerberank_service.ranking import Ranking
-from cerberank_service.response_headers import Load
-from cerberank_service.rules import Rules
-from cerberank_service.served import ServedModels
+from cerberank_models.checkpoint.store.contract import open_store
+from cerberank_service.access.access import Access
+from cerberank_service.access.operations import Operations
+from cerberank_service.http.body import Bodies
+from cerberank_service.http.response_headers import Load
+from cerberank_service.ranking.ranking import Ranking
+from cerberank_service.ranking.workers import Workers
+from cerberank_service.rollout.labels import Labels
+from cerberank_service.rollout.rules import Rules
+from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
-from cerberank_service.shadow import Shadow
-from cerberank_service.single import SingleCheckpoint
-from cerberank_service.tracing import Tracing
-from cerberank_service.watcher import Watcher
-from cerberank_service.workers import Workers
+from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
+from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.tracing import Tracing
+from cerberank_service.versions.loading import Loader
+from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.single import SingleCheckpoint
+from cerberank_service.versions.watcher import Watcher
 
 JOIN_SECONDS = 5.0
 """For the step that is running; a model that hangs longer than that dies with the process."""

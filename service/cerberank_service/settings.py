@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_va
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cerberank_service.objective import UNLIMITED, Objective
+from cerberank_service.engine.objective import UNLIMITED, Objective
 
 
 class SettingsError(ValueError):

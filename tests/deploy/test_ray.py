@@ -29,9 +29,9 @@ def test_ray_serve_accepts_the_configuration() -> None:
 
 def test_the_deployment_is_the_one_that_the_application_has() -> None:
     """A name that is not there would be ignored until the cluster refuses it."""
-    from cerberank_service.ray_replica import application
+    from cerberank_service.ray_serve.replica import application
 
-    assert CONFIG["applications"][0]["import_path"] == "cerberank_service.ray_replica:application"
+    assert CONFIG["applications"][0]["import_path"] == "cerberank_service.ray_serve.replica:application"
     assert application._bound_deployment.name == DEPLOYMENT["name"]
 
 

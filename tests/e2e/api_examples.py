@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.e2e.conftest import Process, start, wait_until_ready
 
-from cerberank_models.bundled import default_checkpoint
+from cerberank_models.checkpoint.bundled import default_checkpoint
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 DOCUMENTED = "http://127.0.0.1:8000"

@@ -15,11 +15,11 @@ from pathlib import Path
 from tests.service.fakes import FakeBackend, FakeState, Faults, loader
 from tests.service.pushes import open_fake
 
-from cerberank_models.backend import StageOutput
+from cerberank_models.backends.contract import StageOutput
 from cerberank_service.app import create_app
-from cerberank_service.live import Loaded
 from cerberank_service.serve import run
 from cerberank_service.settings import Settings, read_settings
+from cerberank_service.versions.loading import Loaded
 
 STEP_SECONDS = 0.05
 

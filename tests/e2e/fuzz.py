@@ -23,9 +23,9 @@ from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi import checks
 from tests.e2e.conftest import Process, start, wait_until_ready
 
-from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_models.folder_store import FolderStore
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,

@@ -16,7 +16,7 @@ import numpy as np
 from tests.e2e.conftest import start, wait_until_ready
 from tests.e2e.ray_cluster import run_on_ray
 
-from cerberank_models.bundled import default_checkpoint
+from cerberank_models.checkpoint.bundled import default_checkpoint
 
 ROUNDS = 500
 WARM_UP = 50

@@ -12,7 +12,7 @@ from selenium.webdriver.support.ui import Select
 from tests.e2e.browser import DESKTOP, PHONE, Browser, open_browser
 from tests.e2e.conftest import Process, start, wait_until_ready
 
-from cerberank_models.bundled import BUNDLED
+from cerberank_models.checkpoint.bundled import BUNDLED
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 TALL_PHONE = (PHONE[0], 1500)

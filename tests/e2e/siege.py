@@ -25,7 +25,7 @@ from tests.e2e.conftest import ROOT, Process, start, wait_until_ready
 from tests.e2e.hostile import attacks, statuses
 from tests.soak.elsewhere import another_machine
 
-from cerberank_models.bundled import default_checkpoint
+from cerberank_models.checkpoint.bundled import default_checkpoint
 
 SETTINGS = {"CERBERANK_CLIENT_SECONDS": "1", "CERBERANK_KEEP_ALIVE_SECONDS": "2", "CERBERANK_LOG_LEVEL": "debug"}
 MARK = "a mark"

@@ -15,9 +15,9 @@ import trustme
 from tests.e2e.conftest import START_SECONDS, Process, start
 from tests.models.stores import versions_of
 
-from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.cli import main
-from cerberank_models.folder_store import FolderStore
 
 MODEL, TOKEN = "random-tiny", "a-token-of-the-tests"
 BODY = {"question": "how tall is it?", "candidates": ["330 metres", "in paris"]}

@@ -21,7 +21,7 @@ from tests.service.fakes import RAISES
 from tests.service.observe import wait_until
 from tests.service.pushes import push, version_at
 
-from cerberank_models.folder_store import FolderStore
+from cerberank_models.checkpoint.store.folder import FolderStore
 
 SHORT = {"5m": "2s", "15m": "2s", "30m": "2s", "1h": "3s", "6h": "3s", "3d": "4s"}
 """Windows of the rules, in their order of length."""

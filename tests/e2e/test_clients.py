@@ -12,8 +12,8 @@ import pytest
 from tests.e2e.conftest import Process
 from tests.service.observe import samples
 
-from cerberank_models.backends import open_backend
-from cerberank_models.checkpoint import read_checkpoint
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 

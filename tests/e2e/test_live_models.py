@@ -15,8 +15,8 @@ import pytest
 from tests.e2e.conftest import Process, start
 from tests.tiny import random_checkpoint
 
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_models.folder_store import FolderStore
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 
 BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "a mark", "1 metres"]}
 MODEL = "random-tiny"

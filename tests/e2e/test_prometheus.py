@@ -13,9 +13,9 @@ from tests.e2e.conftest import Process, start, wait_until_ready
 from tests.e2e.prometheus import WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.observe import wait_until
 
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_models.folder_store import FolderStore
-from cerberank_models.revise import revise_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "cerberank.json").read_text())

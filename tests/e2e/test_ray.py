@@ -77,7 +77,7 @@ def service(tmp_path: Path) -> Iterator[RayService]:
     """One replica, and a second one as soon as something waits."""
     scaling: dict[str, Any] = {"min_replicas": 1, "max_replicas": 2, "upscale_delay_s": 0, "look_back_period_s": 2}
     scaling["policy"] = {
-        "policy_function": "cerberank_service.ray_autoscaling:QueuedTokensPolicy",
+        "policy_function": "cerberank_service.ray_serve.autoscaling:QueuedTokensPolicy",
         "policy_kwargs": {"tokens_per_replica": 50},
     }
     with run_on_ray(tmp_path, autoscaling=scaling) as running:

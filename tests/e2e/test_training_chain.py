@@ -11,8 +11,8 @@ from tests.e2e.conftest import start, wait_until_ready
 from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
 
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_models.store_command import pull, push
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.store import pull, push
 from cerberank_training.commands import distil, evaluate, export, sample, score, teach, tune
 
 FAMILIES = ("albert", "roberta", "electra")

@@ -6,8 +6,8 @@ from importlib.metadata import version
 
 import pytest
 
-from cerberank_models import rank_command
 from cerberank_models.cli import VERBS, main
+from cerberank_models.commands import rank as rank_command
 
 
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ def test_verbs_for_serving_need_no_torch() -> None:
         "import sys\n"
         "for name in ('torch', 'transformers', 'onnx'): sys.modules[name] = None\n"
         "from cerberank_models.cli import main\n"
-        "import cerberank_service.serve, cerberank_models.rank_command, cerberank_models.onnx_backend\n"
+        "import cerberank_service.serve, cerberank_models.commands.rank, cerberank_models.backends.onnx_backend\n"
         "sys.exit(main(['distil']))\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.tiny import random_pairs, random_ranker
 
-from cerberank_models.backend import Backend, StageOutput
-from cerberank_models.backends import open_backend
-from cerberank_models.checkpoint import Checkpoint, read_checkpoint
+from cerberank_models.backends.contract import Backend, StageOutput
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import drop_count
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.rank import GoldenMismatchError, NonFiniteScoreError, check_golden, rank_pairs

@@ -10,11 +10,11 @@ from typing import Any
 
 from tests.service.fakes import FakeBackend, FakeState, Faults
 
-from cerberank_models.backend import StageOutput
+from cerberank_models.backends.contract import StageOutput
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
-from cerberank_service.engine import Engine
+from cerberank_service.engine.engine import Engine
+from cerberank_service.engine.job import Job, Outcome, Ranked
 from cerberank_service.errors import ServiceError
-from cerberank_service.job import Job, Outcome, Ranked
 
 NO_DROP = (0.0, 0.0)
 

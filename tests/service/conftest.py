@@ -15,15 +15,15 @@ from tests.service.following import Follow
 from tests.service.observe import wait_until
 from tests.service.pushes import open_fake, version_at
 
-from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.folder_store import FolderStore
 from cerberank_service.app import create_app
-from cerberank_service.engine import Engine
-from cerberank_service.live import Loader
-from cerberank_service.metrics import Metrics
+from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
-from cerberank_service.versions import State
+from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.versions.loading import Loader
+from cerberank_service.versions.state import State
 
 Serve = Callable[..., TestClient]
 Start = Callable[..., Running]

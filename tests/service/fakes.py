@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from cerberank_models.backend import StageOutput
-from cerberank_models.checkpoint import Checkpoint, GoldenCandidate, GoldenQuestion, Manifest
+from cerberank_models.backends.contract import StageOutput
+from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion, Manifest
 from cerberank_models.config import (
     ArchitectureConfig,
     EncodingConfig,
@@ -29,8 +29,8 @@ from cerberank_models.config import (
 )
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.rank import rank_pairs
-from cerberank_service.live import Loaded
 from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import Loaded
 
 RAISES, GIVES_NAN = "explode", "nan"
 MARKERS = (RAISES, GIVES_NAN)

@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import TypeVar
 
 from cerberank_service.dialects import NATIVE
-from cerberank_service.large_bodies import LargeBodies
-from cerberank_service.large_body import LARGE_BYTES, LargeBody
-from cerberank_service.reading import Read, Reading
+from cerberank_service.http.large_bodies import LargeBodies
+from cerberank_service.http.large_body import LARGE_BYTES, LargeBody
+from cerberank_service.ranking.reading import Read, Reading
 
 READING = Reading((NATIVE,), 10)
 LARGE = json.dumps({"question": "q", "candidates": ["a", "b" * LARGE_BYTES]}).encode()

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cerberank_service.engine import Engine
+from cerberank_service.engine.engine import Engine
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 20.0, every: float = 0.002) -> None:

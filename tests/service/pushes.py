@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config, tokenizer
 
-from cerberank_models.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint, write_checkpoint
+from cerberank_models.checkpoint.store.contract import Label, Store
 from cerberank_models.config import RankerConfig
-from cerberank_models.store import Label, Store
-from cerberank_service.live import Loaded
 from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import Loaded
 
 GRAPH_BYTES = 1000
 SIZE = 2 * 3 * GRAPH_BYTES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from cerberank_service.scheduler import Scheduler, Step
+from cerberank_service.engine.scheduler import Scheduler, Step
 
 STAGES = 3
 BUDGET = 50

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from cerberank_service.admission import Admission
-from cerberank_service.cost import StageSpeeds
+from cerberank_service.engine.admission import Admission
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.objective import Objective
+from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.errors import ServiceError
-from cerberank_service.objective import Objective
-from cerberank_service.scheduler import Scheduler, Step
 
 WORK = (2.0, 2.0, 1.5)
 TOKENS = 36

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from cerberank_models.backends import open_backend
-from cerberank_models.checkpoint import Checkpoint, write_checkpoint
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import Checkpoint, write_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.onnx_backend import OnnxBackend
 from cerberank_models.rank import rank_pairs
 
 PRECISION = "int8"

@@ -33,10 +33,10 @@ from tests.soak.elsewhere import another_machine
 from tests.soak.load import Load, percentile
 from tests.soak.report import Report, verdicts
 
-from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_models.folder_store import FolderStore
-from cerberank_service.admin_client import Admin
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.access.admin_client import Admin
 
 TOKEN = "a-token-of-the-soak"
 SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"

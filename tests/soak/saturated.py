@@ -22,9 +22,9 @@ from tests.e2e.conftest import start, wait_until_ready
 from tests.e2e.siege import ask
 from tests.models.stores import versions_of
 
-from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import Checkpoint, read_checkpoint
-from cerberank_models.folder_store import FolderStore
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 
 REST_SECONDS = 6.0
 LONGEST_SECONDS = 300.0

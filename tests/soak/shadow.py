@@ -22,11 +22,11 @@ from tests.soak.load import Answer, Load, percentile
 from tests.soak.perturbed import perturb, rankings
 from tests.soak.pushes import TOKEN, WORDS
 
-from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import Checkpoint, read_checkpoint
-from cerberank_models.folder_store import FolderStore
-from cerberank_service.admin_client import Admin
-from cerberank_service.comparison import compare
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.access.admin_client import Admin
+from cerberank_service.rollout.comparison import compare
 
 Question = tuple[str, list[str]]
 ALONE = 40

@@ -9,7 +9,7 @@ from tests.tiny import ENCODING, bert_tokenizer
 
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.sampling import NegativeSampling, Sampler
+from cerberank_training.data.sampling import NegativeSampling, Sampler
 
 
 def questions(count: int = 5) -> list[Question]:

@@ -16,8 +16,8 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.schema import Items, Wire, candidate_kind, not_blank, read_json, spare
 from cerberank_service.errors import ServiceError
-from cerberank_service.schema import Items, Wire, candidate_kind, not_blank, read_json, spare
 
 
 class RerankV2(Wire):

@@ -15,8 +15,8 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
 from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
 from cerberank_service.errors import ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 
 
 class JinaRerank(Wire):

@@ -10,8 +10,8 @@ import numpy as np
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.schema import RankRequest, RankResponse, read_json
 from cerberank_service.errors import ErrorBody, ServiceError, native_body
-from cerberank_service.schema import RankRequest, RankResponse, read_json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

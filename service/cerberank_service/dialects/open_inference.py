@@ -14,9 +14,9 @@ from pydantic import Field, JsonValue, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.schema import Ratio, Wire, read_json, spare
 from cerberank_service.dialects.tensors import Tensor, read_tensors
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import Ratio, Wire, read_json, spare
 
 INPUTS = ("question", "candidates")
 OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}

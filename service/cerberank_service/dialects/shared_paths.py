@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.schema import repair
+from cerberank_service.dialects.schema import repair
 
 
 def by_path(dialects: Sequence[Dialect]) -> dict[str, tuple[Dialect, ...]]:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from cerberank_models.checkpoint import Checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 from cerberank_service.settings import Settings
 
 ERROR_TYPES = {

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from cerberank_service.dialects.schema import Items, Wire
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.schema import Items, Wire
 
 
 class TensorParameters(Wire):

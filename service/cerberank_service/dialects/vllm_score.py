@@ -14,8 +14,8 @@ from pydantic import model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.schema import Wire, not_blank, read_json, spare
 from cerberank_service.dialects.vllm import Common, Texts, VllmError, dress, scores_of, texts_of, usage_of
-from cerberank_service.schema import Wire, not_blank, read_json, spare
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names that `/score` has had for its two sides."""

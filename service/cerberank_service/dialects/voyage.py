@@ -13,8 +13,8 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
 from cerberank_service.errors import ServiceError
-from cerberank_service.schema import Items, Wire, not_blank, read_json, spare
 
 
 class VoyageRerank(Wire):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.dialects.native import Wanted, parse, render
-from cerberank_service.schema import RankResponse
+from cerberank_service.dialects.schema import RankResponse
 
 GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
 

@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, SECRET, FakeBackend, checkpoint_for, ranker_config
 
-from cerberank_service.live import Loaded
 from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import Loaded
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris"]
 INFER = "/v2/models/fake-ranker/infer"

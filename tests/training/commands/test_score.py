@@ -20,7 +20,7 @@ from tests.tiny import WORDS, bert_tokenizer, save_cross_encoder
 from cerberank_models.encoding import Candidate
 from cerberank_training.commands.score import main
 from cerberank_training.data import read_questions
-from cerberank_training.score_cache import ScoreCache
+from cerberank_training.teachers.score_cache import ScoreCache
 
 QUESTIONS = 40
 SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}

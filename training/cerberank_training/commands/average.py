@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_models.export import export_checkpoint
-from cerberank_models.torch_backend import load_ranker
-from cerberank_training.average import average_rankers
+from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_training.students.average import average_rankers
 
 
 def main(argv: list[str]) -> int:

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
-from cerberank_models.atomic import write_json
-from cerberank_training.compare import Comparison, compare
+from cerberank_models.checkpoint.atomic import write_json
 from cerberank_training.data import Subset
-from cerberank_training.per_question import check_same_candidates, read_records
-from cerberank_training.report import table
+from cerberank_training.evaluation.compare import Comparison, compare
+from cerberank_training.evaluation.per_question import check_same_candidates, read_records
+from cerberank_training.evaluation.report import table
 
 
 def main(argv: list[str]) -> int:

@@ -15,23 +15,23 @@ from typing import Any
 
 import torch
 
+from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.config import ExitConfig
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.export import export_checkpoint
-from cerberank_models.hugging_face import UnsupportedModelError
-from cerberank_models.ranker import Ranker
-from cerberank_models.torch_backend import TorchBackend
-from cerberank_training.calibration import calibration_texts
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.importing.hugging_face import UnsupportedModelError
+from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, Question, read_questions
-from cerberank_training.evaluate import Evaluation, rank_questions
-from cerberank_training.model_card import student_card
-from cerberank_training.processes import Processes
-from cerberank_training.recipes import RECIPES, Recipe
-from cerberank_training.sampling import SampledGroups, Sampler, sampler_for
-from cerberank_training.score_cache import ScoreCache
-from cerberank_training.strategies import STRATEGIES
-from cerberank_training.students import build_student
-from cerberank_training.train import Run
+from cerberank_training.data.sampling import SampledGroups, Sampler, sampler_for
+from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
+from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.strategies import STRATEGIES
+from cerberank_training.learning.train import Run
+from cerberank_training.students.calibration import calibration_texts
+from cerberank_training.students.model_card import student_card
+from cerberank_training.students.recipes import RECIPES, Recipe
+from cerberank_training.students.shapes import build_student
+from cerberank_training.teachers.score_cache import ScoreCache
 
 
 def main(argv: list[str]) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cerberank_models.atomic import replacing, write_json
+from cerberank_models.checkpoint.atomic import replacing, write_json
 from cerberank_training.data import DataError
-from cerberank_training.ensemble import (
+from cerberank_training.evaluation.ensemble import (
     EnsembleQuestion,
     ensemble_record,
     gather,
@@ -23,9 +23,9 @@ from cerberank_training.ensemble import (
     single,
     tune_weights,
 )
-from cerberank_training.metrics import METRICS
-from cerberank_training.per_question import check_same_candidates, read_records, write_record
-from cerberank_training.report import table
+from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.per_question import check_same_candidates, read_records, write_record
+from cerberank_training.evaluation.report import table
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,22 +18,28 @@ import httpx
 import numpy as np
 from tqdm import tqdm
 
-from cerberank_models.atomic import replacing, write_bytes, write_json
-from cerberank_models.bundled import default_checkpoint
-from cerberank_models.checkpoint import read_checkpoint
-from cerberank_training.agreement import Agreement, agreement
+from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.data import DataError, Question, Subset, read_questions, sampled, subset
-from cerberank_training.evaluate import Evaluation, variant_costs
-from cerberank_training.per_question import QuestionRecord, candidates_hash, read_records, record, write_record
-from cerberank_training.rankings import (
+from cerberank_training.evaluation.agreement import Agreement, agreement
+from cerberank_training.evaluation.evaluate import Evaluation, variant_costs
+from cerberank_training.evaluation.per_question import (
+    QuestionRecord,
+    candidates_hash,
+    read_records,
+    record,
+    write_record,
+)
+from cerberank_training.evaluation.rankings import (
     Ranked,
     checkpoint_rankings,
     given_rankings,
     precision_rankings,
     service_rankings,
 )
-from cerberank_training.report import agreement_markdown, markdown
-from cerberank_training.sequence import sequence_costs, sequence_rankings
+from cerberank_training.evaluation.report import agreement_markdown, markdown
+from cerberank_training.evaluation.sequence import sequence_costs, sequence_rankings
 
 Agreements = dict[tuple[str, str], Agreement]
 """By (head, teacher)."""
@@ -118,7 +124,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         write_json(arguments.json, _content(arguments, evaluation, costs, agreements))
     if arguments.plot:
-        from cerberank_training.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
+        from cerberank_training.evaluation.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
 
         title = f"{Path(arguments.data).name}, {arguments.subset}"
         write_bytes(arguments.plot, evaluation_plot(shown, costs, title=title))

@@ -10,14 +10,14 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from cerberank_models.backend import Backend
-from cerberank_models.checkpoint import Checkpoint, CheckpointError, read_checkpoint
-from cerberank_models.export import ParityError, export_checkpoint
-from cerberank_models.ranker import Ranker
-from cerberank_models.torch_backend import TorchBackend, load_ranker
-from cerberank_training.calibration import calibration_texts
+from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.export.checkpoint import ParityError, export_checkpoint
+from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, read_questions, sampled
-from cerberank_training.gate import Bounds, GateError, measure_parity
+from cerberank_training.evaluation.gate import Bounds, GateError, measure_parity
+from cerberank_training.students.calibration import calibration_texts
 
 
 def main(argv: list[str]) -> int:

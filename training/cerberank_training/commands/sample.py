@@ -15,8 +15,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from cerberank_training.data import DataError, read_questions
-from cerberank_training.recipes import RECIPES
-from cerberank_training.sampling import Group, sampler_for
+from cerberank_training.data.sampling import Group, sampler_for
+from cerberank_training.students.recipes import RECIPES
 
 
 def main(argv: list[str]) -> int:

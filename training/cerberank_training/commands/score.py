@@ -13,9 +13,9 @@ from pathlib import Path
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import read_questions
-from cerberank_training.scoring.run import Engine, NonFiniteTeacherError, local, score_into
-from cerberank_training.scoring.teacher import TeacherSpec
-from cerberank_training.teacher_input import TeacherInput
+from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
+from cerberank_training.teachers.scoring.teacher import TeacherSpec
+from cerberank_training.teachers.teacher_input import TeacherInput
 
 
 def main(argv: list[str]) -> int:
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _ray(spec: TeacherSpec, workers: int) -> Engine:
-    from cerberank_training.scoring.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
+    from cerberank_training.teachers.scoring.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
 
     return ray_engine(spec, workers=workers)
 

@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cerberank_models.atomic import write_bytes
-from cerberank_training.per_question import Records, read_records
-from cerberank_training.recipes import RECIPES
-from cerberank_training.strategy_table import PlannedRun, plan, strategy_table
+from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_training.evaluation.per_question import Records, read_records
+from cerberank_training.evaluation.strategy_table import PlannedRun, plan, strategy_table
+from cerberank_training.students.recipes import RECIPES
 
 
 def main(argv: list[str]) -> int:

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from cerberank_training.data import DataError, read_questions
-from cerberank_training.sampling import NegativeSampling, sampler_for
-from cerberank_training.teacher_input import TeacherInput
-from cerberank_training.teachers import TeacherConfig, fine_tune
+from cerberank_training.data.sampling import NegativeSampling, sampler_for
+from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
+from cerberank_training.teachers.teacher_input import TeacherInput
 
 
 def main(argv: list[str]) -> int:

@@ -16,14 +16,14 @@ from statistics import fmean
 
 from tqdm import tqdm
 
-from cerberank_models.backends import open_backend
-from cerberank_models.checkpoint import Checkpoint, read_checkpoint
-from cerberank_models.revise import revise_checkpoint
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_training.data import read_questions, sampled
-from cerberank_training.evaluate import score_questions
-from cerberank_training.plots import tuning_plot
-from cerberank_training.report import table
-from cerberank_training.tune import GRID, Bounds, DevSet, Tuning, tune
+from cerberank_training.evaluation.evaluate import score_questions
+from cerberank_training.evaluation.plots import tuning_plot
+from cerberank_training.evaluation.report import table
+from cerberank_training.evaluation.tune import GRID, Bounds, DevSet, Tuning, tune
 
 FEW = 20
 """Candidates a question below which the cost on dev says little about large questions."""

@@ -1,0 +1,131 @@
+"""The stage contract on ONNX Runtime: CPU (fp32, int8) or a GPU provider, without torch.
+
+States are packed; each run sorts its pairs by length, cuts them into buckets, pads within a bucket
+and unpads the result, so that padding stays small however mixed the lengths are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.batching import BucketRule, buckets_of
+from cerberank_models.backends.contract import StageOutput, combine, probability
+from cerberank_models.backends.onnx_session import open_session, place_of
+from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.thread_pool import Crew
+from cerberank_models.config import RankerConfig
+from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxState:
+    """Hidden states `[T, D]` of some pairs, packed; before stage 0 only their token ids."""
+
+    offsets: NDArray[np.int64]
+    pairs: EncodedPairs | None
+    hidden: Floats | None
+
+
+class OnnxBackend:
+    """Runs one ONNX graph per stage."""
+
+    def __init__(
+        self,
+        graphs: Sequence[Path],
+        config: RankerConfig,
+        *,
+        threads: int | None = None,
+        device: str = "cpu",
+        buckets: BucketRule | None = None,
+    ) -> None:
+        """Open the graphs; `threads` None takes all processors that this process may use.
+
+        Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
+        provider is not installed.
+        """
+        if len(graphs) != len(config.stages):
+            raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
+        self._config = config
+        self._buckets = buckets or BucketRule()
+        # Batches side by side, each on one thread, wait for each other once a run instead of once an operator.
+        self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
+        self._crew = Crew(self._threads)
+        self._sessions = [open_session(graph, threads=1, device=device) for graph in graphs]
+        self.padding_tokens = 0
+        """Padding computed so far, for the metrics."""
+
+    @property
+    def config(self) -> RankerConfig:
+        """The ranker's shape."""
+        return self._config
+
+    def start(self, pairs: EncodedPairs) -> OnnxState:
+        """Keep the token ids; they are embedded when stage 0 runs."""
+        return OnnxState(pairs.offsets, pairs, None)
+
+    def run(self, state: OnnxState, stage: int) -> StageOutput[OnnxState]:
+        """Run one stage's graph over every bucket."""
+        plan, last = self._config.stages[stage], stage == len(self._config.stages) - 1
+        lengths = np.diff(state.offsets)
+        columns = 1 if plan.kind == "exit" else self._config.architecture.heads
+        logits = np.empty((len(lengths), columns), dtype=np.float32)
+        width = self._config.transformer.hidden_size
+        after = None if last else np.empty((int(state.offsets[-1]), width), dtype=np.float32)
+
+        def run_bucket(rows: NDArray[np.int64]) -> None:
+            index, _ = packed_rows(state.offsets, rows)
+            mask = np.arange(int(lengths[rows].max()))[None, :] < lengths[rows][:, None]
+            outputs = self._sessions[stage].run(None, _feeds(state, index, mask))
+            logits[rows] = outputs[0]
+            if after is not None:
+                after[index] = outputs[1][mask]
+
+        buckets = list(buckets_of(lengths, self._buckets, self._threads))
+        self.padding_tokens += sum(int(lengths[rows].max()) * len(rows) for rows in buckets) - int(lengths.sum())
+        self._crew.run(partial(run_bucket, rows) for rows in buckets)
+        follow = None if after is None else OnnxState(state.offsets, None, after)
+        if plan.kind == "exit":
+            return StageOutput(state=follow, scores=probability(logits[:, 0]), head_scores=None)
+        scores = combine(logits, self._config.architecture.combine)
+        return StageOutput(state=None, scores=scores, head_scores=probability(logits))
+
+    def select(self, state: OnnxState, rows: NDArray[np.integer]) -> OnnxState:
+        """Gather the tokens of `rows`."""
+        if state.pairs is not None:
+            return self.start(state.pairs.select(rows))
+        assert state.hidden is not None, "a state has token ids until it has hidden states"
+        index, offsets = packed_rows(state.offsets, rows)
+        return OnnxState(offsets, None, state.hidden[index])
+
+    def concat(self, states: Sequence[OnnxState]) -> OnnxState:
+        """Join token ids or hidden states."""
+        if len(states) == 1:
+            return states[0]
+        waiting = [state.pairs for state in states if state.pairs is not None]
+        if len(waiting) == len(states):
+            return self.start(concat_pairs(waiting))
+        lengths = np.concatenate([np.diff(state.offsets) for state in states])
+        hidden = np.concatenate([state.hidden for state in states if state.hidden is not None])
+        return OnnxState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+
+
+def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
+    """The padded inputs of one bucket: `index` are its tokens in the state, row after row."""
+    if state.pairs is not None:
+        token_ids = np.zeros(mask.shape, dtype=np.int64)
+        type_ids = np.zeros(mask.shape, dtype=np.int64)
+        token_ids[mask] = state.pairs.token_ids[index]
+        type_ids[mask] = state.pairs.type_ids[index]
+        return {"token_ids": token_ids, "type_ids": type_ids, "mask": mask}
+    assert state.hidden is not None, "a state has token ids until it has hidden states"
+    hidden = np.zeros((*mask.shape, state.hidden.shape[1]), dtype=np.float32)
+    hidden[mask] = state.hidden[index]
+    return {"hidden": hidden, "mask": mask}

@@ -1,0 +1,169 @@
+"""The stage contract on ONNX Runtime with hidden states that stay on the device: fp16 graphs, bound inputs and outputs.
+
+A state says of each pair in which batch of an earlier run it lies, and where. Dropping and joining move only these
+numbers: the next stage's graph gathers its rows itself. Token ids, masks, rows and logits are all that is copied.
+A batch is let go when the last of its survivors has run on, so that states may hold more than their own tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from cerberank_models.backends.batching import BucketRule, buckets_of
+from cerberank_models.backends.contract import StageOutput, combine, probability
+from cerberank_models.backends.onnx_session import open_session, place_of
+from cerberank_models.config import RankerConfig
+from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
+
+GPU_BUCKETS = BucketRule(tokens=16_384, overhead=512)
+"""Larger than a processor's: a GPU is not filled by less. A guess, not measured on one yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the hidden states of n pairs lie."""
+
+    held: tuple[onnxruntime.OrtValue, ...]
+    """Padded batches `[P, S, D]` on the device."""
+    batch: NDArray[np.int64]
+    """Shape [n]: the batch of each pair."""
+    row: NDArray[np.int64]
+    """Shape [n]: its row there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """Some pairs with their lengths; token ids before stage 0, places after it."""
+
+    lengths: NDArray[np.int64]
+    pairs: EncodedPairs | None
+    places: Places | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    rows: NDArray[np.int64]
+    """Of the state."""
+    mask: NDArray[np.bool_]
+    inputs: dict[str, NDArray[np.generic]]
+    hidden: onnxruntime.OrtValue | None
+
+
+class OnnxDeviceBackend:
+    """Runs one graph per stage, made by `export_stages` with `gather`."""
+
+    def __init__(
+        self,
+        graphs: Sequence[Path],
+        config: RankerConfig,
+        *,
+        threads: int | None = None,
+        device: str = "cpu",
+        buckets: BucketRule = GPU_BUCKETS,
+    ) -> None:
+        """Open the graphs on `device` (`cuda`, `cuda:1`; on `cpu` only results are of interest).
+
+        Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
+        provider is not installed.
+        """
+        if len(graphs) != len(config.stages):
+            raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
+        self._config, self._buckets, self._place = config, buckets, place_of(device)
+        self._sessions = [open_session(graph, threads=threads, device=device) for graph in graphs]
+        self.padding_tokens = 0
+        """Padding computed so far, for the metrics."""
+
+    @property
+    def config(self) -> RankerConfig:
+        """The ranker's shape."""
+        return self._config
+
+    def start(self, pairs: EncodedPairs) -> DeviceState:
+        """Keep the token ids; they are embedded when stage 0 runs."""
+        return DeviceState(pairs.lengths, pairs, None)
+
+    def run(self, state: DeviceState, stage: int) -> StageOutput[DeviceState]:
+        """Run one stage's graph over every batch of the state."""
+        plan, last = self._config.stages[stage], stage == len(self._config.stages) - 1
+        columns = 1 if plan.kind == "exit" else self._config.architecture.heads
+        logits = np.empty((len(state.lengths), columns), dtype=np.float32)
+        held: list[onnxruntime.OrtValue] = []
+        batch, row = (np.zeros(len(state.lengths), dtype=np.int64) for _ in range(2))
+        for part in self._batches(state):
+            self.padding_tokens += part.mask.size - int(part.mask.sum())
+            outputs = self._bound_run(stage, part, last=last)
+            logits[part.rows] = outputs[0].numpy()
+            batch[part.rows], row[part.rows] = len(held), np.arange(len(part.rows))
+            if not last:
+                held.append(outputs[-1])
+        after = None if last else DeviceState(state.lengths, None, Places(tuple(held), batch, row))
+        if plan.kind == "exit":
+            return StageOutput(state=after, scores=probability(logits[:, 0]), head_scores=None)
+        scores = combine(logits, self._config.architecture.combine)
+        return StageOutput(state=None, scores=scores, head_scores=probability(logits))
+
+    def select(self, state: DeviceState, rows: NDArray[np.integer]) -> DeviceState:
+        """Copies nothing on the device; batches of which nobody is left are let go."""
+        if state.pairs is not None:
+            return self.start(state.pairs.select(rows))
+        assert state.places is not None, "a state has token ids until it has hidden states"
+        used, batch = np.unique(state.places.batch[rows], return_inverse=True)
+        held = tuple(state.places.held[index] for index in used)
+        return DeviceState(state.lengths[rows], None, Places(held, batch, state.places.row[rows]))
+
+    def concat(self, states: Sequence[DeviceState]) -> DeviceState:
+        """Pairs that came out of one batch go into one batch again."""
+        if len(states) == 1:
+            return states[0]
+        waiting = [state.pairs for state in states if state.pairs is not None]
+        if len(waiting) == len(states):
+            return self.start(concat_pairs(waiting))
+        places = [state.places for state in states if state.places is not None]
+        held = {id(value): value for each in places for value in each.held}
+        number = {key: index for index, key in enumerate(held)}
+        batch = [np.asarray([number[id(value)] for value in each.held])[each.batch] for each in places]
+        lengths = np.concatenate([state.lengths for state in states])
+        joined = Places(tuple(held.values()), np.concatenate(batch), np.concatenate([each.row for each in places]))
+        return DeviceState(lengths, None, joined)
+
+    def _batches(self, state: DeviceState) -> Iterator[_Batch]:
+        if state.pairs is not None:
+            yield from self._token_batches(state.pairs)
+            return
+        assert state.places is not None, "a state has token ids until it has hidden states"
+        for index, hidden in enumerate(state.places.held):
+            rows = np.flatnonzero(state.places.batch == index)
+            mask = _mask(state.lengths[rows], hidden.shape()[1])
+            yield _Batch(rows, mask, {"rows": state.places.row[rows]}, hidden)
+
+    def _token_batches(self, pairs: EncodedPairs) -> Iterator[_Batch]:
+        for rows in buckets_of(pairs.lengths, self._buckets):
+            mask = _mask(pairs.lengths[rows], int(pairs.lengths[rows].max()))
+            index, _ = packed_rows(pairs.offsets, rows)
+            token_ids, type_ids = np.zeros((2, *mask.shape), dtype=np.int64)
+            token_ids[mask], type_ids[mask] = pairs.token_ids[index], pairs.type_ids[index]
+            yield _Batch(rows, mask, {"token_ids": token_ids, "type_ids": type_ids}, None)
+
+    def _bound_run(self, stage: int, batch: _Batch, *, last: bool) -> list[onnxruntime.OrtValue]:
+        session = self._sessions[stage]
+        binding = session.io_binding()
+        for name, array in (batch.inputs | {"mask": batch.mask}).items():
+            binding.bind_cpu_input(name, array)
+        if batch.hidden is not None:
+            binding.bind_ortvalue_input("hidden", batch.hidden)
+        binding.bind_output("logits", "cpu")
+        if not last:
+            binding.bind_output("hidden_out", *self._place)
+        session.run_with_iobinding(binding)
+        outputs: list[onnxruntime.OrtValue] = binding.get_outputs()
+        return outputs
+
+
+def _mask(lengths: NDArray[np.int64], longest: int) -> NDArray[np.bool_]:
+    return np.asarray(np.arange(longest)[None, :] < lengths[:, None])

@@ -1,0 +1,62 @@
+"""Opens a graph in ONNX Runtime on the device that a setting names."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from cerberank_models.backends.processors import usable_processors
+
+
+def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
+    """A session on `device` (`cpu`, `cuda`, `cuda:1`); `threads` None takes all processors of this process.
+
+    Raises RuntimeError when the device's provider is not installed, or both runtimes are.
+    """
+    refuse_two_runtimes()
+    kind, number = place_of(device)
+    provider: str | tuple[str, dict[str, Any]] = "CPUExecutionProvider"
+    if kind != "cpu":
+        provider = ("CUDAExecutionProvider", {"device_id": number})
+        if provider[0] not in onnxruntime.get_available_providers():
+            raise RuntimeError(f"device {device!r} needs ONNX Runtime's {provider[0]}: install cerberank[onnx-gpu]")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or usable_processors()
+    options.log_severity_level = 3
+    # Every stage has a thread pool of its own: spinning, they take the processors from each other and from the
+    # threads that tokenise.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # A plan of the memory is made and kept for every shape of a batch, and almost every batch has another one: making
+    # them took 3 % of the time.
+    options.enable_mem_pattern = False
+    # Its CPU kernel takes five times as long as the addition and the norm that it replaces.
+    slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
+    return onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
+
+
+def place_of(device: str) -> tuple[str, int]:
+    """What ONNX Runtime calls a device.
+
+    >>> place_of("cpu"), place_of("cuda"), place_of("cuda:1")
+    (('cpu', 0), ('cuda', 0), ('cuda', 1))
+    """
+    kind, _, number = device.partition(":")
+    return kind, int(number or 0)
+
+
+def refuse_two_runtimes() -> None:
+    """Raise RuntimeError when both ONNX Runtime wheels are installed: they overwrite each other's files."""
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
+    if len(installed) == 2:
+        raise RuntimeError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,88 @@
+"""The stages of a ranker as functions of tensors on one device: what the torch backend runs, or captures.
+
+Legend as in `layout.py`. In: packed token ids or hidden states. Out: hidden states and float32 logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.absorbed import AbsorbedHeads
+from cerberank_models.network.heads import Head
+from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.stacked import StackedHeads
+from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class StageInput:
+    """Tensors on the device; `tokens` before stage 0, `hidden` after it."""
+
+    offsets: Tensor
+    """`[N + 1]`, int32."""
+    tokens: Tensor | None
+    """`[3, T]`, int32: token ids, type ids, positions."""
+    hidden: Tensor | None
+    """`[T, D]`."""
+
+
+class TorchStages:
+    """A ranker on its device, in its precision, by the fastest way that the device has."""
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        *,
+        device: torch.device,
+        precision: torch.dtype,
+        kernel: VarlenAttention | None = None,
+    ) -> None:
+        """Move `ranker` to `device`, cast it; `kernel` None takes the device's, if it has one."""
+        self.config, self.device, self.precision = ranker.config, device, precision
+        self._ranker = ranker.to(device=device, dtype=precision).eval()
+        transformer = ranker.config.transformer
+        self.kernel = kernel or kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)
+        self._heads = self._form_of(self._ranker.heads)
+
+    def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:
+        """Hidden states `[T, D]` after the stage's body layers, and its logits `[N, c]`. Never waits for a GPU."""
+        layout = self._layout(inputs.offsets)
+        if inputs.hidden is None:
+            assert inputs.tokens is not None, "there are token ids until there are hidden states"
+            hidden = self._ranker.embeddings(*inputs.tokens)
+        else:
+            hidden = inputs.hidden
+        return self._ranker.run_stage(hidden, layout, stage, heads=self._heads)
+
+    def _form_of(self, heads: nn.ModuleList) -> nn.Module:
+        if not self.config.architecture.head_layers or not len(heads):
+            return heads
+        if self.kernel is None:
+            return AbsorbedHeads(heads)
+        # The kernel's attention heads are not as wide as absorbed queries; side by side they save launches.
+        return StackedHeads([head for head in heads if isinstance(head, Head)]) if len(heads) > 1 else heads
+
+    def upload(self, array: NDArray[np.generic]) -> Tensor:
+        """The array on the device; through pinned memory, so that the copy runs beside the computation."""
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
+    def _layout(self, offsets: Tensor) -> Layout:
+        if self.kernel is None:
+            return PackedLayout.of(offsets)
+        return VarlenLayout(offsets, self.config.encoding.max_length, self.kernel)
+
+
+def token_table(pairs: EncodedPairs) -> NDArray[np.int32]:
+    """`[3, T]`: token ids, type ids and each token's position within its pair."""
+    starts = np.repeat(pairs.offsets[:-1], pairs.lengths)
+    return np.stack([pairs.token_ids, pairs.type_ids, np.arange(pairs.tokens) - starts]).astype(np.int32)

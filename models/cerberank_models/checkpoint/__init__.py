@@ -1,0 +1,1 @@
+"""The checkpoint folder: written atomically, verified when it is read, revised, copied."""

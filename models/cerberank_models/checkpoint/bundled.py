@@ -1,0 +1,15 @@
+"""Where the checkpoint lies that is used when none is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+BUNDLED = Path(__file__).resolve().parents[2] / "checkpoints" / "cerberank-mini"
+"""Within a checkout; an installed wheel carries no checkpoint."""
+
+
+def default_checkpoint() -> Path:
+    """`CERBERANK_CHECKPOINT`, else the bundled checkpoint of this checkout."""
+    named = os.environ.get("CERBERANK_CHECKPOINT")
+    return Path(named) if named else BUNDLED

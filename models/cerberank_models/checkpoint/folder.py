@@ -1,0 +1,250 @@
+"""The checkpoint folder: atomic write, verified strict read.
+
+    config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
+    onnx/<precision>/stage-<i>.onnx  [tune.json, tune.png, ...]  manifest.json
+
+Further files, such as the curves of `cerberank tune`, are hashed and verified like the rest; nothing here reads them.
+A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from pydantic import ValidationError
+from tokenizers import Tokenizer
+
+from cerberank_models.checkpoint.atomic import appearing_folder
+from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
+from cerberank_models.config import Frozen, RankerConfig
+from cerberank_models.encoding import PairEncoder
+
+__all__ = [
+    "ChangedFileError",
+    "Checkpoint",
+    "CheckpointError",
+    "GoldenCandidate",
+    "GoldenQuestion",
+    "Manifest",
+    "MissingFileError",
+    "SurplusFileError",
+    "copy_checkpoint",
+    "read_checkpoint",
+    "write_checkpoint",
+]
+
+MANIFEST = "manifest.json"
+REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+class CheckpointError(ValueError):
+    """The folder is no valid checkpoint; the message names the file and what is wrong with it."""
+
+
+class MissingFileError(CheckpointError):
+    """A file that must be there is not: the copy was not finished."""
+
+
+class SurplusFileError(CheckpointError):
+    """A file is there that the manifest does not name."""
+
+
+class ChangedFileError(CheckpointError):
+    """A file does not have the hash that the manifest states."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A verified checkpoint folder."""
+
+    path: Path
+    config: RankerConfig
+    manifest: Manifest
+    golden: tuple[GoldenQuestion, ...]
+
+    @property
+    def weights(self) -> Path | None:
+        """`model.safetensors`, absent from a folder that only serves ONNX."""
+        return self.path / "model.safetensors" if "model.safetensors" in self.manifest.files else None
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions with ONNX graphs, in alphabetical order."""
+        return _precisions(self.manifest)
+
+    def stage_graphs(self, precision: str) -> tuple[Path, ...]:
+        """The graph of each stage, in order. Raises CheckpointError when the precision is not there."""
+        if precision not in self.precisions:
+            have = ", ".join(self.precisions) or "none"
+            raise CheckpointError(f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}")
+        return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
+
+    def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:
+        """A fresh encoder; make one per thread. `tokenizer` is what another one of the same `tokenizer.json` has.
+
+        Raises CheckpointError when `tokenizer.json` is no tokenizer, or not this network's.
+        """
+        path, transformer = self.path / "tokenizer.json", self.config.transformer
+        try:
+            encoder = PairEncoder(
+                tokenizer or Tokenizer.from_file(str(path)),
+                family=transformer.family,
+                config=self.config.encoding,
+                type_vocab_size=transformer.type_vocab_size,
+            )
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise CheckpointError(f"{path} cannot be used: {error}") from error
+        # Some text would give an id without an embedding, and fail every pair that it is batched with.
+        if encoder.largest_token_id >= transformer.vocab_size:
+            raise CheckpointError(
+                f"{path} gives token ids up to {encoder.largest_token_id}, config.json says that "
+                f"transformer.vocab_size is {transformer.vocab_size}"
+            )
+        return encoder
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Verify every file of the folder `path` against its manifest, then read it.
+
+    Raises MissingFileError, SurplusFileError, ChangedFileError, or for a malformed file their base CheckpointError.
+    """
+    if not (path / MANIFEST).is_file():
+        raise MissingFileError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
+    manifest = _parse(Manifest, path / MANIFEST, (path / MANIFEST).read_bytes())
+    _verify_files(path, manifest)
+    config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
+    _verify_graphs(path, manifest, config)
+    lines = (path / "golden.jsonl").read_bytes().splitlines()
+    golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
+    if not golden:
+        raise CheckpointError(f"{path / 'golden.jsonl'} holds no question, so nothing can be checked")
+    return Checkpoint(path=path, config=config, manifest=manifest, golden=golden)
+
+
+def write_checkpoint(
+    path: Path,
+    *,
+    config: RankerConfig,
+    tokenizer: bytes,
+    card: str,
+    version: str,
+    source: str,
+    files: Mapping[str, Path | bytes],
+    golden: Sequence[GoldenQuestion],
+    metrics: Mapping[str, float] | None = None,
+) -> Checkpoint:
+    """Write the folder `path` beside itself, verify it, then rename it into place.
+
+    `files` are the weights, graphs and further files by their path within the folder. Raises FileExistsError when
+    `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
+    """
+    if wrong := [name for name in files if leaves_folder(name) or name in (*REQUIRED, MANIFEST)]:
+        raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
+    with appearing_folder(path) as partial:
+        content: dict[str, Path | bytes] = {
+            "config.json": config.model_dump_json(indent=2).encode() + b"\n",
+            "tokenizer.json": tokenizer,
+            "README.md": card.encode(),
+            "golden.jsonl": b"".join(line.model_dump_json().encode() + b"\n" for line in golden),
+            **files,
+        }
+        manifest = Manifest(
+            version=version,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            source=source,
+            metrics=dict(metrics or {}),
+            files={name: _write(partial / name, value) for name, value in sorted(content.items())},
+        )
+        _write(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
+        read_checkpoint(partial)
+    return read_checkpoint(path)
+
+
+def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
+    """Copy the checkpoint `source` to `path`, manifest last, verify the copy, then let it appear.
+
+    Raises FileExistsError when `path` exists, CheckpointError when `source` or what arrived is no valid checkpoint;
+    either way nothing is left behind.
+    """
+    manifest = read_checkpoint(source).manifest
+    with appearing_folder(path) as partial:
+        for name in (*sorted(manifest.files), MANIFEST):
+            _write(partial / name, source / name)
+        read_checkpoint(partial)
+    return read_checkpoint(path)
+
+
+def _verify_files(path: Path, manifest: Manifest) -> None:
+    if missing := [name for name in REQUIRED if name not in manifest.files]:
+        raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
+    found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
+    if links := [name for name, item in found.items() if item.is_symlink()]:
+        raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
+    if missing := sorted(set(manifest.files) - set(found)):
+        raise MissingFileError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
+    if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):
+        raise SurplusFileError(f"{path} holds files that its manifest does not name: {', '.join(surplus)}")
+    for name, expected in manifest.files.items():
+        if _digest(path / name) != expected:
+            raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
+
+
+def _is_entry(item: Path) -> bool:
+    """Folders are nothing by themselves, but a link to one is a link."""
+    return item.is_symlink() or not item.is_dir()
+
+
+def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None:
+    precisions = _precisions(manifest)
+    if not precisions and "model.safetensors" not in manifest.files:
+        raise CheckpointError(f"{path} has neither model.safetensors nor ONNX graphs: there is nothing to run")
+    for precision in precisions:
+        wanted = {_graph(precision, stage) for stage in range(len(config.stages))}
+        got = {name for name in manifest.files if name.startswith(f"onnx/{precision}/")}
+        if wanted != got:
+            raise CheckpointError(f"{path} needs {sorted(wanted)} for its {len(wanted)} stages, it has {sorted(got)}")
+
+
+def _precisions(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(sorted({PurePosixPath(name).parts[1] for name in manifest.files if name.startswith("onnx/")}))
+
+
+def _graph(precision: str, stage: int) -> str:
+    return f"onnx/{precision}/stage-{stage}.onnx"
+
+
+def _parse(model: type[ModelT], path: Path, content: bytes) -> ModelT:
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'content'}: {problem['msg']}" for problem in error.errors()
+        )
+        raise CheckpointError(f"{path}: {problems}") from error
+
+
+def _write(target: Path, value: Path | bytes) -> str:
+    """Write one file through to the disk; returns its SHA-256."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        if isinstance(value, Path):
+            with value.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        else:
+            file.write(value)
+        file.flush()
+        os.fsync(file.fileno())
+    return _digest(target)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,45 @@
+"""A checkpoint with changes: a new folder, every other file as it was.
+
+In: a verified checkpoint and what is to differ. Out: a verified checkpoint beside it; the old one is untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, write_checkpoint
+from cerberank_models.config import RankerConfig
+
+
+def revise_checkpoint(
+    checkpoint: Checkpoint,
+    path: Path,
+    *,
+    version: str,
+    config: RankerConfig | None = None,
+    card: str | None = None,
+    files: Mapping[str, Path | bytes] | None = None,
+) -> Checkpoint:
+    """Write `checkpoint` to the new folder `path` with another version and what else is given.
+
+    `files` come beside the old ones or take their place. Golden questions are kept: they are scored without
+    dropping, so `config` may change schedules, never the network. Raises ValueError when it does,
+    FileExistsError when `path` exists.
+    """
+    config = config or checkpoint.config
+    fixed = {"drop_schedule", "drop_minimum", "tuned_schedules", "name"}
+    if config.model_dump(exclude=fixed) != checkpoint.config.model_dump(exclude=fixed):
+        raise ValueError("a revision may change a checkpoint's name and schedules, not its network or encoding")
+    kept = {name: checkpoint.path / name for name in checkpoint.manifest.files if name not in REQUIRED}
+    return write_checkpoint(
+        path,
+        config=config,
+        tokenizer=(checkpoint.path / "tokenizer.json").read_bytes(),
+        card=card if card is not None else (checkpoint.path / "README.md").read_text(encoding="utf-8"),
+        version=version,
+        source=checkpoint.manifest.source,
+        files={**kept, **(files or {})},
+        golden=checkpoint.golden,
+        metrics=checkpoint.manifest.metrics,
+    )

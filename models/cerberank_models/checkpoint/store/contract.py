@@ -1,0 +1,185 @@
+"""The store: where training pushes checkpoints, and from where services take them.
+
+    <store>/<model>/<version>/...   a checkpoint, never changed once it is there
+    <store>/<model>/labels.json     {"stable": "1.2.0", ...}: which version a label stands for
+
+`open_store` takes a folder (also `file://`) or, with fsspec installed, any of its URLs. What each kind guarantees
+when pushers race or die stands in `folder_store` and `url_store`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Protocol, get_args
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
+from cerberank_models.checkpoint.manifest import Manifest
+
+Label = Literal["stable", "canary", "shadow"]
+LABELS: tuple[Label, ...] = get_args(Label)
+LABELS_FILE = "labels.json"
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+"""Of models and versions; hidden files and paths have none."""
+Version = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
+
+
+class StoreError(ValueError):
+    """The store refuses, or holds something that it should not; the message says what."""
+
+
+class NotInStoreError(StoreError):
+    """There is no such model, version or label."""
+
+
+class Reference(NamedTuple):
+    """A version of a model, both with valid names."""
+
+    model: str
+    version: str
+
+
+class Store(Protocol):
+    """What both sides do with a store. Every method may raise OSError when the store cannot be reached."""
+
+    def models(self) -> tuple[str, ...]:
+        """Models with a version or labels, in alphabetical order."""
+
+    def versions(self, model: str) -> tuple[str, ...]:
+        """Versions whose push was finished, in natural order; none for an unknown model."""
+
+    def manifest(self, reference: Reference) -> Manifest:
+        """A version's manifest. Raises NotInStoreError."""
+
+    def sizes(self, reference: Reference) -> dict[str, int]:
+        """Bytes of each file that a version's manifest names and that is there. Raises NotInStoreError."""
+
+    def labels(self, model: str) -> dict[Label, str]:
+        """The versions that the labels stand for. Raises StoreError when `labels.json` is malformed."""
+
+    def push(self, checkpoint: Checkpoint) -> Reference:
+        """Make a verified checkpoint a version, under its own name and version; the same one again is no error.
+
+        Raises StoreError when another checkpoint has this version.
+        """
+
+    def pull(self, reference: Reference, target: Path) -> Checkpoint:
+        """Copy a version to the folder `target` and verify it; it appears there whole or not at all.
+
+        Raises NotInStoreError, FileExistsError when `target` exists, CheckpointError when what arrived is not valid.
+        """
+
+    def move_label(self, model: str, label: Label, version: str | None) -> str | None:
+        """Let `label` stand for `version` (None: for nothing); returns what it stood for. Raises NotInStoreError."""
+
+
+def open_store(address: str) -> Store:
+    """The store at a folder or an fsspec URL, which need not exist yet.
+
+    Raises StoreError for a kind of URL that fsspec does not know or lacks the library for.
+    """
+    from cerberank_models.checkpoint.store.folder import FolderStore  # noqa: PLC0415 - it stands on this module
+
+    for scheme in ("file://", "local://"):
+        address = address.removeprefix(scheme)
+    if "://" not in address:
+        return FolderStore(Path(address))
+    import fsspec  # noqa: PLC0415 - folders need none
+
+    from cerberank_models.checkpoint.store.url import UrlStore  # noqa: PLC0415
+
+    try:
+        filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise StoreError(f"{address}: {error}") from error
+    return UrlStore(filesystem, root)
+
+
+def is_name(name: str) -> bool:
+    """Whether a folder's name can be a model's or a version's."""
+    return NAME.fullmatch(name) is not None
+
+
+def check_model(name: str) -> str:
+    """`name`, when it can be a model's. Raises StoreError; no valid name leaves the store's folder."""
+    if not NAME.fullmatch(name):
+        raise StoreError(f"{name!r} is no model name: it takes letters, digits, '.', '_' and '-', at most 96")
+    return name
+
+
+def check_version(name: str) -> str:
+    """`name`, when it can be a version's: `model@stable` must mean the label, and `labels.json` is a file."""
+    if not NAME.fullmatch(name) or name in (*LABELS, LABELS_FILE):
+        raise StoreError(
+            f"{name!r} is no version: it takes letters, digits, '.', '_' and '-', at most 96, and is not a label"
+        )
+    return name
+
+
+def check_label(name: str) -> Label:
+    """`name` as a label. Raises StoreError for a name that is none."""
+    for label in LABELS:
+        if name == label:
+            return label
+    raise StoreError(f"{name!r} is no label: there are {', '.join(LABELS)}")
+
+
+def resolve(store: Store, name: str) -> Reference:
+    """`model`, `model@label` or `model@version`; a model alone means its stable version. Raises NotInStoreError."""
+    model, _, rest = name.partition("@")
+    check_model(model)
+    if rest and rest not in LABELS:
+        return Reference(model, check_version(rest))
+    label = check_label(rest or "stable")
+    labels = store.labels(model)
+    if label not in labels:
+        raise NotInStoreError(f"{model} has no label {label}; its versions: {_listed(store.versions(model))}")
+    return Reference(model, labels[label])
+
+
+def missing(store: Store, reference: Reference) -> NotInStoreError:
+    """The error for a version that is not there."""
+    have = _listed(store.versions(reference.model))
+    return NotInStoreError(f"{reference.model} has no version {reference.version}; its versions: {have}")
+
+
+def natural_order(versions: list[str]) -> tuple[str, ...]:
+    """Numbers as numbers.
+
+    >>> natural_order(["1.10.0", "1.9.0", "2", "1.9.0-rc1"])
+    ('1.9.0', '1.9.0-rc1', '1.10.0', '2')
+    """
+
+    def key(version: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", version)]
+
+    return tuple(sorted(versions, key=key))
+
+
+def parse_manifest(content: bytes, place: str) -> Manifest:
+    """A version's `manifest.json`; raises CheckpointError naming `place`."""
+    try:
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        raise CheckpointError(f"{place}: {error.errors()[0]['msg']}") from error
+
+
+def parse_labels(content: bytes, place: str) -> dict[Label, str]:
+    """The content of `labels.json`; raises StoreError naming `place`."""
+    try:
+        return TypeAdapter(dict[Label, Version]).validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def render_labels(labels: dict[Label, str]) -> bytes:
+    """The content of `labels.json`."""
+    return TypeAdapter(dict[Label, str]).dump_json(labels, indent=2) + b"\n"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,135 @@
+"""A store in a folder, local or shared.
+
+A push is one rename of a verified copy: however the pusher dies, the version is there whole or not at all, and of two
+pushers of one version one wins and the other is told. Label moves take turns under a lock that the kernel frees when
+its holder dies, so none is lost; readers need no lock, because `labels.json` too is replaced by a rename.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from cerberank_models.checkpoint.atomic import write_atomically
+from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, copy_checkpoint
+from cerberank_models.checkpoint.manifest import Manifest
+from cerberank_models.checkpoint.store.contract import (
+    LABELS_FILE,
+    Label,
+    Reference,
+    StoreError,
+    check_model,
+    check_version,
+    is_name,
+    missing,
+    natural_order,
+    parse_labels,
+    parse_manifest,
+    render_labels,
+)
+
+LEFT_OVER_SECONDS = 24 * 3600.0
+"""A hidden folder as old as this is what a killed pusher left; no push takes so long."""
+LOCK_SECONDS = 30.0
+
+
+class FolderStore:
+    """A store in the folder `root`."""
+
+    def __init__(self, root: Path) -> None:
+        """Nothing is read or made yet."""
+        self._root = root
+
+    def models(self) -> tuple[str, ...]:
+        """Folders with a version."""
+        return tuple(sorted(name for name in _names(self._root) if self.versions(name)))
+
+    def versions(self, model: str) -> tuple[str, ...]:
+        """Folders with a manifest."""
+        folder = self._root / check_model(model)
+        return natural_order([name for name in _names(folder) if (folder / name / MANIFEST).is_file()])
+
+    def manifest(self, reference: Reference) -> Manifest:
+        """Read it."""
+        path = self._path(reference) / MANIFEST
+        try:
+            return parse_manifest(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            raise missing(self, reference) from None
+
+    def sizes(self, reference: Reference) -> dict[str, int]:
+        """Look at each file."""
+        folder, sizes = self._path(reference), {}
+        for name in self.manifest(reference).files:
+            with suppress(FileNotFoundError):
+                sizes[name] = (folder / name).stat().st_size
+        return sizes
+
+    def labels(self, model: str) -> dict[Label, str]:
+        """Read `labels.json`."""
+        path = self._root / check_model(model) / LABELS_FILE
+        try:
+            return parse_labels(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            return {}
+
+    def push(self, checkpoint: Checkpoint) -> Reference:
+        """Copy, verify, rename; and remove what pushers left that were killed a day ago."""
+        reference = Reference(check_model(checkpoint.config.name), check_version(checkpoint.manifest.version))
+        target = self._path(reference)
+        try:
+            copy_checkpoint(checkpoint.path, target)
+        except FileExistsError:
+            if not (target / MANIFEST).is_file() or self.manifest(reference) != checkpoint.manifest:
+                raise StoreError(
+                    f"{target} is there with other content: a version is never changed, push under a new one"
+                ) from None
+        _remove_left_overs(target.parent)
+        return reference
+
+    def pull(self, reference: Reference, target: Path) -> Checkpoint:
+        """Copy and verify."""
+        source = self._path(reference)
+        if not (source / MANIFEST).is_file():
+            raise missing(self, reference)
+        return copy_checkpoint(source, target)
+
+    def move_label(self, model: str, label: Label, version: str | None) -> str | None:
+        """Rewrite `labels.json` under the model's lock."""
+        if version is not None and not (self._path(Reference(model, version)) / MANIFEST).is_file():
+            raise missing(self, Reference(model, version))
+        folder = self._root / check_model(model)
+        if not folder.is_dir():
+            return None
+        try:
+            with FileLock(folder / f".{LABELS_FILE}.lock", timeout=LOCK_SECONDS):
+                labels = self.labels(model)
+                before = labels.pop(label, None)
+                if version is not None:
+                    labels[label] = version
+                if version != before:
+                    write_atomically(folder / LABELS_FILE, render_labels(labels))
+        except Timeout:
+            raise StoreError(f"{folder}: another process has been moving a label for {LOCK_SECONDS:g} s") from None
+        return before
+
+    def _path(self, reference: Reference) -> Path:
+        return self._root / check_model(reference.model) / check_version(reference.version)
+
+
+def _names(folder: Path) -> list[str]:
+    """Folders that may be models or versions; hidden ones are pushes under way."""
+    try:
+        return [item.name for item in folder.iterdir() if is_name(item.name) and item.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _remove_left_overs(folder: Path) -> None:
+    for item in folder.glob(".*.*"):
+        if item.is_dir() and not item.is_symlink() and time.time() - item.stat().st_mtime > LEFT_OVER_SECONDS:
+            shutil.rmtree(item, ignore_errors=True)

@@ -1,0 +1,173 @@
+"""A store behind an fsspec URL, such as `s3://`, where nothing can be renamed.
+
+A version's files are written once and never overwritten, the manifest last: without it the version does not exist. A
+push that was killed is finished by the same push again. Of two pushers of one version one wins, and the other is told:
+exactly so where the file system's mode "x" is exclusive (on S3 it is, by If-None-Match), elsewhere unless both write
+one file at one moment, and then the hashes of the manifest expose the version when it is pulled.
+
+`labels.json` is one object, replaced as a whole, so readers see the old or the new. Moves take turns by a lease, an
+object created exclusively: none is lost, unless its holder stalls for longer than LEASE_SECONDS before it writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.atomic import appearing_folder
+from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.manifest import Manifest
+from cerberank_models.checkpoint.store.contract import (
+    LABELS_FILE,
+    Label,
+    Reference,
+    StoreError,
+    check_model,
+    check_version,
+    is_name,
+    missing,
+    natural_order,
+    parse_labels,
+    parse_manifest,
+    render_labels,
+)
+
+LEASE_SECONDS = 30.0
+BLOCK = 1 << 20
+
+
+class UrlStore:
+    """A store under the path `root` of an fsspec file system that does not remember listings."""
+
+    def __init__(self, filesystem: Any, root: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        """Nothing is read or made yet."""
+        self._lease_seconds = lease_seconds
+        self._files = filesystem
+        self._root = root.rstrip("/")
+
+    def models(self) -> tuple[str, ...]:
+        """Folders with a version."""
+        return tuple(sorted(name for name in self._names(self._root) if self.versions(name)))
+
+    def versions(self, model: str) -> tuple[str, ...]:
+        """Folders with a manifest."""
+        folder = f"{self._root}/{check_model(model)}"
+        return natural_order(
+            [name for name in self._names(folder) if self._files.isfile(f"{folder}/{name}/{MANIFEST}")]
+        )
+
+    def manifest(self, reference: Reference) -> Manifest:
+        """Read it."""
+        path = f"{self._path(reference)}/{MANIFEST}"
+        content = self._read(path)
+        if content is None:
+            raise missing(self, reference)
+        return parse_manifest(content, path)
+
+    def sizes(self, reference: Reference) -> dict[str, int]:
+        """Ask for each file."""
+        folder, sizes = self._path(reference), {}
+        for name in self.manifest(reference).files:
+            with suppress(FileNotFoundError):
+                sizes[name] = int(self._files.size(f"{folder}/{name}"))
+        return sizes
+
+    def labels(self, model: str) -> dict[Label, str]:
+        """Read `labels.json`."""
+        path = f"{self._root}/{check_model(model)}/{LABELS_FILE}"
+        content = self._read(path)
+        return {} if content is None else parse_labels(content, path)
+
+    def push(self, checkpoint: Checkpoint) -> Reference:
+        """Write every file that is not there yet, the manifest last."""
+        manifest = checkpoint.manifest
+        reference = Reference(check_model(checkpoint.config.name), check_version(manifest.version))
+        target = self._path(reference)
+        manifest_digest = hashlib.sha256((checkpoint.path / MANIFEST).read_bytes()).hexdigest()
+        for name, digest in [*sorted(manifest.files.items()), (MANIFEST, manifest_digest)]:
+            self._create(checkpoint.path / name, f"{target}/{name}", digest)
+        return reference
+
+    def pull(self, reference: Reference, target: Path) -> Checkpoint:
+        """Copy what the manifest names, then verify."""
+        source, manifest = self._path(reference), self.manifest(reference)
+        with appearing_folder(target) as partial:
+            for name in (*sorted(manifest.files), MANIFEST):
+                (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(f"{source}/{name}", str(partial / name))
+            read_checkpoint(partial)
+        return read_checkpoint(target)
+
+    def move_label(self, model: str, label: Label, version: str | None) -> str | None:
+        """Rewrite `labels.json` while holding the lease."""
+        if version is not None and version not in self.versions(model):
+            raise missing(self, Reference(model, version))
+        path = f"{self._root}/{check_model(model)}/{LABELS_FILE}"
+        with self._lease(f"{path}.lease"):
+            labels = self.labels(model)
+            before = labels.pop(label, None)
+            if version is not None:
+                labels[label] = version
+            if version != before:
+                self._files.pipe_file(path, render_labels(labels))
+        return before
+
+    def _create(self, source: Path, path: str, digest: str) -> None:
+        """Write `source` to `path`, or find it there already. Raises StoreError when something else is there."""
+        # Mode "x" and not `put_file(mode="create")`: file systems that do not know it must say so, not overwrite.
+        with suppress(FileExistsError), source.open("rb") as content:
+            with self._files.open(path, "xb") as file:
+                shutil.copyfileobj(content, file, BLOCK)
+            return
+        with self._files.open(path, "rb") as file:
+            found = hashlib.sha256()
+            while block := file.read(BLOCK):
+                found.update(block)
+        if found.hexdigest() != digest:
+            raise StoreError(f"{path} is there with other content: a version is never changed, push under a new one")
+
+    @contextmanager
+    def _lease(self, path: str) -> Iterator[None]:
+        own = uuid.uuid4().hex.encode()
+        seen, since = None, time.monotonic()
+        while True:
+            with suppress(FileExistsError):
+                with self._files.open(path, "xb") as file:
+                    file.write(own)
+                break
+            holder = self._read(path)
+            if holder != seen:
+                seen, since = holder, time.monotonic()
+            elif time.monotonic() - since > self._lease_seconds:  # by our own clock: machines disagree about the time
+                with suppress(FileNotFoundError):
+                    self._files.rm_file(path)
+            time.sleep(0.05)
+        try:
+            yield
+        finally:
+            if self._read(path) == own:
+                self._files.rm_file(path)
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            content: bytes = self._files.cat_file(path)
+        except FileNotFoundError:
+            return None
+        return content
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            found = self._files.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = [item["name"].rstrip("/").rpartition("/")[2] for item in found if item["type"] == "directory"]
+        return [name for name in names if is_name(name)]
+
+    def _path(self, reference: Reference) -> str:
+        return f"{self._root}/{check_model(reference.model)}/{check_version(reference.version)}"

@@ -1,0 +1,181 @@
+"""`cerberank rank`: what the service does, offline, from a file or standard input.
+
+Lines of JSON `{"question": ..., "candidates": [text | {"text", "previous"?, "next"?, "id"?}]}` become lines in
+the shape of a `/v1/rank` answer, each written as soon as it is known. With `--question` the input is one candidate
+a line and the output is for reading. Exit code 1 means that a line could not be used; the others were answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from tqdm import tqdm
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.commands.question_lines import QuestionLine, read_line
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.rank import NonFiniteScoreError, check_schedule, rank_pairs
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns 1 when a line or the checkpoint could not be used."""
+    arguments = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # JSON is UTF-8, whatever the terminal's locale
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        # The reader (head, less) has what it wants; Python must not flush into the closed pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, RuntimeError, ArithmeticError, OSError) as error:
+        sys.stderr.write(f"cerberank rank: {error}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cerberank rank", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", nargs="?", default="-", help="input file; - is standard input (default)")
+    parser.add_argument("--question", help="rank the input's lines for this question")
+    parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
+    parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
+    parser.add_argument("--drop-ratio", type=_ratios, help="one number for every exit, or one per exit: 0.3,0.3")
+    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
+    parser.add_argument("--precision", default="int8", help="int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch")
+    parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
+    parser.add_argument("--return-text", action="store_true", help="repeat each candidate's text in the answer")
+    parser.add_argument("--return-heads", action="store_true", help="give each head's probability")
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar, even on a terminal")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def _ratios(text: str) -> tuple[float, ...]:
+    try:
+        ratios = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        ratios = ()
+    if not ratios or not all(0.0 <= ratio < 1.0 for ratio in ratios):
+        raise argparse.ArgumentTypeError(f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {text!r}")
+    return ratios
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with _open(arguments.file) as file:
+        checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
+        backend = open_backend(
+            checkpoint, kind=arguments.backend, precision=arguments.precision, threads=arguments.threads
+        )
+        ranker = _Ranker(checkpoint, checkpoint.encoder(), backend, arguments)
+        return _rank_lines(ranker, file, arguments) if arguments.question is None else _rank_texts(ranker, file)
+
+
+def _open(name: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
+
+
+def _rank_lines(ranker: _Ranker, file: BinaryIO, arguments: argparse.Namespace) -> int:
+    """Every good line is answered; bad ones are named on standard error and make the exit code 1."""
+    failed = 0
+    for number, line in _numbered(file, arguments.no_progress):
+        if not line.strip():
+            continue
+        try:
+            answer = ranker.rank(read_line(line))
+        except (ValueError, NonFiniteScoreError) as error:
+            tqdm.write(f"{arguments.file}:{number}: {error}", file=sys.stderr)
+            failed += 1
+        else:
+            sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            sys.stdout.flush()  # whoever feeds us line by line waits for it
+    return 1 if failed else 0
+
+
+def _rank_texts(ranker: _Ranker, file: BinaryIO) -> int:
+    """One question; bytes that are not UTF-8 become U+FFFD."""
+    lines = [line.strip() for line in file.read().decode("utf-8-sig", "replace").split("\n")]
+    candidates = [line for line in lines if line]
+    if not candidates:
+        raise ValueError("there is no candidate: give one a line")
+    line = read_line(json.dumps({"question": ranker.arguments.question, "candidates": candidates}).encode())
+    for result in ranker.rank(line)["results"]:
+        sys.stdout.write(f"{result['score']:.4f}  {candidates[result['index']]}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _numbered(file: BinaryIO, off: bool) -> Iterator[tuple[int, bytes]]:
+    """Lines counted from 1, with a bar on standard error when that is a terminal and the work takes over a second."""
+    try:
+        state = os.fstat(file.fileno())
+        size = state.st_size if stat.S_ISREG(state.st_mode) else None
+    except OSError:
+        size = None
+    with tqdm(total=size, unit="B", unit_scale=True, disable=True if off else None, delay=1.0) as bar:
+        for number, line in enumerate(file, start=1):
+            yield number, line
+            bar.update(len(line))
+
+
+class _Ranker:
+    """A backend with the options of one call of the program."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, encoder: PairEncoder, backend: Backend[Any], arguments: argparse.Namespace
+    ) -> None:
+        self._checkpoint, self._encoder, self._backend, self.arguments = checkpoint, encoder, backend, arguments
+        ratios = arguments.drop_ratio
+        if ratios is not None and len(ratios) == 1:
+            ratios = ratios * (len(checkpoint.config.stages) - 1)
+        self._schedule = check_schedule(ratios, backend)
+
+    def rank(self, line: QuestionLine) -> dict[str, Any]:
+        """The answer in the shape of `/v1/rank`, without times."""
+        items = line.parsed()
+        pairs = self._encoder.encode(line.question, [item.candidate() for item in items])
+        top_k = self.arguments.top_k
+        ranking = rank_pairs(self._backend, pairs, schedule=self._schedule, minimum=min(top_k or 1, len(items)))
+        results = []
+        for index in ranking.order[:top_k].tolist():
+            result: dict[str, Any] = {
+                "index": index,
+                "score": float(ranking.scores[index]),
+                "stage": int(ranking.stages[index]),
+                "truncated": bool(pairs.truncated[index]),
+            }
+            if items[index].id is not None:
+                result["id"] = items[index].id
+            heads = ranking.head_scores
+            if self.arguments.return_heads and heads is not None and not np.isnan(heads[index, 0]):
+                result["heads"] = heads[index].tolist()
+            if self.arguments.return_text:
+                result["text"] = items[index].text
+            results.append(result)
+        answer: dict[str, Any] = {} if line.id is None else {"id": line.id}
+        return answer | {
+            "model": self._checkpoint.config.name,
+            "version": self._checkpoint.manifest.version,
+            "drop_schedule": list(self._schedule),
+            "results": results,
+            "usage": {"candidates": len(items), "tokens": pairs.tokens},
+        }

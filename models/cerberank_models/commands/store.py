@@ -1,0 +1,142 @@
+"""`cerberank push`, `pull`, `list` and `label`: the verbs of the store. None of them needs torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.contract import (
+    LABELS,
+    Reference,
+    Store,
+    check_label,
+    check_model,
+    check_version,
+    open_store,
+    resolve,
+)
+
+STORE = "a folder, or an fsspec URL such as s3://bucket/models"
+
+
+def push(argv: list[str]) -> int:
+    """Verify a checkpoint, make it a version, then move a label to it."""
+    parser = _parser("push", "Make a checkpoint a version in a store; the same checkpoint again is no error.")
+    parser.add_argument("checkpoint", type=Path, help="the checkpoint folder; its config and manifest name the version")
+    parser.add_argument("store", help=STORE)
+    parser.add_argument("--label", choices=LABELS, help="move this label to the version once it is there")
+    arguments = parser.parse_args(argv)
+
+    def run() -> None:
+        store = open_store(arguments.store)
+        model, version = store.push(read_checkpoint(arguments.checkpoint))
+        _say(f"{model}@{version} is in {arguments.store}")
+        if arguments.label:
+            _say(_moved(model, arguments.label, store.move_label(model, arguments.label, version), version))
+
+    return _guarded("push", run)
+
+
+def pull(argv: list[str]) -> int:
+    """Copy a version to a folder and verify it."""
+    parser = _parser("pull", "Copy a version out of a store and verify it.")
+    parser.add_argument("store", help=STORE)
+    parser.add_argument("version", metavar="MODEL[@VERSION|@LABEL]", help="a model alone means its stable version")
+    parser.add_argument("target", type=Path, help="the folder to make; must not exist")
+    arguments = parser.parse_args(argv)
+
+    def run() -> None:
+        store = open_store(arguments.store)
+        reference = resolve(store, arguments.version)
+        store.pull(reference, arguments.target)
+        _say(f"{reference.model}@{reference.version} is in {arguments.target}")
+
+    return _guarded("pull", run)
+
+
+def list_(argv: list[str]) -> int:
+    """Show what is in a store."""
+    parser = _parser("list", "Show the models, versions and labels of a store.")
+    parser.add_argument("store", help=STORE)
+    parser.add_argument("model", nargs="?", help="only this model")
+    parser.add_argument("--json", action="store_true", help="one JSON object a version")
+    arguments = parser.parse_args(argv)
+
+    def run() -> None:
+        store = open_store(arguments.store)
+        for model in [check_model(arguments.model)] if arguments.model else store.models():
+            for row in _rows(store, model):
+                _say(json.dumps(row) if arguments.json else _line(row))
+
+    return _guarded("list", run)
+
+
+def label(argv: list[str]) -> int:
+    """Move a label, or take it away."""
+    parser = _parser("label", "Let a label stand for a version; services follow it.")
+    parser.add_argument("store", help=STORE)
+    parser.add_argument("model")
+    parser.add_argument("label", choices=LABELS)
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("version", nargs="?")
+    target.add_argument("--remove", action="store_true", help="let the label stand for nothing")
+    arguments = parser.parse_args(argv)
+
+    def run() -> None:
+        version = None if arguments.remove else check_version(arguments.version)
+        before = open_store(arguments.store).move_label(
+            check_model(arguments.model), check_label(arguments.label), version
+        )
+        _say(_moved(arguments.model, arguments.label, before, version))
+
+    return _guarded("label", run)
+
+
+def _rows(store: Store, model: str) -> list[dict[str, Any]]:
+    labels = store.labels(model)
+    rows = []
+    for version in store.versions(model):
+        manifest = store.manifest(Reference(model, version))
+        rows.append(
+            {
+                "model": model,
+                "version": version,
+                "labels": [name for name in LABELS if labels.get(name) == version],
+                "created": manifest.created,
+                "source": manifest.source,
+                "metrics": manifest.metrics,
+            }
+        )
+    return rows
+
+
+def _line(row: dict[str, Any]) -> str:
+    metrics = " ".join(f"{name}={value:.4g}" for name, value in row["metrics"].items())
+    return f"{row['model']}@{row['version']}  {row['created']}  {','.join(row['labels']) or '-'}  {metrics}".rstrip()
+
+
+def _moved(model: str, label: str, before: str | None, version: str | None) -> str:
+    return f"{model}@{label}: {before or 'nothing'} -> {version or 'nothing'}"
+
+
+def _parser(verb: str, description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=f"cerberank {verb}", description=description)
+
+
+def _guarded(verb: str, run: Callable[[], None]) -> int:
+    """0, or 1 with the reason on standard error."""
+    try:
+        run()
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"cerberank {verb}: {error}\n")
+        return 1
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,151 @@
+"""A ranker becomes a checkpoint folder: weights, one ONNX graph per stage and precision, golden questions.
+
+Every form is run on the golden texts before it is written: fp32 graphs must reproduce PyTorch's
+scores, fp16 and int8 graphs must stay near them. What fails is not written.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import save
+from tokenizers import Tokenizer
+
+from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.export.graphs import export_stages
+from cerberank_models.export.int8 import measure_ranges, quantise
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.rank import rank_pairs
+
+PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
+"""Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
+GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
+"""How far a service's scores may lie from the recorded ones: processors round products differently."""
+
+MARGIN, GOLDEN_MARGIN = 1.1, 1.5
+"""How much int8 ranges are widened: those of given texts, and those of the few golden texts when none are given."""
+
+
+class ParityError(RuntimeError):
+    """An exported form does not compute what the network computes; nothing was written."""
+
+
+def export_checkpoint(
+    ranker: Ranker,
+    tokenizer: Tokenizer,
+    path: Path,
+    *,
+    card: str,
+    version: str,
+    source: str,
+    metrics: Mapping[str, float] | None = None,
+    precisions: Sequence[str] = ("fp32", "int8"),
+    weights: bool = True,
+    parity: Mapping[str, float] = PARITY,
+    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
+    accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None,
+) -> None:
+    """Write the checkpoint folder `path` atomically.
+
+    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX. int8 measures its ranges
+    on the questions and candidates of `calibration`, a few hundred of the kind that will be ranked; without, on the
+    golden texts, which are too few to stay as near fp32 as it can.
+    `accept` sees each form, by its precision, before anything is written, and raises to refuse it.
+    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
+    """
+    if unknown := set(precisions) - set(PARITY):
+        raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
+    ranker, config = ranker.float().cpu().eval(), ranker.config
+    encoder = PairEncoder(
+        Tokenizer.from_str(tokenizer.to_str()),
+        family=config.transformer.family,
+        config=config.encoding,
+        type_vocab_size=config.transformer.type_vocab_size,
+    )
+    pairs = _golden_pairs(encoder)
+    expected = _scores(TorchBackend(ranker), pairs)
+    recorded = {"fp32": expected}
+    files: dict[str, Path | bytes] = {}
+    if weights:
+        files["model.safetensors"] = save({name: value.contiguous() for name, value in ranker.state_dict().items()})
+    with tempfile.TemporaryDirectory() as scratch:
+        for precision in precisions:
+            backend, graphs = _form(precision, ranker, Path(scratch) / precision, encoder, calibration)
+            got = _scores(backend, pairs)
+            _check_parity(precision, expected, got, parity[precision])
+            accept(precision, backend)
+            recorded[precision] = got
+            files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs}
+        write_checkpoint(
+            path,
+            config=config,
+            tokenizer=tokenizer.to_str().encode(),
+            card=card,
+            version=version,
+            source=source,
+            metrics=dict(metrics or {}),
+            files=files,
+            golden=_golden(recorded),
+        )
+
+
+def _form(
+    precision: str,
+    ranker: Ranker,
+    folder: Path,
+    encoder: PairEncoder,
+    calibration: Sequence[tuple[str, Sequence[Candidate]]],
+) -> tuple[Backend[Any], list[Path]]:
+    """The graphs in `folder`, and what runs them."""
+    if precision == "fp16":
+        graphs = export_stages(copy.deepcopy(ranker).half(), folder, gather=True)
+        return OnnxDeviceBackend(graphs, ranker.config), graphs
+    graphs = export_stages(ranker if precision == "fp32" else _int8(ranker, encoder, calibration), folder)
+    return OnnxBackend(graphs, ranker.config), graphs
+
+
+def _int8(ranker: Ranker, encoder: PairEncoder, calibration: Sequence[tuple[str, Sequence[Candidate]]]) -> Ranker:
+    if calibration:
+        batches, margin = [encoder.encode(question, candidates) for question, candidates in calibration], MARGIN
+    else:
+        batches, margin = _golden_pairs(encoder), GOLDEN_MARGIN
+    return quantise(ranker, measure_ranges(ranker, batches), margin=margin)
+
+
+def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
+    return [encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS]
+
+
+def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
+    """Every question's scores, nothing dropped."""
+    keep_all = (0.0,) * (len(backend.config.stages) - 1)
+    return [rank_pairs(backend, question, schedule=keep_all).scores for question in pairs]
+
+
+def _check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(expected, got, strict=True))
+    if not difference <= bound:
+        raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
+
+
+def _golden(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
+    return [
+        GoldenQuestion(
+            question=question,
+            candidates=tuple(GoldenCandidate(text=text) for text in texts),
+            scores={name: tuple(scores[index].tolist()) for name, scores in recorded.items()},
+            tolerance={name: GOLDEN_TOLERANCE[name] for name in recorded},
+        )
+        for index, (question, texts) in enumerate(GOLDEN_TEXTS)
+    ]

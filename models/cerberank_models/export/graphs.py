@@ -1,0 +1,150 @@
+"""One ONNX graph per stage from a ranker: as it is, in half precision, or in its int8 form (`quantise.py`).
+
+Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
+mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
+to drop candidates. N and S are dynamic.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from cerberank_models.network.absorbed import AbsorbedHeads
+from cerberank_models.network.layout import PaddedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.transformer import padded_positions
+
+OPSET = 20
+"""What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""
+
+
+class _FirstStage(nn.Module):
+    def __init__(self, ranker: Ranker) -> None:
+        super().__init__()
+        self.ranker = ranker
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        hidden = self.ranker.embeddings(token_ids, type_ids, padded_positions(token_ids))
+        return _outputs(self.ranker, hidden, mask, 0)
+
+
+class _LaterStage(nn.Module):
+    def __init__(self, ranker: Ranker, stage: int) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.stage = stage
+
+    def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
+        chosen = hidden if rows is None else hidden[rows]
+        return _outputs(self.ranker, chosen, mask, self.stage)
+
+
+class _FusedAttentionLayout(PaddedLayout):
+    """Padded, with attention as ONNX Runtime's own operator.
+
+    The exporter's transposes, masks and NaN guards around softmax took a third of an int8 stage's time.
+    """
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        """One MultiHeadAttention node; `dropout` does not exist at inference."""
+        mixed: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)),
+            attrs={"num_heads": query.shape[-2]},
+            dtype=query.dtype,
+            shape=query.flatten(-2).shape,
+            version=1,
+        )
+        return mixed.reshape(query.shape)
+
+    def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
+        """The same node with a single attention head."""
+        mixed: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (queries, hidden, hidden, None, self.mask.to(torch.int32)),
+            attrs={"num_heads": 1, "scale": scale},
+            dtype=queries.dtype,
+            shape=queries.shape,
+            version=1,
+        )
+        return mixed
+
+
+def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[Tensor, ...]:
+    heads = AbsorbedHeads(ranker.heads) if ranker.config.architecture.head_layers else None
+    hidden, logits = ranker.run_stage(hidden, _FusedAttentionLayout(mask), stage, heads=heads)
+    last = stage == len(ranker.config.stages) - 1
+    return (logits,) if last else (logits, hidden)
+
+
+def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
+    """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
+
+    With `gather` later stages read `hidden[P, S, D]` and `rows[N]`, which of its pairs run on: states can then stay on
+    the device. Hidden states have the precision of `ranker`, logits are float32.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    ranker = ranker.cpu().eval()
+    return [_export_stage(ranker, stage, folder, gather=gather) for stage in range(len(ranker.config.stages))]
+
+
+def _export_stage(ranker: Ranker, stage: int, folder: Path, *, gather: bool) -> Path:
+    inputs, shapes = _inputs(ranker, stage, gather=gather)
+    module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
+    last = stage == len(ranker.config.stages) - 1
+    path = folder / f"stage-{stage}.onnx"
+    with warnings.catch_warnings(), torch.no_grad():
+        # The exporter warns of its own internals (copyreg, deprecated pytree names), never of the model.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            kwargs=inputs,
+            f=str(path),
+            input_names=list(inputs),
+            output_names=["logits"] if last else ["logits", "hidden_out"],
+            dynamic_shapes=shapes,
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+    _strip(path)
+    return path
+
+
+def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+    """Examples of a stage's inputs by name, and which of their dimensions vary."""
+    pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
+    mask = torch.ones((2, 16), dtype=torch.bool)
+    if stage == 0:
+        ids = torch.ones((2, 16), dtype=torch.int64)
+        inputs = {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": mask}
+        return inputs, {name: {0: pairs, 1: tokens} for name in inputs}
+    held = Dim("held") if gather else pairs
+    size = (3 if gather else 2, 16, ranker.config.transformer.hidden_size)
+    inputs = {"hidden": torch.zeros(size, dtype=ranker.embeddings.norm.weight.dtype), "mask": mask}
+    shapes = {"hidden": {0: held, 1: tokens}, "mask": {0: pairs, 1: tokens}}
+    if not gather:
+        return inputs, shapes
+    return inputs | {"rows": torch.tensor([0, 2])}, shapes | {"rows": {0: pairs}}
+
+
+def _strip(path: Path) -> None:
+    """Remove the exporter's stack traces from the graph: they name files of the machine that exported it."""
+    model = onnx.load(path)
+    for part in (
+        model,
+        model.graph,
+        *model.graph.node,
+        *model.graph.value_info,
+        *model.graph.input,
+        *model.graph.output,
+    ):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    onnx.save(model, path)

@@ -1,0 +1,201 @@
+"""The int8 form of a ranker for ONNX Runtime: int8 weights, uint8 activations with fixed scales.
+
+Three things keep it close to fp32 (docs/decisions/0001 has the figures):
+
+1. SmoothQuant (Xiao et al., 2023): each input channel is divided by a factor that its weights are multiplied by,
+   so that a few large channels do not take the resolution of all others.
+2. The channels of a feed-forward's inner layer that still stand out are multiplied in fp32: sixteen of 1,536.
+3. Ranges are measured on real texts before export, so a score does not depend on the batch around it.
+
+Exits, classifiers, norms and attention stay fp32: a thousandth of the work, and they decide the order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.transformer import Layer
+
+SMOOTHING = 0.8
+"""SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
+KEPT_CHANNELS = 16
+"""Input channels of each `down` product that stay fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """What the linear layers `readers`, which share one input, saw: `low[K]` and `high[K]` by channel."""
+
+    readers: tuple[str, ...]
+    low: Tensor
+    high: Tensor
+
+    @property
+    def largest(self) -> Tensor:
+        """The largest magnitude of each channel, `[K]`."""
+        return self.low.abs().maximum(self.high.abs())
+
+    def merge(self, other: InputRange) -> InputRange:
+        """The range of both."""
+        return InputRange(self.readers, self.low.minimum(other.low), self.high.maximum(other.high))
+
+
+@torch.no_grad()
+def measure_ranges(ranker: Ranker, batches: Sequence[EncodedPairs]) -> list[InputRange]:
+    """Run the fp32 `ranker` on `batches` and record the input of every linear layer that will be int8.
+
+    Raises ValueError without a pair: ranges of nothing would make every score the same.
+    """
+    batches = [batch for batch in batches if len(batch.offsets) > 1]
+    if not batches:
+        raise ValueError("int8 needs at least one question with a candidate to measure activations on")
+    ranges: dict[tuple[str, ...], InputRange] = {}
+    for batch in batches:
+        for seen in _measure(ranker, batch):
+            known = ranges.get(seen.readers)
+            ranges[seen.readers] = seen if known is None else known.merge(seen)
+    return list(ranges.values())
+
+
+def quantise(ranker: Ranker, ranges: Sequence[InputRange], *, margin: float) -> Ranker:
+    """A copy of `ranker` whose products and token embeddings are ONNX Runtime's int8 operators.
+
+    Ranges are widened by `margin`: saturation costs more than coarseness.
+    The copy can be exported, not run: its operators exist in ONNX Runtime alone.
+    """
+    quantised = copy.deepcopy(ranker)
+    for seen in [_outstanding_first(quantised, seen) for seen in ranges]:
+        readers = [quantised.get_submodule(name) for name in seen.readers]
+        for name, linear in zip(seen.readers, _quantised(readers, seen, margin), strict=True):
+            quantised.set_submodule(name, linear)
+    quantised.embeddings.tokens = _QuantisedEmbedding(ranker.embeddings.tokens.weight)  # type: ignore[assignment]
+    return quantised
+
+
+def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
+    inputs: dict[int, Tensor] = {}
+    readers: dict[int, list[str]] = {}
+    handles = []
+    absorbed = _absorbed(ranker)
+    for name, module in ranker.named_modules():
+        if isinstance(module, nn.Linear) and not _stays_fp32(name) and name not in absorbed:
+
+            def remember(_: nn.Module, arguments: tuple[Tensor], name: str = name) -> None:
+                # Kept alive until all have run: the identity of a freed tensor would come again.
+                inputs[id(arguments[0])] = arguments[0]
+                readers.setdefault(id(arguments[0]), []).append(name)
+
+            handles.append(module.register_forward_pre_hook(remember))
+    token_ids, type_ids, offsets = (
+        torch.from_numpy(array) for array in (batch.token_ids, batch.type_ids, batch.offsets)
+    )
+    try:
+        ranker(token_ids, type_ids, offsets)
+    finally:
+        for handle in handles:
+            handle.remove()
+    rows = {key: value.flatten(0, -2) for key, value in inputs.items()}
+    return [InputRange(tuple(readers[key]), value.amin(0), value.amax(0)) for key, value in rows.items()]
+
+
+def _absorbed(ranker: Ranker) -> set[str]:
+    """Projections that an exported graph does once a pair, as a matrix and not as a layer (`absorbed.py`)."""
+    last = ranker.config.architecture.head_layers - 1
+    return {f"heads.{head}.layers.{last}.{part}" for head in range(len(ranker.heads)) for part in ("key", "value")}
+
+
+def _stays_fp32(name: str) -> bool:
+    return "classifier" in name or name.startswith("exits.")
+
+
+def _outstanding_first(ranker: Ranker, seen: InputRange) -> InputRange:
+    """Reorder a feed-forward's inner channels, so that those kept in fp32 are one slice; computes the same."""
+    name = seen.readers[0]
+    if not name.endswith(".down"):
+        return seen
+    layer = ranker.get_submodule(name.removesuffix(".down"))
+    assert isinstance(layer, Layer), f"{name} is part of a layer"
+    order = (seen.largest * layer.down.weight.detach().abs().amax(0)).argsort(descending=True)
+    layer.up.weight.data, layer.up.bias.data = layer.up.weight.data[order], layer.up.bias.data[order]
+    layer.down.weight.data = layer.down.weight.data[:, order]
+    return InputRange(seen.readers, seen.low[order], seen.high[order])
+
+
+def _quantised(readers: Sequence[nn.Module], seen: InputRange, margin: float) -> list[nn.Module]:
+    """The int8 form of linear layers with one input: one smoothing, one scale, so that it is quantised once."""
+    linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
+    weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
+    smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
+    kept = KEPT_CHANNELS if seen.readers[0].endswith(".down") and len(smooth) > KEPT_CHANNELS else 0
+    low, high = (seen.low / smooth)[kept:].min(), (seen.high / smooth)[kept:].max()
+    entry = _QuantisedInput(smooth, margin * low.clamp(max=0), margin * high.clamp(min=0))
+    return [_QuantisedLinear(linear, entry, smooth, kept) for linear in linears]
+
+
+class _QuantisedInput(nn.Module):
+    def __init__(self, smooth: Tensor, low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        scale = ((high - low) / 255).clamp(min=1e-8)
+        self.inverse = nn.Buffer(1 / smooth)
+        self.scale = nn.Buffer(scale)
+        self.zero_point = nn.Buffer((-low / scale).round().to(torch.uint8))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        inputs = (hidden * self.inverse, self.scale, self.zero_point)
+        quantised: Tensor = torch.onnx.ops.symbolic("QuantizeLinear", inputs, dtype=torch.uint8, shape=hidden.shape)
+        return quantised
+
+
+class _QuantisedLinear(nn.Module):
+    def __init__(self, linear: nn.Linear, entry: _QuantisedInput, smooth: Tensor, kept: int) -> None:
+        super().__init__()
+        self.entry = entry
+        weight = (linear.weight.detach() * smooth).T.contiguous()  # [K, out]
+        weight[:kept] = 0.0
+        scale = (weight.abs().amax(0) / 127).clamp(min=1e-12)
+        self.weight = nn.Buffer((weight / scale).round().to(torch.int8))
+        self.weight_scale = nn.Buffer(scale)
+        self.weight_zero_point = nn.Buffer(torch.zeros(len(scale), dtype=torch.int8))
+        self.bias = nn.Buffer(linear.bias.detach().clone())
+        self.kept = kept
+        self.kept_weight = nn.Buffer(linear.weight.detach().T[:kept].contiguous()) if kept else None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        quantised = self.entry(hidden)
+        inputs = (
+            quantised,
+            self.weight,
+            self.entry.scale,
+            self.weight_scale,
+            self.entry.zero_point,
+            self.weight_zero_point,
+            self.bias,
+        )
+        product: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MatMulIntegerToFloat",
+            inputs,
+            dtype=torch.float32,
+            shape=(*hidden.shape[:-1], len(self.bias)),
+            version=1,
+        )
+        return product if self.kept_weight is None else product + hidden[..., : self.kept] @ self.kept_weight
+
+
+class _QuantisedEmbedding(nn.Module):
+    """int8 rows with a scale each."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        scale = (weight.detach().abs().amax(1, keepdim=True) / 127).clamp(min=1e-12)
+        self.rows = nn.Buffer((weight.detach() / scale).round().to(torch.int8))
+        self.scale = nn.Buffer(scale)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return self.rows[token_ids].float() * self.scale[token_ids]

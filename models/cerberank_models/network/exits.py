@@ -1,0 +1,29 @@
+"""The exits of the Cascade Transformer: pooling and three feed-forward layers (CT section 3, 5.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cerberank_models.config import Pooling
+from cerberank_models.network.layout import Layout
+
+
+class Exit(nn.Module):
+    """Reads the mean of all token encodings (or the first token); shares nothing with other exits."""
+
+    def __init__(self, width: int, pooling: Pooling, dropout: float) -> None:
+        """`width` D of the hidden states and of the classifier."""
+        super().__init__()
+        self.pooling = pooling
+        self.dense = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.output = nn.Linear(width, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden states `[.., D]` to float32 logits `[N]`."""
+        pooled = layout.mean(hidden) if self.pooling == "mean" else layout.first(hidden)
+        for dense in self.dense:
+            pooled = torch.tanh(dense(self.dropout(pooled)))
+        logits: Tensor = self.output(self.dropout(pooled)).float()
+        return logits[:, 0]

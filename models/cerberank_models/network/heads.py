@@ -1,0 +1,69 @@
+"""The heads of CERBERUS: h layers and a classifier each, on top of a shared body (section 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.config import ArchitectureConfig, TransformerConfig
+from cerberank_models.network.layout import Layout
+from cerberank_models.network.transformer import Layer
+
+
+class Classifier(nn.Module):
+    """First token -> Linear -> activation -> Linear.
+
+    BERT's pooler and classifier, RoBERTa's and ELECTRA's classification heads are all this shape.
+    """
+
+    def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
+        """`width` D; one logit or two by `architecture.classifier_logits`."""
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.output = nn.Linear(width, architecture.classifier_logits)
+        self.activation = torch.tanh if architecture.classifier_activation == "tanh" else functional.gelu
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
+        logits: Tensor = self.output(self.dropout(self.activation(self.dense(self.dropout(first))))).float()
+        return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
+
+
+class Head(nn.Module):
+    """h layers, the last of which computes the first token alone, and a classifier."""
+
+    def __init__(self, transformer: TransformerConfig, architecture: ArchitectureConfig, dropout: float) -> None:
+        """Allocate one head; h may be 0, then the classifier reads the body's first token."""
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(transformer, dropout) for _ in range(architecture.head_layers))
+        self.classifier = Classifier(transformer.hidden_size, architecture, dropout)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to logits `[N]`."""
+        below = self.below_last(hidden, layout)
+        first = self.last_layer.forward_first(below, layout) if len(self.layers) else layout.first(below)
+        logits: Tensor = self.classifier(first)
+        return logits
+
+    def below_last(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to the input of the last layer, the same tensor when there is no other."""
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, layout)
+        return hidden
+
+    @property
+    def last_layer(self) -> Layer:
+        """The layer that computes the first token alone; h must not be 0."""
+        layer = self.layers[-1]
+        assert isinstance(layer, Layer), "a head is made of layers"
+        return layer
+
+
+class Heads(nn.ModuleList):
+    """The k heads, one after the other."""
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Body output `[.., D]` to logits `[N, k]`."""
+        return torch.stack([head(hidden, layout) for head in self], dim=1)

@@ -1,0 +1,103 @@
+"""The k heads of CERBERUS as one batched operation: k small products become one, k kernel launches too.
+
+Legend as in `layout.py`, and k heads. Hidden states are `[k, T, D]`; attention sees k * H attention heads. The
+modules are those of one head (`cerberus.Head`), with linear layers and norms that hold all heads' weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.network.heads import Head
+from cerberank_models.network.layout import Layout
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+class StackedHeads(nn.Module):
+    """Equal-shaped heads side by side; computes what they compute one by one, within rounding."""
+
+    def __init__(self, heads: Sequence[Head]) -> None:
+        """Copy the weights of `heads`, at least one."""
+        super().__init__()
+        self.heads = len(heads)
+        self.head = _stacked(heads)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Packed body output `[T, D]` to logits `[N, k]`."""
+        logits: Tensor = self.head(hidden.expand(self.heads, *hidden.shape), _StackedLayout(layout))
+        return logits.T
+
+
+def _stacked(modules: Sequence[ModuleT]) -> ModuleT:
+    """A copy of the first module whose linear layers and norms are those of all modules."""
+    stack = copy.deepcopy(modules[0])
+    for name, module in modules[0].named_modules():
+        parts = [other.get_submodule(name) for other in modules]
+        if isinstance(module, nn.Linear):
+            stack.set_submodule(name, _StackedLinear([part for part in parts if isinstance(part, nn.Linear)]))
+        elif isinstance(module, nn.LayerNorm):
+            stack.set_submodule(name, _StackedNorm([part for part in parts if isinstance(part, nn.LayerNorm)]))
+    return stack
+
+
+class _StackedLinear(nn.Module):
+    def __init__(self, linears: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.stack([linear.weight.detach().T for linear in linears]))  # [k, in, out]
+        self.bias = nn.Buffer(torch.stack([linear.bias.detach() for linear in linears])[:, None])  # [k, 1, out]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`[k, M, in]` to `[k, M, out]`."""
+        return torch.baddbmm(self.bias, hidden, self.weight)
+
+
+class _StackedNorm(nn.Module):
+    def __init__(self, norms: Sequence[nn.LayerNorm]) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.stack([norm.weight.detach() for norm in norms])[:, None])  # [k, 1, D]
+        self.bias = nn.Buffer(torch.stack([norm.bias.detach() for norm in norms])[:, None])
+        self.epsilon = norms[0].eps
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Normalise `[k, M, D]` over D."""
+        normal = functional.layer_norm(hidden, hidden.shape[-1:], eps=self.epsilon)
+        return torch.addcmul(self.bias, normal, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _StackedLayout:
+    """Lets a packed layout see `[k, T, ...]` as `[T, k, ...]`, and k heads of H attention heads as k * H."""
+
+    layout: Layout
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        mixed = self.layout.attend(_side_by_side(query), _side_by_side(key), _side_by_side(value), dropout)
+        return _apart(mixed, len(query))
+
+    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        mixed = self.layout.attend_first(_side_by_side(query), _side_by_side(key), _side_by_side(value), dropout)
+        return _apart(mixed, len(query))
+
+    def first(self, hidden: Tensor) -> Tensor:
+        return self.layout.first(hidden.transpose(0, 1)).transpose(0, 1)
+
+    def mean(self, hidden: Tensor) -> Tensor:
+        return self.layout.mean(hidden.transpose(0, 1)).transpose(0, 1)
+
+
+def _side_by_side(split: Tensor) -> Tensor:
+    """`[k, M, H, d]` to `[M, k * H, d]`."""
+    return split.transpose(0, 1).flatten(1, 2)
+
+
+def _apart(mixed: Tensor, heads: int) -> Tensor:
+    """`[M, k * H, d]` to `[k, M, H, d]`."""
+    return mixed.reshape(len(mixed), heads, -1, mixed.shape[-1]).transpose(0, 1)

@@ -1,0 +1,102 @@
+"""The post-LN encoder of BERT, ELECTRA and RoBERTa: embeddings and layers, in either layout.
+
+Legend as in `layout.py`. Only what ranking needs: no decoder, no relative positions, GELU, and a
+last layer that computes the first token alone, because that is all a head reads.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.config import TransformerConfig
+from cerberank_models.network.layout import Layout
+
+
+class Embeddings(nn.Module):
+    """Sum of token, position and segment embeddings, normalised; projected up for ELECTRA-small."""
+
+    def __init__(self, config: TransformerConfig, dropout: float) -> None:
+        """Allocate the tables; `dropout` acts in training only."""
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.positions = nn.Embedding(config.max_positions, config.embedding_size)
+        self.types = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(dropout)
+        self.position_offset = config.position_offset
+        self.project = (
+            nn.Linear(config.embedding_size, config.hidden_size)
+            if config.embedding_size != config.hidden_size
+            else nn.Identity()
+        )
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, positions: Tensor) -> Tensor:
+        """Ids as the layout has them (positions broadcast) to hidden states `[.., D]`."""
+        summed = self.tokens(token_ids) + self.types(type_ids) + self.positions(positions + self.position_offset)
+        hidden: Tensor = self.project(self.dropout(self.norm(summed)))
+        return hidden
+
+
+class Layer(nn.Module):
+    """Self-attention and feed-forward, each followed by a residual and a LayerNorm."""
+
+    def __init__(self, config: TransformerConfig, dropout: float) -> None:
+        """Allocate the layer; `dropout` acts in training only."""
+        super().__init__()
+        width, inner = config.hidden_size, config.intermediate_size
+        self.attention_heads = config.attention_heads
+        self.dropout = dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.attention_output = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """All tokens: `[.., D]` to `[.., D]`."""
+        mixed = layout.attend(
+            self._split(self.query(hidden)),
+            self._split(self.key(hidden)),
+            self._split(self.value(hidden)),
+            self._attention_dropout,
+        )
+        return self.finish(hidden, mixed)
+
+    def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """First tokens only: `[.., D]` to `[N, D]`; exact, keys and values still see every token."""
+        first = layout.first(hidden)
+        mixed = layout.attend_first(
+            self._split(self.query(first)),
+            self._split(self.key(hidden)),
+            self._split(self.value(hidden)),
+            self._attention_dropout,
+        )
+        return self.finish(first, mixed)
+
+    @property
+    def _attention_dropout(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _split(self, projected: Tensor) -> Tensor:
+        return projected.reshape(*projected.shape[:-1], self.attention_heads, -1)
+
+    def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
+        attended = self._drop(self.attention_output(mixed.flatten(-2)))
+        hidden = self.attention_norm(residual + attended)
+        fed = self._drop(self.down(functional.gelu(self.up(hidden))))
+        out: Tensor = self.output_norm(hidden + fed)
+        return out
+
+    def _drop(self, tensor: Tensor) -> Tensor:
+        return functional.dropout(tensor, self.dropout, self.training)
+
+
+def padded_positions(token_ids: Tensor) -> Tensor:
+    """Positions `[1, S]` for padded `token_ids[N, S]`."""
+    return torch.arange(token_ids.shape[1], device=token_ids.device)[None, :]

@@ -1,0 +1,118 @@
+"""Who may rank: the holder of a key, within its quotas; everybody where no file of keys is set.
+
+Quotas are counted by this process. The file is looked at again every second: a key that was taken away stops working
+without a restart; a file that cannot be read leaves the keys as they were.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cerberank_service.access.bearer import bearer, digest, same
+from cerberank_service.access.keys import Key, KeysError, read_keys
+from cerberank_service.access.quota import Bucket
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Caller:
+    """A key with what is left of its quotas."""
+
+    def __init__(self, key: Key, metrics: Metrics, clock: Callable[[], float]) -> None:
+        """Nothing is used yet."""
+        self.key, self._metrics = key, metrics
+        self._requests = Bucket(key.requests_per_minute, clock) if key.requests_per_minute else None
+        self._tokens = Bucket(key.tokens_per_minute, clock) if key.tokens_per_minute else None
+        metrics.for_key(key.name)
+
+    def enter(self) -> None:
+        """One more request. Raises ServiceError (429) when a quota is used up."""
+        waits = {
+            name: bucket.wait()
+            for name, bucket in (("requests", self._requests), ("tokens", self._tokens))
+            if bucket is not None
+        }
+        if (wait := max(waits.values(), default=0.0)) > 0.0:
+            name = max(waits, key=lambda each: waits[each])
+            raise ServiceError(
+                Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=math.ceil(wait)
+            )
+        if self._requests is not None:
+            self._requests.take(1)
+        self._metrics.key_requests.labels(self.key.name).inc()
+
+    def charge(self, tokens: int) -> None:
+        """What its question costs, once that is known."""
+        if self._tokens is not None:
+            self._tokens.take(tokens)
+        self._metrics.key_tokens.labels(self.key.name).inc(tokens)
+
+
+class Access:
+    """Used by the event loop alone."""
+
+    def __init__(self, path: Path | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises KeysError or OSError when the file cannot be used: an open door is no alternative."""
+        self._path, self._metrics, self._clock = path, metrics, clock
+        self._callers: dict[bytes, Caller] = {}
+        self._seen: tuple[int, int, int] | None = None
+        self._looked = clock()
+        if path is not None:
+            self._seen = _state(path)
+            self._take(read_keys(path))
+
+    def admit(self, headers: RawHeaders) -> Caller | None:
+        """Whose request it is, None where nobody needs a key. Raises ServiceError (401 or 429)."""
+        if self._path is None:
+            return None
+        self._look(self._path)
+        given = bearer(headers)
+        caller = None if given is None else self._find(digest(given))
+        if caller is None:
+            raise ServiceError(Kind.UNAUTHORIZED, "this service needs an API key: Authorization: Bearer KEY")
+        caller.enter()
+        return caller
+
+    def _find(self, given: bytes) -> Caller | None:
+        """Every key is compared, whichever fits."""
+        found = None
+        for known, caller in self._callers.items():
+            if same(known, given):
+                found = caller
+        return found
+
+    def _look(self, path: Path) -> None:
+        if self._clock() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = self._clock()
+        try:
+            state = _state(path)
+            if state == self._seen:
+                return
+            self._seen = state
+            self._take(read_keys(path))
+        except (KeysError, OSError) as error:
+            logger.error("the keys are left as they were: %s", error)
+        else:
+            logger.info("%d keys were read anew", len(self._callers))
+
+    def _take(self, keys: tuple[Key, ...]) -> None:
+        """The new keys; those that are as they were keep what they have used."""
+        kept = {caller.key: caller for caller in self._callers.values()}
+        self._callers = {
+            bytes.fromhex(key.sha256): kept.get(key) or Caller(key, self._metrics, self._clock) for key in keys
+        }
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,153 @@
+"""The admin port's app: models, labels and the replica in an operator's hands. Nothing answers without the token."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib.metadata import version as installed_version
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Request
+from pydantic import BaseModel, ConfigDict
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, Version
+from cerberank_service.access.bearer import bearer, digest, same
+from cerberank_service.dialects.schema import Ratio
+from cerberank_service.errors import ErrorBody, Kind, ServiceError
+from cerberank_service.http.error_answers import add_error_answers, error_response, request_id_of
+from cerberank_service.http.openapi import describe_errors
+from cerberank_service.service import Service
+from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.versions.describe import describe
+
+logger = logging.getLogger(__name__)
+
+Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$")]
+Models = dict[str, Any]
+
+
+class Change(BaseModel):
+    """A request's body: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class LabelMove(Change):
+    """Where a label goes."""
+
+    version: Version
+
+
+class ScheduleChange(Change):
+    """One ratio for every exit, one per exit, or null for the checkpoint's own."""
+
+    drop_schedule: Ratio | list[Ratio] | None
+
+
+class TokenGuard:
+    """Answers 401 to every request without the token, whatever its path, before anything else looks at it."""
+
+    def __init__(self, app: ASGIApp, token: str, metrics: Metrics) -> None:
+        """Guard `app`."""
+        self._app, self._metrics = app, metrics
+        self._digest = digest(token.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        given = bearer(scope["headers"])
+        if given is not None and same(digest(given), self._digest):
+            await self._app(scope, receive, send)
+            return
+        refusal = ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
+        request = Request(scope)
+        logger.warning("the admin port refused a request without its token")
+        await error_response(refusal, request_id_of(request), self._metrics)(scope, receive, send)
+
+
+def create_admin(service: Service) -> FastAPI:
+    """The app of the admin port, on the service of the public one. Raises ValueError without a token."""
+    secret = service.settings.admin_token
+    if secret is None:
+        raise ValueError("the admin port needs a token")
+    app = FastAPI(
+        title="Cerberank admin",
+        version=installed_version("cerberank"),
+        docs_url=None,
+        redoc_url=None,
+        responses=describe_errors(ErrorBody),
+    )
+    app.add_middleware(TokenGuard, token=secret.get_secret_value(), metrics=service.metrics)
+    _add_models(app, service)
+    _add_labels(app, service)
+    _add_replica(app, service)
+    add_error_answers(app, service.metrics, {})
+    return app
+
+
+def _add_models(app: FastAPI, service: Service) -> None:
+    operations = service.operations
+
+    @app.get("/v1/models", summary="Versions in service, and what the store has")
+    def models() -> Models:
+        return {**_shown(service), "store": operations.stored()}
+
+    @app.post("/v1/models/{model}/versions/{version}/load", status_code=202, summary="Keep a version loaded")
+    def load(model: Name, version: Name) -> Models:
+        operations.load(Reference(model, version))
+        return _shown(service, model)
+
+    @app.post("/v1/models/{model}/versions/{version}/unload", status_code=202, summary="Give its memory back")
+    def unload(model: Name, version: Name) -> Models:
+        operations.unload(Reference(model, version))
+        return _shown(service, model)
+
+    @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="What its exits drop when a call is silent")
+    def drop_schedule(model: Name, version: Name, change: ScheduleChange) -> Models:
+        operations.set_schedule(model, version, change.drop_schedule)
+        return _shown(service, model)
+
+
+def _add_labels(app: FastAPI, service: Service) -> None:
+    labels = service.labels
+
+    @app.put("/v1/models/{model}/labels/{label}", summary="Let a label stand for a version")
+    def move(model: Name, label: Label, change: LabelMove) -> dict[str, str | None]:
+        return _moved(model, label, labels.move(model, label, change.version), change.version)
+
+    @app.delete("/v1/models/{model}/labels/{label}", summary="Let a label stand for nothing")
+    def remove(model: Name, label: Label) -> dict[str, str | None]:
+        return _moved(model, label, labels.move(model, label, None), None)
+
+    @app.post("/v1/models/{model}/rollback", summary="Make the version before stable again")
+    def rollback(model: Name) -> dict[str, str | None]:
+        stable, _ = service.served.stable_and_previous(model)
+        return _moved(model, "stable", stable, labels.rollback(model))
+
+
+def _add_replica(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/drain", summary="Take no new questions, and be not ready")
+    def drain() -> dict[str, str]:
+        service.operations.drain()
+        return {"state": service.served.state.value}
+
+    @app.post("/v1/resume", summary="Take questions again")
+    def resume() -> dict[str, str]:
+        service.operations.resume()
+        return {"state": service.served.state.value}
+
+
+def _moved(model: str, label: str, before: str | None, after: str | None) -> dict[str, str | None]:
+    logger.info("operator: %s@%s from %s to %s", model, label, before or "nothing", after or "nothing")
+    return {"model": model, "label": label, "before": before, "version": after}
+
+
+def _shown(service: Service, model: str | None = None) -> Models:
+    entries: Sequence[dict[str, Any]] = describe(service.served, service.settings)
+    return {
+        "state": service.served.state.value,
+        "models": [entry for entry in entries if model in {None, entry.get("model")}],
+    }

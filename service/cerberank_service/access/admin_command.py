@@ -1,0 +1,155 @@
+"""`cerberank admin`: the verbs of the admin port, for a shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.store.contract import LABELS
+from cerberank_service.access.admin_client import Admin, AdminError
+
+TOKEN, URL = "CERBERANK_ADMIN_TOKEN", "CERBERANK_ADMIN_URL"
+POLL_SECONDS = 0.2
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns 1 with the reason on standard error."""
+    arguments = _parser().parse_args(argv)
+    try:
+        _run(arguments)
+    except (AdminError, OSError) as error:
+        sys.stderr.write(f"cerberank admin: {error}\n")
+        return 1
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    token = arguments.token_file.read_text().strip() if arguments.token_file else os.environ.get(TOKEN, "")
+    if not token:
+        raise AdminError(f"no token: set {TOKEN} or --token-file")
+    admin = Admin(arguments.url, token, arguments.certificate)
+    answer: dict[str, Any] = arguments.verb_function(admin, arguments)
+    if arguments.json:
+        _say(json.dumps(answer))
+    elif "label" in answer:
+        _say(
+            f"{answer['model']}@{answer['label']}: {answer['before'] or 'nothing'} -> {answer['version'] or 'nothing'}"
+        )
+    else:
+        _say(answer["state"])
+        for entry in answer.get("models", ()):
+            _say(_line(entry))
+        for model, stored in (answer.get("store") or {}).items():
+            _say(f"in the store: {model} {', '.join(stored['versions'])}")
+
+
+def _load(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
+    model, version = arguments.reference
+    answer = admin.ask("POST", "models", model, "versions", version, "load")
+    end = time.monotonic() + arguments.wait
+    while time.monotonic() < end:
+        answer = admin.ask("GET", "models")
+        (entry,) = [e for e in answer["models"] if (e.get("model"), e.get("version")) == (model, version)] or [{}]
+        if entry.get("state") == "ready":
+            return answer
+        if entry.get("state") in {"failed", "refused"}:
+            raise AdminError(f"{model}@{version}: {entry['reason']}")
+        time.sleep(POLL_SECONDS)
+    if arguments.wait:
+        raise AdminError(f"{model}@{version} is not ready after {arguments.wait:g} seconds")
+    return answer
+
+
+def _label(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
+    place = ("models", arguments.model, "labels", arguments.label)
+    if arguments.remove:
+        return admin.ask("DELETE", *place)
+    return admin.ask("PUT", *place, body={"version": arguments.version})
+
+
+def _schedule(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
+    ratios = arguments.ratios
+    wanted = None if arguments.reset else ratios[0] if len(ratios) == 1 else ratios
+    place = ("models", arguments.reference[0], "versions", arguments.reference[1], "drop-schedule")
+    return admin.ask("PUT", *place, body={"drop_schedule": wanted})
+
+
+def _line(entry: dict[str, Any]) -> str:
+    name = f"{entry['model']}@{entry['version']}" if "version" in entry else "-"
+    notes = [*entry.get("labels", ()), *(note for note in ("rollback", "pinned") if entry.get(note))]
+    dropped = f"drops {entry['drop_schedule']}" if entry.get("drop_schedule") else ""
+    return "  ".join(filter(None, [name, entry["state"], ",".join(notes), dropped, entry.get("reason") or ""]))
+
+
+def _reference(text: str) -> tuple[str, str]:
+    model, _, version = text.partition("@")
+    if not (model and version):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL@VERSION")
+    return model, version
+
+
+def _ratios(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cerberank admin", description="Operate a running service by its admin port.")
+    parser.add_argument(
+        "--url", default=os.environ.get(URL, "http://127.0.0.1:8001"), help=f"default: {URL}, or %(default)s"
+    )
+    parser.add_argument("--token-file", type=Path, help=f"file with the token; default: {TOKEN}")
+    parser.add_argument("--certificate", type=Path, help="PEM file of an authority to trust beside the system's")
+    parser.add_argument("--json", action="store_true", help="the answer as it came")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    def verb(
+        name: str, help_: str, run: Callable[[Admin, argparse.Namespace], dict[str, Any]]
+    ) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=help_)
+        added.set_defaults(verb_function=run)
+        return added
+
+    verb("list", "versions in service and in the store", lambda admin, _: admin.ask("GET", "models"))
+    load = verb("load", "keep a version of the store loaded, whatever the labels say", _load)
+    load.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
+    load.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="until it is ready; else do not wait")
+    unload = verb(
+        "unload",
+        "give back the memory of a version that no label names",
+        lambda admin, a: admin.ask("POST", "models", a.reference[0], "versions", a.reference[1], "unload"),
+    )
+    unload.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
+    label = verb("label", "let a label stand for a version; every replica follows", _label)
+    label.add_argument("model")
+    label.add_argument("label", choices=LABELS)
+    target = label.add_mutually_exclusive_group(required=True)
+    target.add_argument("version", nargs="?")
+    target.add_argument("--remove", action="store_true", help="let it stand for nothing")
+    rollback = verb(
+        "rollback",
+        "make the version before stable again",
+        lambda admin, a: admin.ask("POST", "models", a.model, "rollback"),
+    )
+    rollback.add_argument("model")
+    schedule = verb("schedule", "what a version's exits drop when a call is silent; this replica alone", _schedule)
+    schedule.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
+    ratios = schedule.add_mutually_exclusive_group(required=True)
+    ratios.add_argument("ratios", nargs="?", type=_ratios, help="one for every exit, or one per exit: 0.3,0.2")
+    ratios.add_argument("--reset", action="store_true", help="the checkpoint's own")
+    verb(
+        "drain",
+        "take no new questions and be not ready; this replica alone",
+        lambda admin, _: admin.ask("POST", "drain"),
+    )
+    verb("resume", "take questions again", lambda admin, _: admin.ask("POST", "resume"))
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")

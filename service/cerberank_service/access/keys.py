@@ -1,0 +1,103 @@
+"""The file of API keys: who may rank, and how much. It holds hashes; a key itself is shown once, when it is made.
+
+`{"keys": [{"name", "sha256", "created", "requests_per_minute"?, "tokens_per_minute"?}]}`
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_models.checkpoint.store.contract import NAME
+from cerberank_service.access.bearer import digest
+
+PREFIX = "cbk-"
+"""So that scanners find a key that was published by mistake."""
+RANDOM_BYTES = 32
+
+
+class KeysError(ValueError):
+    """The file, or a change to it, is wrong; the message names the file."""
+
+
+class Key(BaseModel):
+    """Who may rank."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    created: str
+    requests_per_minute: Annotated[int | None, Field(ge=1)] = None
+    tokens_per_minute: Annotated[int | None, Field(ge=1)] = None
+
+
+class KeyFile(BaseModel):
+    """All of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    keys: tuple[Key, ...] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> KeyFile:
+        if len({key.name for key in self.keys}) < len(self.keys):
+            raise ValueError("two keys have one name")
+        return self
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """The keys of the file `path`. Raises KeysError naming the field, OSError when it cannot be read."""
+    try:
+        return KeyFile.model_validate_json(path.read_bytes()).keys
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise KeysError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+
+
+def add_key(
+    path: Path, name: str, *, requests_per_minute: int | None = None, tokens_per_minute: int | None = None
+) -> str:
+    """Make a key and write its hash into the file, which need not exist; returns the key. Raises KeysError."""
+    secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    with _changing(path) as keys:
+        if any(key.name == name for key in keys):
+            raise KeysError(f"{path}: there is a key {name} already")
+        try:
+            key = Key(
+                name=name,
+                sha256=digest(secret.encode()).hex(),
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                requests_per_minute=requests_per_minute,
+                tokens_per_minute=tokens_per_minute,
+            )
+        except ValidationError as error:
+            raise KeysError(f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from None
+        keys.append(key)
+    return secret
+
+
+def remove_key(path: Path, name: str) -> None:
+    """Nobody may use it any more. Raises KeysError when it is not there."""
+    with _changing(path) as keys:
+        if not (found := [key for key in keys if key.name == name]):
+            raise KeysError(f"{path}: there is no key {name}")
+        keys.remove(found[0])
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[list[Key]]:
+    """The keys to change; two changes at once lose none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        keys = list(read_keys(path)) if path.exists() else []
+        yield keys
+        write_bytes(path, KeyFile(keys=tuple(keys)).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")

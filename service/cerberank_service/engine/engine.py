@@ -1,0 +1,274 @@
+"""One thread that owns the model and serves all questions; requests of many clients share its steps.
+
+Every accepted question is answered exactly once: with its order, with an error that is its own, with
+what is known at its deadline, or with 503 when the engine stops before it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from cerberank_models.backends.contract import Backend
+from cerberank_service.engine.admission import Admission, retry_after, weight_of
+from cerberank_service.engine.cost import StageSpeeds, stage_work
+from cerberank_service.engine.job import Job, Outcome
+from cerberank_service.engine.objective import UNLIMITED, Objective
+from cerberank_service.engine.runner import LEAST_TOKENS, Part, Result, Runner
+from cerberank_service.engine.scheduler import Scheduler, Step
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import EngineMetrics
+
+logger = logging.getLogger(__name__)
+
+SHORT_STEP_SECONDS = 0.015
+"""Of a step that gives way. Much shorter ones would cost more in all: the shadow would look slow."""
+BYTES_PER_NUMBER = 4
+"""Of a hidden state; backends in half precision take less."""
+
+
+def stopped() -> ServiceError:
+    """For questions that come or remain after a stop."""
+    return ServiceError(Kind.UNAVAILABLE, "the service is shutting down; ask another replica", retry_after=1)
+
+
+def dead() -> ServiceError:
+    """For questions that come or wait when the thread has failed."""
+    return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
+
+
+def unwanted() -> ServiceError:
+    """For a question whose client has gone; nobody reads it."""
+    return ServiceError(Kind.UNAVAILABLE, "the client has gone")
+
+
+class Engine:
+    """Runs questions through the stages. `submit` may be called from any thread."""
+
+    def __init__(
+        self,
+        backend: Backend[Any],
+        *,
+        step_tokens: int,
+        metrics: EngineMetrics,
+        state_bytes: int = 512 * 1024 * 1024,
+        most_tokens: int = 4_000_000,
+        objective: Objective = UNLIMITED,
+        speeds: StageSpeeds | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take over `backend`: after `start` only the engine's thread uses it.
+
+        States that wait between steps hold at most `state_bytes`, accepted questions about `most_tokens` tokens;
+        what would miss the `objective` is refused.
+        """
+        work = stage_work(backend.config)
+        self.speeds = speeds or StageSpeeds(work)
+        self._backend, self._metrics, self._clock = backend, metrics, clock
+        self._held_tokens = state_bytes // (backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
+        self._scheduler = Scheduler(step_tokens, work)
+        self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
+        self._admission = Admission(most_tokens, self.speeds, objective)
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: dict[int, Job] = {}
+        self._lock = threading.Lock()
+        self._accepting = True
+        self._give_up_at: float | None = None
+        self._numbers = 0
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs and takes questions."""
+        return self._thread.is_alive() and self._accepting
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has not ended, be it that it has stopped taking questions."""
+        return self._thread.is_alive()
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens of accepted questions that are not answered yet."""
+        return self._admission.tokens
+
+    @property
+    def queued_seconds(self) -> float:
+        """How long what was accepted will take, as predicted."""
+        with self._lock:
+            return self._admission.seconds
+
+    def predict(self, stage_tokens: tuple[float, ...], priority: int) -> float:
+        """Seconds that a question of so many tokens by stage would take now, others' steps included."""
+        own = self.speeds.seconds(stage_tokens)
+        with self._lock:
+            return own + self._admission.wait(own, weight_of(priority), self._runner.step_tokens)
+
+    def check_room(self) -> None:
+        """Raises ServiceError (503) when not even a question of the highest priority would be accepted."""
+        with self._lock:
+            self._admission.check_room(0)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Accept a question.
+
+        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, the question cannot
+        reach its first stage before its deadline, or the objective would be missed.
+        """
+        with self._lock:  # a question is either refused here or seen by the thread before it ends
+            if not self._accepting:
+                raise stopped() if self._give_up_at is not None else dead()
+            weight, stage_tokens = weight_of(job.priority), job.stage_tokens
+            now, steps = self._clock(), self._runner.step_tokens
+            left = None if job.deadline is None else job.deadline - now
+            received = job.received if job.deadline is None else None
+            self._admission.check_room(job.priority)
+            self._admission.check_deadline(stage_tokens, weight, left, steps)
+            self._admission.check_objective(stage_tokens, weight, now=now, received=received, step_tokens=steps)
+            job.key, self._numbers = self._numbers, self._numbers + 1
+            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, received=received)
+            self._inbox.put(job)
+
+    def stop(self, drain_seconds: float) -> None:
+        """Refuse new questions; what was accepted has `drain_seconds` to be answered. Does not wait.
+
+        A second call may only shorten the time.
+        """
+        with self._lock:
+            self._give_up_at = min(self._give_up_at or inf, self._clock() + drain_seconds)
+            self._accepting = False
+            self._inbox.put(None)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the thread to end, at most `timeout` seconds."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        error = stopped
+        try:
+            while self._receive():
+                self._sweep()
+                step = self._next_step()
+                if step is not None:
+                    self._execute(step)
+        except BaseException:  # whatever ends the thread, those who wait must hear of it
+            logger.exception("the engine failed; every waiting request is answered with an error")
+            error = dead
+        finally:
+            with self._lock:
+                self._accepting = False
+            while not self._inbox.empty():
+                if (job := self._inbox.get()) is not None:
+                    self._jobs[job.key] = job
+            for job in self._jobs.values():  # nothing else is touched: it may be what failed
+                with self._lock:
+                    self._admission.leave(job.key, answered=False)
+                job.resolve(error())
+            self._jobs.clear()
+
+    def _receive(self) -> bool:
+        """Take in new questions, waiting when there is nothing to do; False when it is time to end."""
+        while not self._inbox.empty() or (not self._jobs and self._give_up_at is None):
+            self._admit(self._inbox.get())
+        if self._give_up_at is None:
+            return True
+        return bool(self._jobs) and self._clock() < self._give_up_at
+
+    def _admit(self, job: Job | None) -> None:
+        if job is None:
+            return
+        self._jobs[job.key] = job
+        deadline = inf if job.deadline is None else job.deadline
+        self._scheduler.add(job.key, job.stage_tokens, weight=weight_of(job.priority), deadline=deadline)
+        rows = job.begin(self._backend)
+        if job.done:
+            self._resolve(job, job.ranked(now=self._clock(), complete=True))
+        else:
+            self._scheduler.queue(job.key, 0, rows, job.pairs.lengths[rows])
+
+    def _sweep(self) -> None:
+        """Between steps: answer questions whose deadline has passed, forget those whose client has gone."""
+        now = self._clock()
+        for job in list(self._jobs.values()):
+            if job.cancelled:
+                self._metrics.cancelled()
+                self._resolve(job, unwanted())
+            elif job.deadline is not None and now >= job.deadline:
+                if job.has_order:
+                    self._resolve(job, job.ranked(now=now, complete=False))
+                elif len(self._jobs) > 1:  # alone, it gets its first step however late
+                    self._resolve(job, self._too_late())
+
+    def _too_late(self) -> ServiceError:
+        return ServiceError(
+            Kind.UNAVAILABLE,
+            "the deadline passed before any candidate could be scored; try again later",
+            retry_after=retry_after(self.queued_seconds / 2),
+        )
+
+    def _next_step(self) -> Step | None:
+        """A short one, and only when it may begin, while every question here gives way to others."""
+        self._scheduler.step_tokens = self._runner.step_tokens
+        leisure = [job.leisure for job in self._jobs.values()]
+        if leisure and (first := leisure[0]) is not None and None not in leisure:
+            short = int(SHORT_STEP_SECONDS / max(1e-9, *self.speeds.seconds_per_token))
+            self._scheduler.step_tokens = min(self._runner.step_tokens, max(LEAST_TOKENS, short))
+            before = self._clock()
+            first.wait()
+            for job in self._jobs.values():
+                job.waited += 0.0 if job.started is None else self._clock() - before
+        return self._scheduler.next_step()
+
+    def _execute(self, step: Step) -> None:
+        now = self._clock()
+        parts = [Part(self._jobs[key], rows) for key, rows in step.parts]
+        for part in parts:
+            if part.job.started is None:
+                part.job.started = now
+        results = list(self._runner.run(step.stage, parts))
+        self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, backend=self._backend)
+        self._metrics.speeds(self.speeds.seconds_per_token, self._runner.step_tokens)
+        for result in results:
+            self._record(step.stage, result)
+        self._bound_states()
+
+    def _record(self, stage: int, result: Result) -> None:
+        part, output = result
+        job = part.job
+        if job.key not in self._jobs:  # other rows of it have failed
+            return
+        if isinstance(output, ServiceError):
+            self._resolve(job, output)
+            return
+        with self._lock:
+            self._admission.ran(job.key, stage, part.tokens)
+        job.record(stage, part.rows, output)
+        follow = job.follow(stage, part.rows, self._backend)
+        if job.done:
+            self._resolve(job, job.ranked(now=self._clock(), complete=True))
+        else:
+            self._scheduler.queue(job.key, stage + 1, follow, job.pairs.lengths[follow])
+
+    def _bound_states(self) -> None:
+        """Give states up while too many wait: those of the question that holds most."""
+        while (held := sum(job.held.tokens for job in self._jobs.values())) > self._held_tokens:
+            max(self._jobs.values(), key=lambda job: job.held.tokens).held.give_up()
+        self._metrics.held(held * self._backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
+
+    def _resolve(self, job: Job, outcome: Outcome) -> None:
+        del self._jobs[job.key]
+        self._scheduler.remove(job.key, answered=job.done)
+        with self._lock:
+            self._admission.leave(job.key, answered=job.done)
+        self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
+        job.resolve(outcome)

@@ -1,0 +1,191 @@
+"""One question on its way through the engine: its survivors, what each stage said of them, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Backend, Scores, StageOutput
+from cerberank_models.drop import alive_counts, order, survivors
+from cerberank_models.encoding import EncodedPairs
+from cerberank_service.engine.low_priority import Leisure
+from cerberank_service.engine.waiting_states import HeldStates, Rows
+from cerberank_service.errors import ServiceError
+from cerberank_service.ranking.score_cache import KnownScores
+
+UNSCORED = -1
+"""The stage of a candidate that no stage has scored: the deadline came first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranked:
+    """What the engine found out; arrays are by pair."""
+
+    order: Rows
+    scores: Scores
+    """NaN for candidates that no stage scored."""
+    stages: Rows
+    """The last stage that counts, UNSCORED for none."""
+    heads: Scores | None
+    trace: Scores
+    """Shape [n, stages]: what every stage said of those that went through them all, NaN for the others."""
+    complete: bool
+    queue_seconds: float
+    compute_seconds: float
+
+
+Outcome = Ranked | ServiceError
+
+
+def stage_tokens(pairs: EncodedPairs, schedule: Sequence[float], minimum: int) -> tuple[float, ...]:
+    """Tokens that each stage is expected to run: what survives is taken to be of average length."""
+    mean = pairs.tokens / len(pairs)
+    return tuple(rows * mean for rows in alive_counts(len(pairs), schedule, minimum))
+
+
+@dataclass(kw_only=True, slots=True)
+class Job:
+    """A question in the engine. Only the engine's thread touches it after `submit`, but for `cancelled`."""
+
+    pairs: EncodedPairs
+    schedule: tuple[float, ...]
+    minimum: int
+    received: float
+    """When the request came; seconds on the engine's clock."""
+    submitted: float
+    """When it came to the engine."""
+    deadline: float | None
+    known: KnownScores | None = None
+    """Of pairs that need not run."""
+    resolve: Callable[[Outcome], None]
+    """Called exactly once, from the engine's thread."""
+    priority: int = 0
+    """0 (the highest) to 999."""
+    leisure: Leisure | None = None
+    """Of whom it gives way to: its steps are short, and each waits until it may begin."""
+    cancelled: bool = False
+    """Set by any thread when nobody waits for the answer any more."""
+    key: int = -1
+    """The engine's number for it."""
+    started: float | None = None
+    waited: float = 0.0
+    """Seconds since then in which it gave way."""
+    done: bool = False
+    dropped: list[tuple[int, int]] = field(default_factory=list)
+    """(stage, candidates that its exit dropped)."""
+    tokens_run: int = 0
+    alive: Rows = field(init=False)
+    held: HeldStates = field(init=False)
+    trace: Scores = field(init=False)
+    """Shape [n, stages]: every score that any stage gave, NaN where none did."""
+    heads: Scores | None = None
+    _scores: Scores = field(init=False)
+    _stages: Rows = field(init=False)
+    _known: NDArray[np.bool_] = field(init=False)
+    _waiting: int = field(init=False)
+    """Rows that have yet to reach the end of the present stage, after which the exit drops."""
+
+    def __post_init__(self) -> None:
+        """Nothing is known yet."""
+        count = len(self.pairs)
+        self.alive = np.arange(count, dtype=np.int64)
+        self.held = HeldStates(self.pairs.lengths)
+        self.trace = np.full((count, len(self.schedule) + 1), np.nan)
+        self._scores = np.full(count, np.nan)
+        self._stages = np.full(count, UNSCORED, dtype=np.int64)
+        self._known = np.zeros(count, dtype=np.bool_)
+        if self.known is not None:
+            self._known[self.known.rows] = True
+            self.trace[self.known.rows] = self.known.trace
+            if self.known.heads is not None:
+                self.heads = np.full((count, self.known.heads.shape[1]), np.nan)
+                self.heads[self.known.rows] = self.known.heads
+        self._waiting = len(self._to_run)
+
+    @property
+    def stage_tokens(self) -> tuple[float, ...]:
+        """Tokens that each stage is expected to run."""
+        share = 1.0 - float(self._known.mean())
+        return tuple(share * tokens for tokens in stage_tokens(self.pairs, self.schedule, self.minimum))
+
+    @property
+    def has_order(self) -> bool:
+        """Whether any candidate was scored, so that there is something to answer with."""
+        return bool((~np.isnan(self.trace[:, 0])).any())
+
+    def record(self, stage: int, rows: Rows, output: StageOutput[Any]) -> None:
+        """Keep what `stage` gave for `rows`, aligned with them; release the states that it ran from."""
+        self.trace[rows, stage] = output.scores
+        if output.head_scores is not None:
+            if self.heads is None:
+                self.heads = np.full((len(self.pairs), output.head_scores.shape[1]), np.nan)
+            self.heads[rows] = output.head_scores
+        self.held.release(rows)
+        if output.state is not None:
+            self.held.put(rows, output.state)
+
+    def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
+        """The rows that may enter the next stage, now that `rows` have left this one.
+
+        An exit that drops must wait for all of the question's rows; one that drops nothing lets them pass, unless
+        there is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
+        """
+        last = stage == len(self.schedule)
+        if not last and self.schedule[stage] == 0.0 and self.deadline is None:
+            return rows
+        self._waiting -= len(rows)
+        return rows[:0] if self._waiting else self._end(stage, backend)
+
+    def begin(self, backend: Backend[Any]) -> Rows:
+        """The rows that may enter stage 0; none of a question that is wholly known, which is done at once."""
+        return self._to_run if self._waiting else self._end(0, backend)
+
+    def _end(self, stage: int, backend: Backend[Any]) -> Rows:
+        """End this stage, and those after it through which nobody has to run; returns the rows that run on."""
+        self._finish(stage, backend)
+        while not self._waiting and not self.done:
+            stage += 1
+            self._finish(stage, backend)
+        return self.alive[:0] if self.done else self._to_run
+
+    @property
+    def _to_run(self) -> Rows:
+        return self.alive[~self._known[self.alive]]
+
+    def _finish(self, stage: int, backend: Backend[Any]) -> None:
+        """Commit the stage's scores and drop."""
+        self._scores[self.alive] = self.trace[self.alive, stage]
+        self._stages[self.alive] = stage
+        self.done = stage == len(self.schedule)
+        if self.done:
+            return
+        kept = self.alive[survivors(self._scores[self.alive], self.schedule[stage], self.minimum)]
+        if len(kept) < len(self.alive):
+            self.dropped.append((stage, len(self.alive) - len(kept)))
+            self.held.release(np.setdiff1d(self.alive, kept, assume_unique=True))
+            self.held.compact(backend)
+        self.alive = kept
+        self._waiting = len(self._to_run)
+
+    def ranked(self, *, now: float, complete: bool) -> Ranked:
+        """The order by what is known now: by whole stages, and by part of the first one before it is whole."""
+        started = self.started if self.started is not None else now
+        scores, stages = self._scores, self._stages
+        if (stages == UNSCORED).all():
+            scores = self.trace[:, 0]
+            stages = np.where(np.isnan(scores), UNSCORED, 0)
+        through = (stages == len(self.schedule))[:, None]
+        return Ranked(
+            order=order(stages, np.nan_to_num(scores)),
+            scores=scores,
+            stages=stages,
+            heads=None if self.heads is None else np.where(through, self.heads, np.nan),
+            trace=np.where(through, self.trace, np.nan),
+            complete=complete,
+            queue_seconds=started - self.submitted,
+            compute_seconds=now - started - self.waited,
+        )

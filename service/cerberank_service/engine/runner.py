@@ -1,0 +1,163 @@
+"""Runs the rows of a step through the model, and finds out which question is to blame when the model raises."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerberank_models.backends.contract import Backend, StageOutput
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.job import Job
+from cerberank_service.engine.waiting_states import Rows
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import EngineMetrics
+
+logger = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = re.compile(r"out of memory|failed to allocate|bad_alloc|bad allocation", re.IGNORECASE)
+"""What torch, CUDA and ONNX Runtime say; their exception types are not imported here."""
+
+LEAST_TOKENS = 128
+
+
+def failed() -> ServiceError:
+    """For the question that made the model raise."""
+    return ServiceError(Kind.INTERNAL, "the model failed on this request; other requests were not affected")
+
+
+def not_a_number() -> ServiceError:
+    """For the question whose scores cannot be ranked."""
+    return ServiceError(Kind.INTERNAL, "the model gave a score that is not a number for this request")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one question in a batch."""
+
+    job: Job
+    rows: Rows
+
+    @property
+    def tokens(self) -> int:
+        """Of these rows."""
+        return int(self.job.pairs.lengths[self.rows].sum())
+
+
+Result = tuple[Part, StageOutput[Any] | ServiceError]
+
+
+class Runner:
+    """Owns the model. Everything here happens in the engine's thread."""
+
+    def __init__(
+        self,
+        backend: Backend[Any],
+        *,
+        step_tokens: int,
+        speeds: StageSpeeds,
+        metrics: EngineMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        """Steps begin at `step_tokens`."""
+        self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
+        self.step_tokens = step_tokens
+        """The largest step that the memory is believed to hold: halved whenever it does not."""
+
+    def run(self, stage: int, parts: list[Part]) -> Iterator[Result]:
+        """One result a part; a part may come back in two, each with some of its rows.
+
+        A batch that raises is halved by questions until the guilty one is alone, so that k guilty ones of n cost
+        about k log n batches. One that does not fit into memory is halved by rows.
+        """
+        try:
+            output = self._run_together(stage, parts)
+        except Exception as error:
+            halves = self._halve_rows(parts) if self._is_out_of_memory(error, parts) else _halve_questions(parts)
+            if not halves:
+                logger.exception("a question of %d rows failed in stage %d", len(parts[0].rows), stage)
+                yield parts[0], failed()
+                return
+            logger.warning("a batch of %d questions failed; running it in halves", len(parts))
+            for half in halves:
+                yield from self.run(stage, half)
+            return
+        for part, own in zip(parts, _split(output, parts, self._backend), strict=True):
+            yield part, own if np.isfinite(own.scores).all() else not_a_number()
+
+    def _run_together(self, stage: int, parts: list[Part]) -> StageOutput[Any]:
+        states = [self._state_of(stage, part) for part in parts]
+        return self._run(stage, self._backend.concat(states), parts)
+
+    def _state_of(self, stage: int, part: Part) -> Any:
+        """The state from which `stage` runs for these rows, in that order; what was given up is run again."""
+        found, missing = part.job.held.find(part.rows, self._backend)
+        if len(missing):
+            state = self._backend.start(part.job.pairs.select(missing))
+            again = Part(part.job, missing)
+            for earlier in range(stage):
+                state = self._run(earlier, state, [again]).state
+                self._metrics.recomputed(earlier, again.tokens)
+            found.append((missing, state))
+        rows = np.concatenate([rows for rows, _ in found])
+        joined = self._backend.concat([state for _, state in found])
+        if np.array_equal(rows, part.rows):
+            return joined
+        by_row = np.argsort(rows)
+        return self._backend.select(joined, by_row[np.searchsorted(rows, part.rows, sorter=by_row)])
+
+    def _run(self, stage: int, state: Any, parts: list[Part]) -> StageOutput[Any]:
+        before = self._clock()
+        output = self._backend.run(state, stage)
+        self._speeds.observe(stage, sum(part.tokens for part in parts), self._clock() - before)
+        for part in parts:
+            part.job.tokens_run += part.tokens
+        return output
+
+    def _is_out_of_memory(self, error: Exception, parts: list[Part]) -> bool:
+        if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
+            return False
+        tokens = sum(part.tokens for part in parts)
+        self.step_tokens = max(LEAST_TOKENS, min(self.step_tokens, tokens // 2))
+        logger.warning("out of memory at %d tokens; a step now holds %d", tokens, self.step_tokens)
+        return True
+
+    @staticmethod
+    def _halve_rows(parts: list[Part]) -> list[list[Part]]:
+        total = sum(len(part.rows) for part in parts)
+        if total < 2:
+            return []
+        halves: list[list[Part]] = [[], []]
+        room = total // 2
+        for part in parts:
+            cut = min(room, len(part.rows))
+            room -= cut
+            for half, rows in zip(halves, (part.rows[:cut], part.rows[cut:]), strict=True):
+                if len(rows):
+                    half.append(Part(part.job, rows))
+        return halves
+
+
+def _halve_questions(parts: list[Part]) -> list[list[Part]]:
+    middle = len(parts) // 2
+    return [parts[:middle], parts[middle:]] if middle else []
+
+
+def _split(output: StageOutput[Any], parts: list[Part], backend: Backend[Any]) -> Iterator[StageOutput[Any]]:
+    """Cut the output of a joint batch into one output a part."""
+    if len(parts) == 1:
+        yield output
+        return
+    start = 0
+    for part in parts:
+        place = np.arange(start, start + len(part.rows))
+        yield StageOutput(
+            state=None if output.state is None else backend.select(output.state, place),
+            scores=output.scores[place],
+            head_scores=None if output.head_scores is None else output.head_scores[place],
+        )
+        start += len(part.rows)

@@ -1,0 +1,95 @@
+"""The hidden states of one question that wait between two steps, found again by row.
+
+A row has at most one state: the one from which its next stage runs. A state may be given up at any time: its rows
+are then missing, and are run again from their tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Backend
+
+Rows = NDArray[np.int64]
+NOWHERE = -1
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """What one step left behind; `rows` are those that still wait, `places` where they stand in `state`."""
+
+    state: Any
+    rows: Rows
+    places: Rows
+    tokens: int
+    """Of the whole state, as long as any of its rows waits."""
+    whole: bool = True
+    """Whether every row of the state still waits."""
+
+
+class HeldStates:
+    """States in chunks, as the steps made them."""
+
+    def __init__(self, lengths: NDArray[np.int64]) -> None:
+        """Of a question with `lengths[n]` tokens by row."""
+        self._lengths = lengths
+        self._chunk_of = np.full(len(lengths), NOWHERE, dtype=np.int64)
+        self._place = np.zeros(len(lengths), dtype=np.int64)
+        self._chunks: dict[int, _Chunk] = {}
+        self._next = 0
+        self.tokens = 0
+        """Tokens of all states that are held."""
+
+    def put(self, rows: Rows, state: Any) -> None:
+        """Hold `state`, whose pairs are `rows` in that order, until they are released."""
+        places = np.arange(len(rows))
+        tokens = int(self._lengths[rows].sum())
+        self._chunks[self._next] = _Chunk(state, rows, places, tokens)
+        self._chunk_of[rows], self._place[rows] = self._next, places
+        self._next += 1
+        self.tokens += tokens
+
+    def find(self, rows: Rows, backend: Backend[Any]) -> tuple[list[tuple[Rows, Any]], Rows]:
+        """States that together hold as many of `rows` as are known, and the missing rows."""
+        chunk_of = self._chunk_of[rows]
+        found = []
+        for number in np.unique(chunk_of[chunk_of != NOWHERE]).tolist():
+            chunk, part = self._chunks[number], rows[chunk_of == number]
+            if chunk.whole and np.array_equal(part, chunk.rows):
+                found.append((part, chunk.state))
+            else:
+                found.append((part, backend.select(chunk.state, self._place[part])))
+        return found, rows[chunk_of == NOWHERE]
+
+    def release(self, rows: Rows) -> None:
+        """These rows wait no more: they have run, or were dropped."""
+        touched = np.unique(self._chunk_of[rows])
+        self._chunk_of[rows] = NOWHERE
+        for number in touched[touched != NOWHERE].tolist():
+            chunk = self._chunks[number]
+            still = self._chunk_of[chunk.rows] == number
+            chunk.rows, chunk.places, chunk.whole = chunk.rows[still], chunk.places[still], False
+            if not len(chunk.rows):
+                self._forget(number)
+
+    def compact(self, backend: Backend[Any]) -> None:
+        """Keep only what still waits: a drop leaves chunks with holes, which would hold memory in vain."""
+        for number in list(self._chunks):  # the chunks themselves must not outlive their turn
+            chunk = self._chunks[number]
+            if not chunk.whole:
+                rows, state = chunk.rows, backend.select(chunk.state, chunk.places)
+                self._forget(number)
+                self.put(rows, state)
+
+    def give_up(self) -> None:
+        """Forget the state that will be needed last: that of the shortest rows."""
+        last = min(self._chunks, key=lambda number: float(self._lengths[self._chunks[number].rows].mean()))
+        self._chunk_of[self._chunks[last].rows] = NOWHERE
+        self._forget(last)
+
+    def _forget(self, number: int) -> None:
+        self.tokens -= self._chunks.pop(number).tokens

@@ -1,0 +1,133 @@
+"""The Open Inference Protocol's routes: the server's and the model's metadata, their probes, and `infer`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.open_inference import (
+    INPUTS,
+    OUTPUTS,
+    InferAnswer,
+    InferError,
+    InferRequest,
+    dress,
+    parse,
+    render,
+)
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.http.openapi import describe_body, describe_errors, describe_path
+from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import LiveVersion
+from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.state import State
+
+Rank = Callable[[Request, Sequence[Dialect]], Awaitable[Response]]
+TAG = "open-inference"
+MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+JSON_LENGTH = "inference-header-content-length"
+"""Triton's header: how much of the body is JSON; binary tensors follow."""
+
+
+def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, rank: Rank) -> None:
+    """Add the routes to `app`; `rank` answers a request that is in one of some dialects."""
+
+    async def server_live(request: Request) -> dict[str, bool]:
+        if served.broken:
+            raise ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; this process must be started anew")
+        return {"live": True}
+
+    async def server_ready(request: Request) -> dict[str, bool]:
+        _ready(request, served)
+        return {"ready": True}
+
+    async def server() -> dict[str, Any]:
+        return {"name": "cerberank", "version": metadata.version("cerberank"), "extensions": []}
+
+    async def model_ready(request: Request) -> dict[str, Any]:
+        return {"name": _asked(request, served).reference.model, "ready": True}
+
+    async def model_metadata(request: Request) -> dict[str, Any]:
+        live = _asked(request, served)
+        return describe(live.reference.model, served.versions(live.reference.model), settings)
+
+    async def infer(request: Request) -> Response:
+        return await rank(request, (_infer_dialect(request),))
+
+    errors = describe_errors(InferError)
+
+    def get(path: str, handler: Callable[..., Awaitable[Any]], summary: str) -> None:
+        extra = describe_path(path)
+        app.add_api_route(
+            path, handler, methods=["GET"], tags=[TAG], summary=summary, responses=errors, openapi_extra=extra
+        )
+
+    get("/v2", server, "The server's name and version")
+    get("/v2/health/live", server_live, "As /health/live")
+    get("/v2/health/ready", server_ready, "As /health/ready")
+    for path in MODEL_PATHS:
+        get(path, model_metadata, "The model's inputs and outputs")
+        get(f"{path}/ready", model_ready, "Whether the model is ready")
+        app.add_api_route(
+            f"{path}/infer",
+            infer,
+            methods=["POST"],
+            tags=[TAG],
+            summary="Rank candidates for a question",
+            response_model=InferAnswer,
+            responses=errors,
+            openapi_extra=describe_body(InferRequest, keyed=settings.keys_file is not None) | describe_path(path),
+        )
+
+
+def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[str, Any]:
+    """The model's metadata."""
+    return {
+        "name": model,
+        "versions": list(versions),
+        "platform": f"cerberank_{settings.backend}",
+        "inputs": [
+            {"name": name, "datatype": "BYTES", "shape": shape} for name, shape in zip(INPUTS, ([1], [-1]), strict=True)
+        ],
+        "outputs": [{"name": name, "datatype": datatype, "shape": [-1]} for name, datatype in OUTPUTS.items()],
+    }
+
+
+def _infer_dialect(request: Request) -> Dialect:
+    """The request's own: its path and headers are part of what is parsed."""
+    length = request.headers.get(JSON_LENGTH)
+    return Dialect(
+        paths=(request.url.path,),
+        summary="infer",
+        tag=TAG,
+        request=InferRequest,
+        response=InferAnswer,
+        error=InferError,
+        parse=partial(
+            parse,
+            model=request.path_params["model"],
+            version=request.path_params.get("version"),
+            json_length=int(length) if length is not None and length.isdecimal() else None,
+        ),
+        render=render,
+        dress=dress,
+    )
+
+
+def _ready(request: Request, served: ServedModels) -> None:
+    """Raises ServiceError (503), to be dressed as this protocol has it, unless every stable version is ready."""
+    request.state.dress = dress
+    if served.state is not State.READY:
+        raise ServiceError(Kind.UNAVAILABLE, f"the model is {served.state.value}", retry_after=2)
+
+
+def _asked(request: Request, served: ServedModels) -> LiveVersion:
+    """The version that the path names. Raises ServiceError (404 or 503)."""
+    _ready(request, served)
+    model, version = request.path_params["model"], request.path_params.get("version")
+    return served.find(model, version or (None if "@" in model else "stable"))

@@ -1,0 +1,101 @@
+"""A call becomes a job: its drop ratios are checked, duplicates are folded, pairs are encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_service.call import RankCall
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking.score_cache import KnownScores
+from cerberank_service.ranking.slo import loss_of
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that the engine needs, and how its pairs map back to the candidates."""
+
+    pairs: EncodedPairs
+    pair_of: NDArray[np.int64]
+    """Shape [n]: the pair that each candidate shares with its duplicates."""
+    unique: tuple[Candidate, ...]
+    """The candidate of each pair."""
+    schedule: tuple[float, ...]
+    loss: Mapping[str, float]
+    """Points of each metric that the schedule is expected to cost."""
+    minimum: int
+    warnings: tuple[str, ...]
+    known: KnownScores | None = None
+
+
+def prepare(
+    call: RankCall,
+    checkpoint: Checkpoint,
+    encoder: PairEncoder,
+    *,
+    default: tuple[float, ...] | None = None,
+) -> Prepared:
+    """Raises ServiceError for drop ratios that do not fit, and for texts that are too long where that is refused.
+
+    A call that chooses no drop schedule gets `default`, or else the checkpoint's.
+    """
+    schedule = _schedule(call, checkpoint, checkpoint.config.schedule if default is None else default)
+    first: dict[Candidate, int] = {}
+    pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
+    pairs = encoder.encode(call.question, list(first))
+    cut = int(pairs.truncated[pair_of].sum())
+    if cut and call.refuse_truncation:
+        limit = checkpoint.config.encoding.max_length
+        raise ServiceError(Kind.INVALID, f"{cut} texts exceed {limit} tokens with the question; allow truncation")
+    return Prepared(
+        pairs=pairs,
+        pair_of=pair_of,
+        unique=tuple(first),
+        schedule=schedule,
+        loss=loss_of(checkpoint.config.tuned_schedules, schedule),
+        minimum=min(_minimum(call, checkpoint), len(first)),
+        warnings=tuple(_warnings(call, checkpoint, cut)),
+    )
+
+
+def _schedule(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...]) -> tuple[float, ...]:
+    exits = len(checkpoint.config.stages) - 1
+    if call.drop_ratio is None:
+        return default
+    if not isinstance(call.drop_ratio, tuple):
+        return (call.drop_ratio,) * exits
+    if len(call.drop_ratio) != exits:
+        raise ServiceError(
+            Kind.INVALID,
+            f"drop_ratio: this model has {exits} exits and takes as many ratios, not {len(call.drop_ratio)}",
+        )
+    return call.drop_ratio
+
+
+def _minimum(call: RankCall, checkpoint: Checkpoint) -> int:
+    """Candidates that are never dropped; a caller who chooses drop ratios gets exactly these."""
+    return max(call.top_k or 1, checkpoint.config.drop_minimum if call.drop_ratio is None else 1)
+
+
+def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:
+    warnings = []
+    if cut:
+        warnings.append(
+            f"{cut} candidates were scored on truncated text: a pair holds "
+            f"{checkpoint.config.encoding.max_length} tokens"
+        )
+    if empty := sum(not candidate.text.strip() for candidate in call.candidates):
+        warnings.append(f"{empty} candidates are empty")
+    context = any(candidate.previous or candidate.next for candidate in call.candidates)
+    if context and checkpoint.config.encoding.segments == 2:
+        warnings.append("this model does not read the previous and next sentence")
+    if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
+        warnings.append("this model has no tuned schedules: latency_target_ms has no effect")
+    if call.drop_ratio and len(checkpoint.config.stages) == 1:
+        warnings.append("this model has no exits: drop_ratio has no effect")
+    return warnings

@@ -1,0 +1,102 @@
+"""Scores of pairs that were ranked before, by model, version, question and candidate; off unless it is given room.
+
+Only candidates that reached the last stage are kept, with what every stage said of them: they then take part in
+every drop as if they had been run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Scores
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.encoding import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class KnownScores:
+    """What is known of m of a question's pairs."""
+
+    rows: NDArray[np.int64]
+    trace: Scores
+    """Shape [m, stages]."""
+    heads: Scores | None
+    """Shape [m, k]."""
+
+
+class ScoreCache:
+    """Keeps the `entries` that were used last. Any thread may use it."""
+
+    def __init__(self, entries: int) -> None:
+        """0 keeps nothing."""
+        self._most = entries
+        self._found: OrderedDict[bytes, tuple[Scores, Scores | None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Entries that are kept."""
+        return len(self._found)
+
+    def find(self, reference: Reference, question: str, candidates: Sequence[Candidate]) -> KnownScores | None:
+        """What is known of these candidates, by their places; None when nothing is."""
+        if not self._most:
+            return None
+        keys = _keys(reference, question, candidates)
+        rows, found = [], []
+        with self._lock:
+            for row, key in enumerate(keys):
+                if (entry := self._found.get(key)) is not None:
+                    self._found.move_to_end(key)
+                    rows.append(row)
+                    found.append(entry)
+        if not rows:
+            return None
+        heads = [entry[1] for entry in found if entry[1] is not None]
+        return KnownScores(
+            np.asarray(rows, dtype=np.int64),
+            np.stack([entry[0] for entry in found]),
+            np.stack(heads) if len(heads) == len(found) else None,
+        )
+
+    def keep(
+        self, reference: Reference, question: str, candidates: Sequence[Candidate], trace: Scores, heads: Scores | None
+    ) -> None:
+        """Remember those candidates whose `trace[n, stages]` is whole."""
+        if not self._most:
+            return
+        rows = np.flatnonzero(~np.isnan(trace).any(axis=1)).tolist()
+        keys = _keys(reference, question, [candidates[row] for row in rows])
+        with self._lock:
+            for row, key in zip(rows, keys, strict=True):
+                self._found[key] = trace[row].copy(), None if heads is None else heads[row].copy()
+                self._found.move_to_end(key)
+            while len(self._found) > self._most:
+                self._found.popitem(last=False)
+
+
+def _keys(reference: Reference, question: str, candidates: Sequence[Candidate]) -> list[bytes]:
+    """Digests: texts may be long, and are nobody else's to read."""
+    begun = blake2b(digest_size=16)
+    for part in (*reference, question):
+        _add(begun, part)
+    keys = []
+    for candidate in candidates:
+        digest = begun.copy()
+        for part in (candidate.text, candidate.previous, candidate.next):
+            _add(digest, part)
+        keys.append(digest.digest())
+    return keys
+
+
+def _add(digest: blake2b, text: str) -> None:
+    """With its length, so that neighbouring texts cannot run into each other."""
+    content = text.encode("utf-8", "surrogatepass")
+    digest.update(len(content).to_bytes(8, "little"))
+    digest.update(content)

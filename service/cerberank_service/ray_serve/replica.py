@@ -1,0 +1,54 @@
+"""The app as a Ray Serve deployment: a replica is the whole service, with an engine of its own, in a Ray actor.
+
+In: settings from the environment, as everywhere. Out: `application`, which deploy/ray/cerberank.yaml names. Ray brings
+requests to replicas, starts them, and starts them anew when they die or their engine does. Needs the extra `ray-serve`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+
+from cerberank_service.ray_serve.autoscaling import QUEUED_TOKENS
+from cerberank_service.serve import assemble
+from cerberank_service.service import Service
+from cerberank_service.settings import Settings, read_settings
+from cerberank_service.versions.state import State
+
+POLL_SECONDS = 0.05
+
+
+class Cerberank:
+    """One replica. Ray calls its methods by their names."""
+
+    def __init__(self) -> None:
+        """Assemble the app; its lifespan, which Ray runs, begins to load the model."""
+        self._app = assemble(_with_threads(read_settings()))
+        self._service: Service = self._app.state.service
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """The app that answers the requests."""
+        return self._app
+
+    async def check_health(self) -> None:
+        """Returns once the model is loaded: no request comes earlier. Raises RuntimeError when it has failed."""
+        while (state := self._service.served.state) is State.LOADING:
+            await asyncio.sleep(POLL_SECONDS)
+        if state is State.FAILED:
+            raise RuntimeError(self._service.served.reason or "the model's thread has failed")
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What `QueuedTokensPolicy` decides by."""
+        return {QUEUED_TOKENS: float(self._service.load().queued_tokens)}
+
+
+def _with_threads(settings: Settings) -> Settings:
+    """As many threads as Ray has set processors aside, unless the settings say how many: replicas share a machine."""
+    assigned = ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0)
+    return settings.model_copy(update={"threads": settings.threads or max(1, int(assigned))})
+
+
+application = serve.deployment(serve.ingress()(Cerberank)).bind()

@@ -1,0 +1,93 @@
+"""Moves labels in the store, for operators and for the rules; every service that follows the store goes along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cerberank_models.checkpoint.store.contract import (
+    NotInStoreError,
+    Reference,
+    Store,
+    StoreError,
+    check_label,
+    check_model,
+    check_version,
+    missing,
+)
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.versions.registry import ServedModels
+
+
+class Labels:
+    """Raises ServiceError: 404 for what is not there, 409 for what cannot be done, 503 while the store is away."""
+
+    def __init__(self, store: Store | None, served: ServedModels, moved: Callable[[], None]) -> None:
+        """`moved` is called after every move, so that it takes effect at once."""
+        self._store, self._served, self._moved = store, served, moved
+
+    def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
+        """Let `label` stand for `version` (None: nothing); returns what it stood for.
+
+        With `only_from` nothing happens when it stands for another version by now: somebody else was faster.
+        """
+        with self._reaching() as store:
+            named = check_label(label)
+            if only_from is not None and store.labels(check_model(model)).get(named) != only_from:
+                return None
+            before = store.move_label(check_model(model), named, None if version is None else check_version(version))
+        self._moved()
+        return before
+
+    def rollback(self, model: str) -> str:
+        """Let `stable` stand for the version before, which is loaded still; returns it.
+
+        409 also when the label stands for another version than the one that serves: somebody pushed meanwhile.
+        """
+        stable, previous = self._served.stable_and_previous(model)
+        if stable is None or previous is None:
+            raise ServiceError(
+                Kind.CONFLICT, f"there is no version before the stable one of {model[:100]} to go back to"
+            )
+        if self.move(model, "stable", previous, only_from=stable) is None:
+            raise ServiceError(
+                Kind.CONFLICT,
+                f"stable stands for another version of {model[:100]} than {stable}, which serves: "
+                "move the label instead",
+            )
+        return previous
+
+    def promote(self, model: str, version: str) -> None:
+        """Let `stable` stand for the shadow `version`, and `shadow` for nothing."""
+        self.move(model, "stable", version)
+        self.move(model, "shadow", None, only_from=version)
+
+    def check(self, reference: Reference) -> None:
+        """Raises ServiceError (404) when the store does not have the version."""
+        with self._reaching() as store:
+            if check_version(reference.version) not in store.versions(check_model(reference.model)):
+                raise missing(store, reference)
+
+    def stored(self) -> dict[str, dict[str, Any]] | None:
+        """Versions and labels of each model in the store; None without a store."""
+        if self._store is None:
+            return None
+        with self._reaching() as store:
+            return {
+                model: {"versions": list(store.versions(model)), "labels": store.labels(model)}
+                for model in store.models()
+            }
+
+    @contextmanager
+    def _reaching(self) -> Iterator[Store]:
+        if self._store is None:
+            raise ServiceError(Kind.CONFLICT, "this service follows no store: set CERBERANK_STORE")
+        try:
+            yield self._store
+        except NotInStoreError as error:
+            raise ServiceError(Kind.NOT_FOUND, str(error)) from error
+        except StoreError as error:
+            raise ServiceError(Kind.CONFLICT, str(error)) from error
+        except OSError as error:
+            raise ServiceError(Kind.UNAVAILABLE, "the store cannot be reached", retry_after=5) from error

@@ -1,0 +1,157 @@
+"""Asks the `shadow` version what the stable one was asked, off the critical path, and compares.
+
+One thread, a short queue and the lowest priority: a question is mirrored only while the stable version's engine has
+nothing to do, and is skipped, not queued, when it has. Once begun it goes on in short steps, each of which waits until
+that engine has nothing to do again. Nothing that happens here reaches a client.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cerberank_service.call import RankCall
+from cerberank_service.engine.admission import LAST_PRIORITY
+from cerberank_service.engine.job import Job, Outcome, Ranked
+from cerberank_service.engine.low_priority import Leisure
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking.prepare import prepare
+from cerberank_service.rollout.comparison import compare
+from cerberank_service.rollout.shadow_figures import ShadowFigures
+from cerberank_service.settings import Settings
+from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.versions.loading import LiveVersion
+from cerberank_service.versions.registry import ServedModels
+
+logger = logging.getLogger(__name__)
+
+LONGEST_QUEUE = 8
+LONGEST_SECONDS = 30.0
+"""After which a mirrored question counts as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """A question and what the stable version said."""
+
+    call: RankCall
+    stable: LiveVersion
+    ranked: Ranked
+
+
+class Shadow:
+    """Owned by the app."""
+
+    def __init__(self, settings: Settings, served: ServedModels, metrics: Metrics) -> None:
+        """Nothing runs before `start`."""
+        self._settings, self._served, self._metrics = settings, served, metrics
+        self._share = settings.shadow_percent / 100.0
+        self._queue: queue.Queue[Mirrored | None] = queue.Queue(LONGEST_QUEUE)
+        self._stopped = threading.Event()
+        self._figures: dict[str, ShadowFigures] = {}
+        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+
+    def start(self) -> None:
+        """Begin to compare."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Compare no more. Does not wait."""
+        self._stopped.set()
+        with suppress(queue.Full):
+            self._queue.put_nowait(None)
+
+    def figures(self, model: str) -> ShadowFigures | None:
+        """The figures of a model's stable and shadow versions as they are now; None without both."""
+        pair = self._served.stable_and_shadow(model)
+        if pair is None:
+            return None
+        stable, shadow = (live.reference.version for live in pair)
+        known = self._figures.get(model)
+        if known is None or (known.stable, known.shadow) != (stable, shadow):
+            known = self._figures[model] = ShadowFigures(stable, shadow)
+        return known
+
+    def offer(self, call: RankCall, live: LiveVersion, ranked: Ranked) -> None:
+        """A question that `live` has answered; cheap, and never waits."""
+        figures = self.figures(live.reference.model)
+        if figures is None or figures.stable != live.reference.version or not ranked.complete:
+            return
+        if random.random() >= self._share:
+            return
+        if self._busy(live) or self._queue.full():
+            self._skip(figures, live.reference.model)
+        else:
+            with suppress(queue.Full):
+                self._queue.put_nowait(Mirrored(call, live, ranked))
+
+    def _run(self) -> None:
+        while (mirrored := self._queue.get()) is not None and not self._stopped.is_set():
+            try:
+                self._mirror(mirrored)
+            except Exception:  # a fault of the comparison; the next question may fare better
+                logger.exception("a mirrored question could not be compared")
+
+    def _mirror(self, mirrored: Mirrored) -> None:
+        stable, ranked = mirrored.stable, mirrored.ranked
+        model, figures = stable.reference.model, self.figures(stable.reference.model)
+        if figures is None or figures.stable != stable.reference.version:
+            return  # a label has moved meanwhile
+        if self._busy(stable):
+            self._skip(figures, model)
+            return
+        try:
+            with self._served.lease() as lease:
+                shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
+                outcome = self._ask(shadow, mirrored)
+        except ServiceError as error:
+            if error.kind is Kind.INTERNAL:  # others are no fault of the version's: drop ratios for other exits
+                figures.failures += 1
+                self._metrics.shadow.failed(model, figures.shadow)
+            return
+        compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
+        seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
+        figures.add(compared, **seconds)
+        self._metrics.shadow.compared(model, figures.shadow, compared, **seconds)
+
+    def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
+        """What the shadow says. Raises ServiceError, INTERNAL for what the version could not do."""
+        future: Future[Outcome] = Future()
+        call = mirrored.call
+        with live.encoder() as encoder:
+            prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
+        job = Job(
+            pairs=prepared.pairs,
+            schedule=prepared.schedule,
+            minimum=prepared.minimum,
+            received=(now := time.monotonic()),
+            submitted=now,
+            deadline=None,
+            resolve=future.set_result,
+            priority=LAST_PRIORITY,
+            leisure=Leisure(lambda: self._busy(mirrored.stable)),
+        )
+        live.engine.submit(job)
+        try:
+            outcome = future.result(LONGEST_SECONDS)
+        except TimeoutError as error:
+            job.cancelled = True
+            kind = Kind.UNAVAILABLE if job.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
+            raise ServiceError(kind, "the shadow did not answer in time") from error
+        if isinstance(outcome, ServiceError):
+            raise outcome
+        return outcome
+
+    @staticmethod
+    def _busy(live: LiveVersion) -> bool:
+        return live.engine.queued_tokens > 0
+
+    def _skip(self, figures: ShadowFigures, model: str) -> None:
+        figures.skipped += 1
+        self._metrics.shadow.skipped(model, figures.shadow)

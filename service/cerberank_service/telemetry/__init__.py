@@ -1,0 +1,1 @@
+"""What operators see: Prometheus series, log lines and OpenTelemetry spans."""

@@ -1,0 +1,67 @@
+"""What `/v1/models` says of the versions that the service knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerberank_models.checkpoint.store.contract import LABELS, Reference
+from cerberank_service.settings import Settings
+from cerberank_service.versions.lifecycle import Status
+from cerberank_service.versions.loading import LiveVersion
+from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.state import Model, State, Version
+
+
+def describe(served: ServedModels, settings: Settings) -> list[dict[str, Any]]:
+    """An entry for every version that is loaded, loading, refused or failed; one without a name before any is known."""
+    with served.lock:
+        state = served.state
+        entries = [
+            _entry(Reference(name, version), model, known, state, settings)
+            for name, model in sorted(served.models.items())
+            for version, known in sorted(model.versions.items())
+        ]
+        entries += [
+            {"model": model, "version": version, "state": "refused", "reason": reason, "labels": []}
+            for (model, version), reason in sorted(served.refused.items())
+        ]
+        return entries or [{"state": state.value, "reason": served.reason or None}]
+
+
+def _entry(reference: Reference, model: Model, known: Version, service: State, settings: Settings) -> dict[str, Any]:
+    state = State(known.status.value)
+    if known.status is Status.READY and known.live is not None and not known.live.engine.alive:
+        state = State.FAILED
+    entry = {
+        "model": reference.model,
+        "version": reference.version,
+        "state": (State.STOPPED if service is State.STOPPED else state).value,
+        "reason": known.reason or None,
+        "labels": [label for label in LABELS if model.serving.get(label) == reference.version],
+        "rollback": model.previous == reference.version,
+        "pinned": reference.version in model.pinned,
+    }
+    return entry if known.live is None else entry | _facts(known.live, settings)
+
+
+def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
+    """Enough to know what a score means."""
+    config, manifest = live.checkpoint.config, live.checkpoint.manifest
+    return {
+        "architecture": str(config.architecture),
+        "stages": len(config.stages),
+        "exits": [exit_.after for exit_ in config.exits],
+        "drop_schedule": list(live.schedule),
+        "drop_minimum": config.drop_minimum,
+        "tuned_schedules": [
+            {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
+            for entry in config.tuned_schedules
+        ],
+        "max_length": config.encoding.max_length,
+        "context": config.encoding.segments == 3,
+        "backend": settings.backend,
+        "precision": settings.precision,
+        "aliases": sorted(settings.alias_names),
+        "metrics": manifest.metrics,
+        "source": manifest.source,
+    }

@@ -1,0 +1,129 @@
+"""A version in service: opened, checked against its golden questions, warmed up, with an engine of its own."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.rank import check_golden
+from cerberank_service.engine.engine import Engine
+from cerberank_service.settings import Settings
+from cerberank_service.telemetry.metrics import Metrics, padding_of
+from cerberank_service.versions.warm_up import warm_up, warm_up_encoders
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint with the backend that runs it."""
+
+    checkpoint: Checkpoint
+    backend: Backend[Any]
+
+
+Loader = Callable[[Settings], Loaded]
+
+
+def load(settings: Settings) -> Loaded:
+    """Read the checkpoint that the settings name and open its backend."""
+    checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
+    backend = open_backend(
+        checkpoint,
+        kind=settings.backend,
+        precision=settings.precision,
+        threads=settings.threads or None,
+        device=settings.device,
+    )
+    return Loaded(checkpoint, backend)
+
+
+class LiveVersion:
+    """What serves a version's questions, and who uses it."""
+
+    def __init__(self, checkpoint: Checkpoint, engine: Engine, encoders: Sequence[PairEncoder]) -> None:
+        """Own all three; `encoders` are as many as threads that may encode at once, for none is shared."""
+        self.checkpoint, self.engine = checkpoint, engine
+        self.schedule = checkpoint.config.schedule
+        """The drop schedule of calls that choose none; an operator may set another."""
+        self.tokenizer = encoders[0].tokenizer
+        self.leases = 0
+        """Requests that use it; `ServedModels` counts them."""
+        self.answered = self.failed = 0
+        """Questions since its last label; failed are those that it could not answer by its own fault."""
+        self._encoders: queue.LifoQueue[PairEncoder] = queue.LifoQueue()
+        for encoder in encoders:
+            self._encoders.put(encoder)
+
+    @property
+    def reference(self) -> Reference:
+        """Model and version."""
+        return Reference(self.checkpoint.config.name, self.checkpoint.manifest.version)
+
+    @contextmanager
+    def encoder(self) -> Iterator[PairEncoder]:
+        """An encoder that nobody else uses meanwhile."""
+        encoder = self._encoders.get()
+        try:
+            yield encoder
+        finally:
+            self._encoders.put(encoder)
+
+
+def bring_up(
+    loaded: Loaded,
+    settings: Settings,
+    metrics: Metrics,
+    *,
+    others: Iterable[LiveVersion] = (),
+    pause: Callable[[], None] = lambda: None,
+) -> LiveVersion:
+    """Check, warm up and start.
+
+    A tokenizer that one of the `others` has opened from the same file is shared; `pause` is called between pieces that
+    take some milliseconds each.
+
+    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, or what the model raises.
+    """
+    checkpoint, backend = loaded.checkpoint, loaded.backend
+    pause()
+    first = checkpoint.encoder(_known_tokenizer(checkpoint, others))
+    encoders = [first, *(checkpoint.encoder(first.tokenizer) for _ in range(settings.encode_workers - 1))]
+    check_golden(backend, checkpoint, settings.precision, encoder=first, pause=pause)
+    warm_up_encoders(encoders)
+    speeds = warm_up(backend, first, slowest_ms=settings.slowest_ms, pause=pause)
+    config = checkpoint.config
+    engine = Engine(
+        backend,
+        step_tokens=settings.step_tokens,
+        metrics=metrics.for_model(
+            config.name,
+            checkpoint.manifest.version,
+            len(config.stages),
+            padding=padding_of(backend),
+            tuned=config.tuned_schedules,
+        ),
+        state_bytes=settings.state_bytes,
+        most_tokens=settings.max_queued_tokens,
+        objective=settings.objective,
+        speeds=speeds,
+    )
+    engine.start()
+    return LiveVersion(checkpoint, engine, encoders)
+
+
+def _known_tokenizer(checkpoint: Checkpoint, others: Iterable[LiveVersion]) -> Tokenizer | None:
+    digest = checkpoint.manifest.files.get(TOKENIZER)
+    known = {each.checkpoint.manifest.files.get(TOKENIZER): each.tokenizer for each in others}
+    return known.get(digest) if digest else None

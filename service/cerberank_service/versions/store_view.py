@@ -1,0 +1,68 @@
+"""Reads what `lifecycle` wants to know of a store: labels, and the memory that the versions they name will take."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError
+from cerberank_service.settings import Settings
+from cerberank_service.versions.lifecycle import StoredModel
+
+logger = logging.getLogger(__name__)
+
+MEMORY_PER_BYTE = 2
+"""ONNX Runtime keeps the weights and a packed copy: cerberank-mini takes 66 MB for files of 32 MB."""
+
+
+class StoreView:
+    """Remembers what cannot change (versions' sizes) and the last labels that could be read."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        """Nothing is read yet."""
+        self._store = store
+        self._runs = f"onnx/{settings.precision}/" if settings.backend == "onnx" else "model.safetensors"
+        self._sizes: dict[Reference, int] = {}
+        self._labels: dict[str, dict[Label, str]] = {}
+
+    def read(self, pinned: Iterable[Reference]) -> dict[str, StoredModel]:
+        """What the store says. Raises OSError while it cannot be reached.
+
+        A model whose `labels.json` is malformed keeps the labels that it had. A store that had models and has none is
+        taken for one that cannot be reached: a folder whose disk is gone looks empty.
+        """
+        labels: dict[str, dict[Label, str]] = {}
+        models = self._store.models()
+        if self._labels and not models:
+            raise OSError("it had models and has none now")
+        for model in models:
+            try:
+                labels[model] = self._store.labels(model)
+            except StoreError as error:
+                if model in self._labels:
+                    labels[model] = self._labels[model]
+                logger.warning("labels are left as they were: %s", error)
+        self._labels = labels
+        wanted = {Reference(model, version) for model, each in labels.items() for version in each.values()}
+        wanted.update(pinned)
+        self._sizes = {reference: size for reference in wanted if (size := self._size(reference)) is not None}
+        return {
+            model: StoredModel(
+                labels=labels.get(model, {}),
+                sizes={ref.version: size for ref, size in self._sizes.items() if ref.model == model},
+            )
+            for model in {*labels, *(reference.model for reference in self._sizes)}
+        }
+
+    def _size(self, reference: Reference) -> int | None:
+        """Bytes of memory, 0 for a manifest that cannot be read (the pull will say so); None when it is not there."""
+        if reference in self._sizes:
+            return self._sizes[reference]
+        try:
+            sizes = self._store.sizes(reference)
+        except NotInStoreError:
+            return None
+        except CheckpointError:
+            return 0
+        return MEMORY_PER_BYTE * sum(size for name, size in sizes.items() if name.startswith(self._runs))

@@ -1,0 +1,38 @@
+"""What the trial of OpenVINO feeds and compares; the library itself is not installed for tests."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import random_pairs, random_ranker
+
+from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError, Whole, agreement, padded, run
+from cerberank_benchmarks.settings import Settings
+
+
+def test_the_graph_that_is_converted_computes_what_the_ranker_does() -> None:
+    """Padded tokens to the heads' logits, against the packed path."""
+    ranker, pairs = random_ranker(heads=3, exits=(2,)).eval(), random_pairs([5, 12, 9])
+    inputs = {name: torch.from_numpy(array) for name, array in padded(pairs, np.arange(3)).items()}
+    with torch.no_grad():
+        packed = ranker(*(torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)))
+        torch.testing.assert_close(Whole(ranker)(**inputs), packed, atol=1e-5, rtol=1e-5)
+
+
+def test_agreement_by_hand() -> None:
+    """Log odds of 0.5 and 0.5 against 0 and log 3; the first candidate is the same in one question of two."""
+    even, other = np.asarray([0.5, 0.5]), np.asarray([0.5, 0.75])
+    seen = agreement([even, other], [other, other])
+    assert seen["difference"] == pytest.approx(np.sqrt(np.log(3) ** 2 / 4))
+    assert seen["same first, %"] == 50.0
+
+
+@pytest.mark.skipif(find_spec("openvino") is not None, reason="openvino is installed")
+def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
+    """It is no dependency."""
+    with pytest.raises(OpenVinoNeededError, match="install openvino"):
+        run(Settings(), tmp_path)

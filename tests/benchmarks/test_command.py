@@ -1,0 +1,113 @@
+"""Every benchmark runs, writes its three files and measures what it says; nothing here asks how fast anything is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tiny import save_cross_encoder
+
+from cerberank_benchmarks import command as bench
+from cerberank_benchmarks.command import main
+from cerberank_benchmarks.report import Chart, Report
+from cerberank_benchmarks.settings import Settings
+
+TINY = ["--rounds", "1", "--candidates", "7", "--layers", "2", "--width", "64"]
+
+
+def report(out: Path, name: str) -> dict[str, Any]:
+    """The JSON of a finished benchmark, whose table and picture lie beside it."""
+    assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    content: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    assert (out / f"{name}.md").read_text().startswith(f"## {name}")
+    assert content["context"]["machine"]["processor"]
+    return content
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "questions.jsonl"
+    question = {"question": "how tall is the tower ?"}
+    candidates = [{"text": f"{number} metres", "label": int(number == 3)} for number in range(9)]
+    path.write_text(json.dumps(question | {"candidates": candidates}) + "\n")
+    return f"jsonl:{path}"
+
+
+def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
+    """Offline and over HTTP, a tiny cross-encoder: every row is there, and the fp32 results are the peer's."""
+    source = save_cross_encoder("bert", tmp_path / "source", num_labels=1, vocab_size=300, max_position_embeddings=140)
+    options = ["--model", str(source), "--out", str(tmp_path / "out"), "--rounds", "1", "--candidates", "7", "9"]
+    main(["offline", "http", *options])
+    for name, others in (("offline", {"torch fp32"}), ("http", set())):
+        rows = report(tmp_path / "out", name)["rows"]
+        assert {(row["candidates"], row["by"]) for row in rows} == {
+            (count, by) for count in (7, 9) for by in {"CrossEncoder", "fp32", "int8"} | others
+        }
+        assert all(row["seconds"] > 0 for row in rows)
+        assert all(row["largest difference"] <= 1e-4 for row in rows if "fp32" in row["by"])
+
+
+@pytest.mark.parametrize("name", ["heads", "cascade", "efficiency"])
+def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
+    """What needs no server and no weights: figures that belong to the network it says."""
+    assert main([name, *TINY, "--precision", "fp32", "--out", str(tmp_path)]) == 0
+    rows = report(tmp_path, name)["rows"]
+    if name == "heads":
+        assert rows[0]["ratio"] == rows[0]["3 heads, seconds"] / rows[0]["1 head, seconds"]
+    elif name == "cascade":
+        assert [round(row["op count"], 2) for row in rows] == [1.0, 0.63, 0.49]  # CT section 4.3
+    else:
+        assert all(0 < row["padding share (ONNX)"] < 1 for row in rows)
+
+
+def test_load_and_deadlines_are_measured_on_a_real_service(tmp_path: Path, tiny_checkpoint: Path, data: str) -> None:
+    """Each arrival has one fate; no deadline gives the accuracy of a complete answer; overhead has all its phases."""
+    out = tmp_path / "out"
+    options = ["--checkpoint", str(tiny_checkpoint), "--data", data, "--seconds", "0.5", "--out", str(out)]
+    mix = ["--mix", "5:0.7", "200:0.3"]
+    assert main(["overhead", "closed", "load", "fairness", "anytime", *TINY, *options, *mix]) == 0
+    (overhead,) = report(out, "overhead")["rows"]
+    assert overhead["wall"] > overhead["compute"] > 0
+    closed = [row for row in report(out, "closed")["rows"] if row["size"] == "all"]
+    assert [(row["clients"], row["failed"]) for row in closed] == [(1, 0), (4, 0), (16, 0)]
+    everything = [row for row in report(out, "load")["rows"] if row["size"] == "all"]
+    assert [row["phase"] for row in everything] == ["half", "near", "overload", "after"]
+    assert all(row["requests"] == row["answered"] + row["gave up"] for row in everything)
+    assert [row["large clients"] for row in report(out, "fairness")["rows"]] == [0, 1, 4]
+    anytime = report(out, "anytime")["rows"]
+    assert anytime[-1]["deadline"] == "none"
+    assert anytime[-1]["complete, %"] == 100
+
+
+def test_a_second_run_measures_only_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same options print the old table; other options, or --again, measure anew."""
+    measured: list[int] = []
+
+    def count(settings: Settings, scratch: Path) -> Report:
+        measured.append(settings.seed)
+        chart = Chart(kind="bars", places=[1], series={"runs": [1.0]}, place_label="", value_label="")
+        return Report(name="heads", text="Counts its runs.", rows=[{"runs": len(measured)}], chart=chart)
+
+    monkeypatch.setitem(bench.BENCHMARKS, "heads", count)
+    options = ["heads", "--out", str(tmp_path)]
+    assert main(options) == 0
+    printed = capsys.readouterr().out
+    assert main(options) == 0
+    assert capsys.readouterr().out == printed
+    assert measured == [0]
+    assert main([*options, "--seed", "1"]) == 0
+    assert main([*options, "--seed", "1", "--again"]) == 0
+    assert measured == [0, 1, 1]
+
+
+def test_what_cannot_run_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Accuracy without labels, and a checkpoint that does not exist, fail with a sentence and leave no report."""
+    assert main(["anytime", "--out", str(tmp_path)]) == 1
+    assert "--data" in capsys.readouterr().err
+    assert main(["overhead", "--checkpoint", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
+    assert "none" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

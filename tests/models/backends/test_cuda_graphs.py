@@ -1,0 +1,106 @@
+"""Buckets and copies of captured stages on a CPU, where a capture is the computation itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models.network.varlen_oracle import varlen_oracle
+from tests.tiny import random_pairs, random_ranker
+from torch import Tensor
+
+from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, bucket_grid
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.encoding import EncodedPairs
+
+Compute = Callable[[], tuple[Tensor, Tensor]]
+
+
+def repeated(compute: Compute) -> Compute:
+    """Like a CUDA graph: every replay writes into the tensors that the capture made."""
+    fixed = compute()
+
+    def replay() -> tuple[Tensor, Tensor]:
+        for tensor, value in zip(fixed, compute(), strict=True):
+            tensor.copy_(value)
+        return fixed
+
+    return replay
+
+
+def all_scores(backend: TorchBackend, pairs: EncodedPairs) -> list[np.ndarray]:
+    state, scores = backend.start(pairs), []
+    for stage in range(len(backend.config.stages)):
+        output = backend.run(state, stage)
+        scores.append(output.scores if output.head_scores is None else output.head_scores)
+        state = output.state
+    return scores
+
+
+def captured(tokens: int = LEAST_TOKENS) -> TorchBackend:
+    return TorchBackend(random_ranker(), graph_tokens=tokens, kernel=varlen_oracle, capture=repeated)
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000))
+def test_buckets_waste_at_most_a_fifth(largest: int, tokens: int) -> None:
+    """Every size up to the largest has a bucket, and beyond the least one no bucket is more than a quarter too big."""
+    tokens = min(tokens, largest)
+    grid = bucket_grid(largest)
+    assert list(grid) == sorted(set(grid))
+    bucket = next(bucket for bucket in grid if bucket.tokens >= tokens)
+    assert bucket.tokens == LEAST_TOKENS or bucket.tokens <= 1.25 * tokens
+
+
+@pytest.mark.parametrize("lengths", [[5, 30, 3, 12, 9], [48] * 5, [16] * 16, [40]])
+def test_captured_stages_score_like_the_others(lengths: list[int]) -> None:
+    """Filling a bucket changes no score, whether it is full or nearly empty, although what fills it is NaN."""
+    pairs = random_pairs(lengths)
+    backend = captured()
+    expected = all_scores(TorchBackend(random_ranker()), pairs)
+    for got, wanted in zip(all_scores(backend, pairs), expected, strict=True):
+        assert np.abs(got - wanted).max() <= 1e-5
+    assert backend.padding_tokens == 3 * (LEAST_TOKENS - sum(lengths))
+
+
+def test_a_result_outlives_the_next_replay() -> None:
+    """A state that waits is not overwritten when another question runs through the same bucket."""
+    first, second = random_pairs([20, 9]), random_pairs([11, 30], seed=1)
+    backend = captured()
+    waiting = backend.run(backend.start(first), 0)
+    backend.run(backend.start(second), 0)
+    assert waiting.state is not None
+    got = backend.run(waiting.state, 1).scores
+    assert np.abs(got - all_scores(TorchBackend(random_ranker()), first)[1]).max() <= 1e-5
+
+
+@pytest.mark.parametrize("lengths", [[40] * 10, [4] * 20])
+def test_what_fits_no_bucket_runs_as_it_is(lengths: list[int]) -> None:
+    """Too many tokens, or too many pairs, for the largest bucket: not captured, not filled, the same scores."""
+    pairs = random_pairs(lengths)
+    backend = captured()
+    expected = all_scores(TorchBackend(random_ranker()), pairs)
+    assert np.abs(all_scores(backend, pairs)[-1] - expected[-1]).max() <= 1e-5
+    assert backend.padding_tokens == 0
+
+
+def test_padded_attention_cannot_be_captured() -> None:
+    """CUDA graphs on a CPU are refused when the backend opens, not when it runs."""
+    with pytest.raises(ValueError, match="variable-length"):
+        TorchBackend(random_ranker(), graph_tokens=1024)
+
+
+def test_selected_and_joined_states_run_on_in_a_bucket() -> None:
+    """Survivors of two questions, joined between captured stages, score as they do alone."""
+    parts = [random_pairs([5, 30, 3]), random_pairs([12, 9], seed=1)]
+    backend = captured()
+    expected = [all_scores(TorchBackend(random_ranker()), part)[-1] for part in parts]
+    states = [backend.run(backend.start(part), 0).state for part in parts]
+    state = backend.concat([backend.select(states[0], np.array([2, 0])), states[1]])
+    for stage in (1, 2):
+        output = backend.run(state, stage)
+        state = output.state
+    wanted = np.concatenate([expected[0][[2, 0]], expected[1]])
+    assert np.abs(output.head_scores - wanted).max() <= 1e-5

@@ -1,0 +1,117 @@
+"""States that stay on the device score like those that do not; here the device is the processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.tiny import bert_tokenizer, random_pairs, random_ranker
+
+from cerberank_models.backends.batching import BucketRule
+from cerberank_models.backends.onnx_device_backend import DeviceState, OnnxDeviceBackend
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.rank import rank_pairs
+
+LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
+NEAR = 0.01
+"""Half precision on probabilities of random weights."""
+SMALL = BucketRule(tokens=64)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("fp16") / "tiny"
+    export_checkpoint(
+        random_ranker(), bert_tokenizer(), folder, card="# fp16\n", version="1", source="tests", precisions=("fp16",)
+    )
+    return read_checkpoint(folder)
+
+
+@pytest.fixture
+def backend(checkpoint: Checkpoint) -> OnnxDeviceBackend:
+    return OnnxDeviceBackend(checkpoint.stage_graphs("fp16"), checkpoint.config, threads=1, buckets=SMALL)
+
+
+def all_scores(backend: OnnxDeviceBackend | TorchBackend, lengths: list[int]) -> list[np.ndarray]:
+    state, scores = backend.start(random_pairs(lengths)), []
+    for stage in range(3):
+        output = backend.run(state, stage)  # type: ignore[arg-type]
+        scores.append(output.scores)
+        state = output.state
+    return scores
+
+
+def test_every_stage_scores_like_pytorch(backend: OnnxDeviceBackend) -> None:
+    """Several batches, mixed lengths: within half precision of fp32, and padding is counted."""
+    for ours, exact in zip(
+        all_scores(backend, LENGTHS), all_scores(TorchBackend(random_ranker()), LENGTHS), strict=True
+    ):
+        assert exact.std() > 0.05
+        assert np.abs(ours - exact).max() <= NEAR
+    assert backend.padding_tokens > 0
+
+
+def test_survivors_score_as_if_nobody_was_dropped(backend: OnnxDeviceBackend) -> None:
+    """Selecting, twice and out of order, only moves numbers; a batch without survivors is let go."""
+    expected = all_scores(backend, LENGTHS)
+    after = backend.run(backend.start(random_pairs(LENGTHS)), 0).state
+    assert after is not None
+    rows = np.array([6, 0, 3, 1])
+    state = backend.select(backend.select(after, rows), np.array([2, 0, 1]))
+    survivors = rows[[2, 0, 1]]
+    assert state.places is not None
+    assert after.places is not None
+    assert len(state.places.held) < len(after.places.held)
+    output = backend.run(state, 1)
+    assert np.abs(output.scores - expected[1][survivors]).max() <= NEAR / 10
+    assert output.state is not None
+    assert np.abs(backend.run(output.state, 2).scores - expected[2][survivors]).max() <= NEAR / 10
+
+
+def test_questions_that_shared_a_batch_share_it_again(backend: OnnxDeviceBackend) -> None:
+    """Survivors of two questions, one of a run of its own: one batch for what lies together, scores unchanged."""
+    expected = all_scores(backend, LENGTHS)
+    together = backend.run(backend.start(random_pairs(LENGTHS)), 0).state
+    alone = backend.run(backend.start(random_pairs([7, 8], seed=1)), 0).state
+    assert together is not None
+    assert alone is not None
+    parts: list[DeviceState] = [
+        backend.select(together, np.array([7, 2])),
+        alone,
+        backend.select(together, np.array([5])),
+    ]
+    joined = backend.concat(parts)
+    assert joined.places is not None
+    held = {id(value) for part in parts if part.places is not None for value in part.places.held}
+    assert len(joined.places.held) == len(held)
+    scores = backend.run(joined, 1).scores
+    assert np.abs(scores[[0, 1, 4]] - expected[1][[7, 2, 5]]).max() <= NEAR / 10
+
+
+def test_pairs_join_before_the_first_stage(backend: OnnxDeviceBackend) -> None:
+    """Token ids are joined and selected as they are everywhere."""
+    states = [backend.start(random_pairs(lengths)) for lengths in (LENGTHS[:3], LENGTHS[3:])]
+    joined = backend.concat(states)
+    assert backend.concat(states[:1]) is states[0]
+    assert backend.select(joined, np.array([7, 0])).lengths.tolist() == [48, 5]
+
+
+def test_a_whole_cascade_ranks(checkpoint: Checkpoint) -> None:
+    """Opened by its precision, with drops: the survivors and order of PyTorch, a GPU is asked for by its provider."""
+    pairs = random_pairs(LENGTHS)
+    ours = rank_pairs(open_backend(checkpoint, precision="fp16"), pairs, schedule=(0.3, 0.5))
+    exact = rank_pairs(TorchBackend(random_ranker()), pairs, schedule=(0.3, 0.5))
+    assert ours.stages.tolist() == exact.stages.tolist()
+    assert ours.order[0] == exact.order[0]
+    with pytest.raises(RuntimeError, match="onnx-gpu"):
+        open_backend(checkpoint, precision="fp16", device="cuda:1")
+
+
+def test_graphs_must_fit_the_stages(checkpoint: Checkpoint) -> None:
+    """One graph a stage."""
+    with pytest.raises(ValueError, match="3 stages"):
+        OnnxDeviceBackend([Path("one.onnx")], checkpoint.config)

@@ -1,0 +1,123 @@
+"""torch and ONNX fulfil one contract: the same scores, whole, selected and concatenated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import random_pairs, random_ranker
+
+from cerberank_models.backends.batching import BucketRule
+from cerberank_models.backends.contract import Backend, probability
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.torch_backend import CPU_BLOCKS, TorchBackend
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.encoding import EncodedPairs
+
+LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
+ALL = np.arange(len(LENGTHS))
+
+
+def all_scores(backend: Backend[Any], pairs: EncodedPairs) -> list[np.ndarray]:
+    state, scores = backend.start(pairs), []
+    for stage in range(len(backend.config.stages)):
+        output = backend.run(state, stage)
+        scores.append(output.scores if output.head_scores is None else output.head_scores)
+        state = output.state
+    return scores
+
+
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def backend(request: pytest.FixtureRequest, tiny_checkpoint: Path) -> Backend[Any]:
+    return open_backend(read_checkpoint(tiny_checkpoint), kind=request.param, precision="fp32", threads=1)
+
+
+def test_torch_equals_onnx(tiny_checkpoint: Path) -> None:
+    """fp32 probabilities of every stage and head within 1e-4."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    torch_scores, onnx_scores = (
+        all_scores(open_backend(checkpoint, kind=kind, precision="fp32"), random_pairs(LENGTHS))  # type: ignore[arg-type]
+        for kind in ("torch", "onnx")
+    )
+    for ours, theirs in zip(torch_scores, onnx_scores, strict=True):
+        assert np.abs(ours - theirs).max() <= 1e-4
+
+
+def test_survivors_score_as_if_nobody_was_dropped(backend: Backend[Any]) -> None:
+    """Select between the stages, in another order, changes no score."""
+    pairs = random_pairs(LENGTHS)
+    expected = all_scores(backend, pairs)
+    rows = np.array([6, 0, 3])
+    state = backend.select(backend.start(pairs), rows)
+    for stage in range(3):
+        output = backend.run(state, stage)
+        got = output.scores if output.head_scores is None else output.head_scores
+        assert np.abs(got - expected[stage][rows]).max() <= 1e-6
+        if output.state is not None:
+            rows = rows[[1, 2]] if stage == 0 else rows
+            state = backend.select(output.state, np.array([1, 2])) if stage == 0 else output.state
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_questions_run_on_together(backend: Backend[Any], after: int) -> None:
+    """Concat before stage 0 or 1 gives the scores of the parts."""
+    parts = [random_pairs(LENGTHS[:3]), random_pairs(LENGTHS[3:], seed=1)]
+    expected = [all_scores(backend, part)[-1] for part in parts]
+    states = [backend.start(part) for part in parts]
+    for stage in range(after):
+        states = [backend.run(state, stage).state for state in states]
+    state = backend.concat(states)
+    for stage in range(after, 3):
+        output = backend.run(state, stage)
+        state = output.state
+    assert np.abs(output.head_scores - np.concatenate(expected)).max() <= 1e-6
+
+
+def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
+    """One pair a batch on three threads, or all padded in one: the same scores; tight buckets compute no padding."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    graphs = checkpoint.stage_graphs("fp32")
+    tight = OnnxBackend(graphs, checkpoint.config, threads=3, buckets=BucketRule(tokens=1))
+    loose = OnnxBackend(graphs, checkpoint.config, threads=1, buckets=BucketRule(tokens=10_000, overhead=10**6))
+    pairs = random_pairs(LENGTHS)
+    assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= 1e-5
+    assert tight.padding_tokens == 0
+    assert loose.padding_tokens == 3 * (max(LENGTHS) * len(LENGTHS) - sum(LENGTHS))
+
+
+def test_blocks_only_move_work() -> None:
+    """More tokens than torch runs at once on a processor: every stage's logits are those of one pass, in order."""
+    ranker, pairs = random_ranker(), random_pairs([*LENGTHS, *[48] * 40])
+    packed = [torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)]
+    with torch.no_grad():
+        logits = ranker.stage_logits(*packed, (0, 1, 2))
+    scores = all_scores(TorchBackend(ranker), pairs)
+    assert pairs.tokens > CPU_BLOCKS.tokens
+    for got, expected in zip(scores, logits, strict=True):
+        assert np.abs(got - probability(expected.numpy()).reshape(got.shape)).max() <= 1e-5
+
+
+def test_int8_stays_near_fp32(tiny_checkpoint: Path) -> None:
+    """Quantised graphs rank like the fp32 ones; random weights of width 32 are the hard case."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    fp32, int8 = (
+        all_scores(open_backend(checkpoint, precision=precision), random_pairs([20] * 40))[-1].mean(axis=1)
+        for precision in ("fp32", "int8")
+    )
+    assert not np.array_equal(fp32, int8)
+    assert np.corrcoef(fp32, int8)[0, 1] > 0.9
+
+
+def test_what_is_not_there_is_refused(tiny_checkpoint: Path) -> None:
+    """A precision without graphs, a torch precision that does not exist, a GPU without its provider."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    with pytest.raises(CheckpointError, match="fp16"):
+        open_backend(checkpoint, precision="fp16")
+    with pytest.raises(ValueError, match="int8"):
+        open_backend(checkpoint, kind="torch", precision="int8")
+    with pytest.raises(RuntimeError, match="onnx-gpu"):
+        open_backend(checkpoint, precision="fp32", device="cuda")

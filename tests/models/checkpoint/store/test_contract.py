@@ -1,0 +1,216 @@
+"""What every store does, whatever is below it: a folder, `file://`, or an object store (fsspec's in memory)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models.stores import Objects, edit, versions_of
+
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.store.contract import (
+    NotInStoreError,
+    Reference,
+    Store,
+    StoreError,
+    check_label,
+    check_model,
+    check_version,
+    open_store,
+    resolve,
+)
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.url import UrlStore
+
+MODEL = "random-tiny"
+
+
+@pytest.fixture(params=["folder", "file", "memory", "objects"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of each kind."""
+    match request.param:
+        case "folder":
+            return open_store(str(tmp_path / "store"))
+        case "file":
+            return open_store(f"file://{tmp_path / 'store'}")
+        case "memory":
+            return open_store(f"memory://{uuid.uuid4().hex}/store")
+        case _:
+            return UrlStore(Objects(), str(tmp_path / "store"))
+
+
+def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path) -> None:
+    """file:// is a folder; a URL whose library is not known is named."""
+    assert isinstance(open_store(f"file://{tmp_path}"), FolderStore)
+    assert isinstance(open_store("memory://x"), UrlStore)
+    with pytest.raises(StoreError, match="nowhere://x"):
+        open_store("nowhere://x")
+
+
+def test_an_empty_store_holds_nothing(store: Store) -> None:
+    """It need not exist, and looking at it makes nothing."""
+    assert (store.models(), store.versions(MODEL), store.labels(MODEL)) == ((), (), {})
+    with pytest.raises(NotInStoreError, match="its versions: none"):
+        store.manifest(Reference(MODEL, "1"))
+    with pytest.raises(NotInStoreError, match="has no version 1"):
+        store.move_label(MODEL, "stable", "1")
+    assert store.move_label(MODEL, "stable", None) is None
+    assert store.models() == ()
+
+
+def test_what_is_pushed_is_listed_and_pulled(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Byte for byte; versions in natural order."""
+    for path in versions_of(tiny_checkpoint, tmp_path, ["10", "9", "9-rc1"]).values():
+        store.push(read_checkpoint(path))
+    assert store.models() == (MODEL,)
+    assert store.versions(MODEL) == ("9", "9-rc1", "10")
+    assert store.manifest(Reference(MODEL, "9")).source == "made as 9"
+    pulled = store.pull(Reference(MODEL, "9"), tmp_path / "pulled")
+    assert pulled.manifest.version == "9"
+    names = {item.relative_to(pulled.path) for item in pulled.path.rglob("*") if item.is_file()}
+    assert all((pulled.path / name).read_bytes() == (tmp_path / "as-9" / name).read_bytes() for name in names)
+    with pytest.raises(FileExistsError):
+        store.pull(Reference(MODEL, "9"), tmp_path / "pulled")
+    with pytest.raises(NotInStoreError, match="its versions: 9, 9-rc1, 10"):
+        store.pull(Reference(MODEL, "11"), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_version_never_changes(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The same push again is no error; another checkpoint under its name is refused and changes nothing."""
+    path = versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]
+    store.push(read_checkpoint(path))
+    store.push(read_checkpoint(path))
+    edit(path, source="another")
+    with pytest.raises(StoreError, match="never changed"):
+        store.push(read_checkpoint(path))
+    assert store.manifest(Reference(MODEL, "1")).source == "made as 1"
+
+
+def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Each move tells what the label stood for; the file is plain JSON."""
+    for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
+        store.push(read_checkpoint(path))
+    assert store.move_label(MODEL, "stable", "1") is None
+    assert store.move_label(MODEL, "canary", "2") is None
+    assert store.move_label(MODEL, "stable", "2") == "1"
+    with pytest.raises(NotInStoreError, match="its versions: 1, 2"):
+        store.move_label(MODEL, "stable", "3")
+    assert store.labels(MODEL) == {"stable": "2", "canary": "2"}
+    assert store.move_label(MODEL, "canary", None) == "2"
+    assert store.labels(MODEL) == {"stable": "2"}
+
+
+def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """`model` is its stable version; a label that is not set lists what there is."""
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
+    assert resolve(store, f"{MODEL}@1") == Reference(MODEL, "1")
+    with pytest.raises(NotInStoreError, match="has no label stable; its versions: 1"):
+        resolve(store, MODEL)
+    store.move_label(MODEL, "stable", "1")
+    assert resolve(store, MODEL) == resolve(store, f"{MODEL}@stable") == Reference(MODEL, "1")
+    for name in ("../x", f"{MODEL}@../1", f"{MODEL}@a@b", ""):
+        with pytest.raises(StoreError):
+            resolve(store, name)
+
+
+def test_a_push_that_was_not_finished_is_no_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Files without a manifest, as a killed `cp` or upload leaves them."""
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
+    remove(store, "1/manifest.json")
+    assert (store.models(), store.versions(MODEL)) == ((), ())
+    with pytest.raises(NotInStoreError):
+        store.move_label(MODEL, "stable", "1")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "labels.json"), ('{"best": "1"}', "labels.json: best"), ('{"stable": "../1"}', "labels.json: stable")],
+)
+def test_malformed_labels_are_refused(
+    store: Store, tiny_checkpoint: Path, tmp_path: Path, content: str, message: str
+) -> None:
+    """Nor are they overwritten."""
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
+    store.move_label(MODEL, "stable", "1")
+    write(store, "labels.json", content.encode())
+    with pytest.raises(StoreError, match=message):
+        store.labels(MODEL)
+    with pytest.raises(StoreError, match=message):
+        store.move_label(MODEL, "canary", "1")
+
+
+def test_a_pull_believes_nothing(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A changed file is found, a manifest that names a path outside is not followed; no folder appears."""
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
+    write(store, "1/README.md", b"changed")
+    with pytest.raises(CheckpointError, match=r"README\.md does not have the SHA-256"):
+        store.pull(Reference(MODEL, "1"), tmp_path / "pulled")
+    manifest = store.manifest(Reference(MODEL, "1")).model_dump()
+    manifest["files"]["../../escaped"] = "0" * 64
+    write(store, "1/manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(CheckpointError, match="not a path within"):
+        store.pull(Reference(MODEL, "1"), tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+    assert not (tmp_path / "escaped").exists()
+
+
+@given(st.text(max_size=8) | st.sampled_from(["..", ".", "a/b", "a\\b", "/a", "~", "a\n", "%2e%2e", "a" * 97, ""]))
+def test_no_name_leads_out_of_the_store(name: str) -> None:
+    """A name that is accepted is one visible folder directly below."""
+    for check in (check_model, check_version):
+        try:
+            check(name)
+        except StoreError:
+            continue
+        assert (Path("/store") / name).resolve() == Path("/store", name)
+        assert name.isascii()
+        assert not name.startswith(".")
+
+
+def test_versions_and_labels_cannot_be_mistaken_for_each_other() -> None:
+    """`model@stable` means the label; `labels.json` is not a version."""
+    for name in ("stable", "canary", "shadow", "labels.json"):
+        with pytest.raises(StoreError, match="is no version"):
+            check_version(name)
+    with pytest.raises(StoreError, match="'best' is no label: there are stable, canary, shadow"):
+        check_label("best")
+
+
+def test_a_folder_needs_no_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is imported for URLs alone."""
+    monkeypatch.setattr(fsspec, "url_to_fs", lambda *_: pytest.fail("fsspec was used"))
+    assert open_store(str(tmp_path)).models() == ()
+
+
+def write(store: Store, name: str, content: bytes) -> None:
+    """Change a file of the model behind the store's back."""
+    if isinstance(store, UrlStore):
+        store._files.pipe_file(f"{store._root}/{MODEL}/{name}", content)
+    else:
+        assert isinstance(store, FolderStore)
+        (store._root / MODEL / name).write_bytes(content)
+
+
+def remove(store: Store, name: str) -> None:
+    """Remove one."""
+    if isinstance(store, UrlStore):
+        store._files.rm_file(f"{store._root}/{MODEL}/{name}")
+    else:
+        assert isinstance(store, FolderStore)
+        (store._root / MODEL / name).unlink()
+
+
+def test_the_sizes_of_a_version_s_files_are_known_before_it_is_pulled(store: Store, tiny_checkpoint: Path) -> None:
+    """What a service needs to know whether it has the memory; an unknown version is an error."""
+    reference = store.push(read_checkpoint(tiny_checkpoint))
+    files = {path.relative_to(tiny_checkpoint).as_posix(): path for path in tiny_checkpoint.rglob("*.*")}
+    expected = {name: path.stat().st_size for name, path in files.items() if name != "manifest.json"}
+    assert store.sizes(reference) == expected
+    with pytest.raises(NotInStoreError):
+        store.sizes(Reference(MODEL, "99"))

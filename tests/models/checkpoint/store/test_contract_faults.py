@@ -1,0 +1,205 @@
+"""Pushers that die and pushers that race, as processes of their own (forked, so that there can be many)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+from tests.models.stores import Objects, edit, versions_of
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.contract import LABELS, Reference, Store, StoreError
+from cerberank_models.checkpoint.store.folder import LEFT_OVER_SECONDS, FolderStore
+from cerberank_models.checkpoint.store.url import UrlStore
+
+MODEL = "random-tiny"
+WAIT_SECONDS = 120.0
+Stores = Callable[[Path], Store]
+
+
+def by_url(root: Path) -> Store:
+    """The code for object stores, on objects that several processes share."""
+    return UrlStore(Objects(), str(root), lease_seconds=0.2)
+
+
+STORES = pytest.mark.parametrize("make", [FolderStore, by_url], ids=["folder", "url"])
+
+
+def fork(work: Callable[[], object]) -> BaseProcess:
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
+
+
+def join(*processes: BaseProcess) -> list[int | None]:
+    for process in processes:
+        process.join(WAIT_SECONDS)
+    return [process.exitcode for process in processes]
+
+
+def check_whole(store: Store, target: Path) -> int:
+    """Every version that is visible can be pulled and verified; returns how many there are."""
+    for version in store.versions(MODEL):
+        store.pull(Reference(MODEL, version), target / version)
+        (target / version).rename(target / f"done-{random.random()}")
+    return len(store.versions(MODEL))
+
+
+def die_at_event(limit: int) -> None:
+    """Kill this process, as `kill -9` would, at its n-th opening, renaming, making or removing of a file."""
+    count = 0
+
+    def hook(event: str, arguments: object) -> None:
+        nonlocal count
+        if event in {"open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.chmod"}:
+            count += 1
+            if count == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+@STORES
+def test_a_pusher_that_dies_at_any_file_leaves_no_half_version(
+    make: Stores, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Killed at every single operation on the file system in turn; the next push and label move succeed."""
+    path = versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]
+    checkpoint = read_checkpoint(path)
+    for step in range(1, 1000):
+        store = make(tmp_path / f"store-{step}")
+
+        def work(limit: int = step, store: Store = store) -> None:
+            die_at_event(limit)
+            store.push(checkpoint)
+            store.move_label(MODEL, "stable", "1")
+
+        (code,) = join(fork(work))
+        visible, labels = store.versions(MODEL), store.labels(MODEL)
+        assert (visible, labels) in [((), {}), (("1",), {}), (("1",), {"stable": "1"})]
+        check_whole(store, tmp_path / f"pulled-{step}")
+        store.push(checkpoint)
+        store.move_label(MODEL, "stable", "1")
+        assert (store.versions(MODEL), store.labels(MODEL)) == (("1",), {"stable": "1"})
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert step > 30  # otherwise the hook saw nothing of the copying
+    assert code == 0
+
+
+@STORES
+def test_a_pusher_killed_at_any_moment_leaves_no_half_version(
+    make: Stores, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Forty real kills at random moments while versions are pushed one after the other; labels never break."""
+    names = [f"1.{index}" for index in range(40)]
+    paths = versions_of(tiny_checkpoint, tmp_path, names)
+    checkpoints = {name: read_checkpoint(path) for name, path in paths.items()}
+    store, rng = make(tmp_path / "store"), random.Random(0)
+
+    def work() -> None:
+        for name in names:
+            store.push(checkpoints[name])
+            store.move_label(MODEL, "stable", name)
+
+    for round_ in range(40):
+        pusher = fork(work)
+        time.sleep(rng.random() * 0.1)
+        assert pusher.pid is not None
+        os.kill(pusher.pid, signal.SIGKILL)
+        join(pusher)
+        check_whole(store, tmp_path / f"pulled-{round_}")
+        assert all(version in store.versions(MODEL) for version in store.labels(MODEL).values())
+    work()
+    assert set(store.versions(MODEL)) == set(names)
+
+
+@STORES
+def test_pushers_at_once_lose_no_version(make: Stores, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Four processes push twelve versions of one model while they move labels."""
+    names = [f"1.{index}" for index in range(12)]
+    checkpoints = {name: read_checkpoint(path) for name, path in versions_of(tiny_checkpoint, tmp_path, names).items()}
+    store = make(tmp_path / "store")
+
+    def work(part: list[str]) -> None:
+        for name in part:
+            store.push(checkpoints[name])
+            store.move_label(MODEL, "stable", name)
+
+    pushers = [fork(lambda part=names[start::4]: work(part)) for start in range(4)]
+    assert join(*pushers) == [0] * 4
+    assert set(store.versions(MODEL)) == set(names)
+    assert check_whole(store, tmp_path / "pulled") == 12
+
+
+@STORES
+def test_of_two_pushers_of_one_version_one_wins(make: Stores, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Different content under one version, at once, twenty times: one whole version, and the loser is told."""
+    made = versions_of(tiny_checkpoint, tmp_path, ["1", "2"])
+    edit(made["2"], version="1")
+    first, second = (read_checkpoint(path) for path in made.values())
+    for round_ in range(20):
+        store = make(tmp_path / f"store-{round_}")
+
+        def work(mine: bool, store: Store = store) -> None:
+            try:
+                store.push(first if mine else second)
+            except StoreError:
+                sys.exit(3)
+
+        codes = join(fork(lambda: work(True)), fork(lambda: work(False)))
+        assert sorted(codes, key=str) == [0, 3]
+        winner = (first, second)[codes.index(0)]
+        assert store.manifest(Reference(MODEL, "1")) == winner.manifest
+        assert check_whole(store, tmp_path / f"pulled-{round_}") == 1
+
+
+@STORES
+def test_label_moves_at_once_do_not_lose_each_other(make: Stores, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Three processes, each with a label of its own, move it forty times and look each time whether it is still so."""
+    paths = versions_of(tiny_checkpoint, tmp_path, ["1", "2"])
+    store = make(tmp_path / "store")
+    for path in paths.values():
+        store.push(read_checkpoint(path))
+
+    def work(label: str) -> None:
+        before = None
+        for turn in range(40):
+            version = "12"[turn % 2]
+            if store.move_label(MODEL, label, version) != before:  # type: ignore[arg-type]
+                sys.exit(4)
+            before = version
+
+    assert join(*[fork(lambda label=label: work(label)) for label in LABELS]) == [0, 0, 0]
+    assert store.labels(MODEL) == dict.fromkeys(LABELS, "2")
+
+
+def test_the_lease_of_a_dead_mover_ends(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Killed while it holds the lease, it stops nobody for longer than the lease lasts."""
+    store = by_url(tmp_path / "store")
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
+    (tmp_path / "store" / MODEL / "labels.json.lease").write_bytes(b"a dead process")
+    assert store.move_label(MODEL, "stable", "1") is None
+    assert store.labels(MODEL) == {"stable": "1"}
+    assert not (tmp_path / "store" / MODEL / "labels.json.lease").exists()
+
+
+def test_what_a_killed_pusher_left_is_removed_a_day_later(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A push under way is left alone."""
+    store = FolderStore(tmp_path / "store")
+    old, new = (tmp_path / "store" / MODEL / name for name in (".1.aaaaaaaa", ".2.bbbbbbbb"))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    day_ago = time.time() - LEFT_OVER_SECONDS - 1
+    os.utime(old, (day_ago, day_ago))
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["3"])["3"]))
+    assert (old.exists(), new.exists()) == (False, True)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerberank_models.checkpoint.atomic import appearing_folder, replacing, write_atomically, write_json
+
+
+def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    """Also over what a killed writer left."""
+    (tmp_path / ".file.partial").write_bytes(b"half")
+    for content in (b"first", b"second"):
+        write_atomically(tmp_path / "file", content)
+        assert (tmp_path / "file").read_bytes() == content
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_appears_only_when_its_block_ends(tmp_path: Path) -> None:
+    """Until then it is hidden; other users may read it."""
+    target = tmp_path / "deep" / "folder"
+    with appearing_folder(target) as partial:
+        (partial / "sub").mkdir()
+        (partial / "sub" / "file").write_text("x")
+        assert not target.exists()
+        assert partial.name.startswith(".folder.")
+    assert (target / "sub" / "file").read_text() == "x"
+    assert target.stat().st_mode & 0o777 == 0o755
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path: Path) -> None:
+    """The slower one is told, and what it wrote is gone."""
+    theirs = tmp_path / "folder" / "theirs"
+
+    def slower() -> None:
+        with appearing_folder(theirs.parent) as partial:
+            (partial / "mine").touch()
+            theirs.parent.mkdir()
+            theirs.touch()
+
+    with pytest.raises(FileExistsError):
+        slower()
+    assert [item.relative_to(tmp_path).as_posix() for item in tmp_path.rglob("*")] == ["folder", "folder/theirs"]
+
+
+def interrupted(path: Path) -> None:
+    with replacing(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    """Whatever was written before the exception."""
+    path = tmp_path / "out.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path)
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(path, {"a": float("nan")})
+    assert path.read_text() == '{\n  "a": 1\n}\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
+    """A colleague, or a web server."""
+    write_json(tmp_path / "a" / "b.json", [])
+    assert (tmp_path / "a" / "b.json").stat().st_mode & 0o777 == 0o644

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cerberank_models.commands.question_lines import read_line
+
+TEXTS = st.text(st.characters(codec=None), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "question", "candidates", "text", "next"]) | TEXTS, inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+def line(**fields: object) -> bytes:
+    return json.dumps({"question": "who ?", "candidates": ["a"], **fields}).encode()
+
+
+def test_texts_and_objects_become_candidates() -> None:
+    """Context and id are kept, what is absent is empty."""
+    objects = [{"text": "b", "previous": "a", "next": "c", "id": "two"}, "d"]
+    first, second = read_line(line(candidates=objects)).parsed()
+    assert (first.id, first.candidate().previous, first.candidate().next) == ("two", "a", "c")
+    assert (second.id, second.text, second.previous) == (None, "d", "")
+
+
+def test_a_byte_order_mark_is_no_content() -> None:
+    """Editors on Windows write one."""
+    assert read_line(b"\xef\xbb\xbf" + line()).question == "who ?"
+
+
+def test_half_an_emoji_becomes_a_replacement_character() -> None:
+    """As in the encoder and in the service, for texts and ids alike; a whole pair stays."""
+    got = read_line(rb'{"id": "\udc00", "question": "\ud83d\ude00", "candidates": ["a\ud83d b"]}')
+    assert (got.id, got.question, got.candidates) == ("\ufffd", "\U0001f600", ["a\ufffd b"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "^is not JSON: "),
+        (b"\xff\xfe{", "^is not UTF-8: |^is not JSON: "),
+        (b'{"question": "caf\xe9"}', "^is not UTF-8: .* byte 17$"),
+        (b"[" * 100_000, "^is nested too deeply$"),
+        (b"[]", "^Input should be an object$"),
+        (line(question=" \n"), "^question: must not be blank$"),
+        (line(candidates=[]), "^candidates: List should have at least 1 item"),
+        (line(candidates=["a", 3]), "^candidates.1: "),
+        (line(candidates=["a", {"text": "b", "txet": "c"}]), "^candidates.1.txet: Extra inputs"),
+        (line(candidates=[{"id": "x"}]), "^candidates.0.text: Field required$"),
+        (line(id=3), "^id: "),
+        (line(surprise=1), "^surprise: Extra inputs"),
+    ],
+)
+def test_what_is_wrong_is_named(content: bytes, message: str) -> None:
+    """The field, without the names of our types, on one line."""
+    with pytest.raises(ValueError, match=message) as error:
+        read_line(content)
+    assert "\n" not in str(error.value)
+
+
+@given(content=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+@example(content=b"\x00")
+def test_any_bytes_are_a_question_or_a_value_error(content: bytes) -> None:
+    """Nothing else escapes, and what is read can be written again as UTF-8."""
+    try:
+        read = read_line(content)
+    except ValueError:
+        return
+    read.model_dump_json().encode()
+
+
+@given(question=st.text(min_size=1).filter(str.strip), texts=st.lists(st.text(), min_size=1, max_size=4))
+def test_valid_text_arrives_unchanged(question: str, texts: list[str]) -> None:
+    """Escaped or not."""
+    for escaped in (True, False):
+        content = json.dumps({"question": question, "candidates": texts}, ensure_ascii=escaped).encode()
+        got = read_line(content)
+        assert (got.question, got.candidates) == (question, texts)

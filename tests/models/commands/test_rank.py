@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cerberank_models.commands.rank import main
+
+
+@pytest.fixture
+def checkpoint(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CERBERANK_CHECKPOINT", str(tiny_checkpoint))
+    return tiny_checkpoint
+
+
+def test_good_lines_are_answered_and_bad_ones_named(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three of five lines are bad: two answers, three messages with file and line, exit code 1."""
+    lines = [
+        json.dumps({"id": "q1", "question": "how tall ?", "candidates": ["a", {"text": "b", "id": "second"}]}),
+        "{broken",
+        json.dumps({"question": "how tall ?", "candidates": []}),
+        '{"question": "who ?", "candidates": ["caf\u00e9"]}',
+        "",
+        json.dumps({"question": "who ?", "candidates": ["c"]}),
+    ]
+    (tmp_path / "in.jsonl").write_bytes("\r\n".join(lines).encode("latin-1") + b"\n")
+    assert main([str(tmp_path / "in.jsonl"), "--return-heads", "--return-text", "--drop-ratio", "0.5"]) == 1
+    shown = capsys.readouterr()
+    answers = [json.loads(line) for line in shown.out.splitlines()]
+    assert [answer.get("id") for answer in answers] == ["q1", None]
+    assert {result["text"] for result in answers[0]["results"]} == {"a", "b"}
+    assert {result.get("id") for result in answers[0]["results"]} == {None, "second"}
+    assert "in.jsonl:2:" in shown.err
+    assert "in.jsonl:3: candidates" in shown.err
+    assert "in.jsonl:4: is not UTF-8" in shown.err
+    assert len(shown.err.splitlines()) == 3
+
+
+def test_an_answer_has_the_shape_of_the_service(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Best first; dropped candidates have no heads, as in `/v1/rank`."""
+    texts = ["it was built in paris", "330 metres", "bees make honey", "what " * 60]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": texts}))
+    assert main([str(tmp_path / "in.jsonl"), "--return-heads", "--drop-ratio", "0.5,0", "--precision", "fp32"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    results = answer["results"]
+    assert answer["drop_schedule"] == [0.5, 0.0]
+    assert answer["usage"]["candidates"] == 4
+    assert [result["stage"] for result in results] == [2, 2, 0, 0]
+    assert ["heads" in result for result in results] == [True, True, False, False]
+    for result in results[:2]:
+        assert result["score"] == pytest.approx(sum(result["heads"]) / 3)
+    assert {result["index"] for result in results if result["truncated"]} == {3}
+
+
+def test_standard_input_is_answered_line_by_line(checkpoint: Path) -> None:
+    """The first answer comes while the input is still open, whatever the locale; a closed reader ends it quietly."""
+    command = [sys.executable, "-m", "cerberank_models", "rank", "--return-text"]
+    environment = {"CERBERANK_CHECKPOINT": str(checkpoint), "PYTHONIOENCODING": "ascii"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        line = json.dumps({"question": "who ?", "candidates": ["caf\u00e9"]}).encode() + b"\n"
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["results"][0]["text"] == "caf\u00e9"
+        process.stdout.close()
+        process.stdin.write(line * 3)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_lines_of_text_are_ranked_for_a_question(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line a candidate in, score and text out, best first, cut to top-k."""
+    (tmp_path / "in.txt").write_text("it was built\n\n330 metres\nbees make honey\n")
+    assert main([str(tmp_path / "in.txt"), "--question", "how tall ?", "--top-k", "2"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 2
+    assert float(rows[0].split()[0]) >= float(rows[1].split()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--drop-ratio", "0.1,0.2,0.3"], "2 drop ratios"),
+        (["--precision", "fp16"], "fp16"),
+        (["--checkpoint", "nowhere"], "not a checkpoint"),
+        (["missing.jsonl"], "missing.jsonl"),
+        (["--question", " "], "question: must not be blank"),
+    ],
+)
+def test_wrong_options_say_what_to_change(
+    checkpoint: Path,
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Exit code 1 and one line, no traceback."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    assert main(options) == 1
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_question_needs_a_candidate(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blank lines are none."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n \n")))
+    assert main(["--question", "who ?"]) == 1
+    assert "give one a line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--top-k", "0"], ["--threads", "-1"], ["--drop-ratio", "x"], ["--drop-ratio", "nan"], ["--drop-ratio", "1"]],
+)
+def test_a_wrong_value_is_a_wrong_call(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, the option and what it takes."""
+    with pytest.raises(SystemExit) as end:
+        main(options)
+    assert end.value.code == 2
+    shown = capsys.readouterr().err
+    assert f"argument {options[0]}: " in shown
+    assert "at least" in shown

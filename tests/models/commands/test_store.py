@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.models.stores import edit, versions_of
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.cli import main
+
+MODEL = "random-tiny"
+
+
+@pytest.fixture
+def made(tiny_checkpoint: Path, tmp_path: Path) -> dict[str, Path]:
+    return versions_of(tiny_checkpoint, tmp_path, ["1", "2"])
+
+
+def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
+    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The four verbs as a user types them."""
+    store = str(tmp_path / "store")
+    assert main(["push", str(made["1"]), store, "--label", "stable"]) == 0
+    assert main(["push", str(made["2"]), store]) == 0
+    assert main(["label", store, MODEL, "canary", "2"]) == 0
+    assert main(["label", store, MODEL, "stable", "2"]) == 0
+    assert main(["label", store, MODEL, "canary", "--remove"]) == 0
+    assert main(["pull", store, MODEL, str(tmp_path / "pulled")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{MODEL}@1 is in {store}",
+        f"{MODEL}@stable: nothing -> 1",
+        f"{MODEL}@2 is in {store}",
+        f"{MODEL}@canary: nothing -> 2",
+        f"{MODEL}@stable: 1 -> 2",
+        f"{MODEL}@canary: 2 -> nothing",
+        f"{MODEL}@2 is in {tmp_path / 'pulled'}",
+    ]
+    assert read_checkpoint(tmp_path / "pulled").manifest.version == "2"
+
+
+def test_the_list_shows_versions_with_their_labels(
+    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For people a line a version, for programs a JSON object."""
+    store = str(tmp_path / "store")
+    edit(made["2"], metrics={"map": 81.25})
+    for checkpoint in made.values():
+        main(["push", str(checkpoint), store])
+    main(["label", store, MODEL, "stable", "2"])
+    main(["label", store, MODEL, "shadow", "2"])
+    capsys.readouterr()
+    assert main(["list", store]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{MODEL}@1  ")
+    assert first.endswith("  -")
+    assert second.endswith("  stable,shadow  map=81.25")
+    assert main(["list", store, MODEL, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["version"], row["labels"], row["metrics"]) for row in rows] == [
+        ("1", [], {}),
+        ("2", ["stable", "shadow"], {"map": 81.25}),
+    ]
+    assert main(["list", str(tmp_path / "empty")]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["push", "nowhere", "STORE"], "nowhere has no manifest.json"),
+        (["pull", "STORE", MODEL, "x"], "has no label stable; its versions: none"),
+        (["pull", "STORE", "../etc@1", "x"], "'../etc' is no model name"),
+        (["label", "STORE", MODEL, "stable", "7"], "has no version 7"),
+        (["label", "STORE", MODEL, "stable", ".."], "'..' is no version"),
+        (["list", "STORE", ".."], "'..' is no model name"),
+        (["list", "nowhere://x"], "nowhere://x"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, the verb and the reason, no traceback."""
+    assert main([str(tmp_path / "store") if part == "STORE" else part for part in arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"cerberank {arguments[0]}: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_verbs_need_neither_torch_nor_fsspec(made: dict[str, Path], tmp_path: Path) -> None:
+    """Push to a folder with both made unimportable; a URL then names the extra."""
+    script = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'onnxruntime', 'fsspec'): sys.modules[name] = None\n"
+        "from cerberank_models.cli import main\n"
+        f"assert main(['push', {str(made['1'])!r}, {str(tmp_path / 'store')!r}]) == 0\n"
+        "sys.exit(main(['list', 'memory://x']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "'fsspec' is not installed; run: pip install 'cerberank[url]'" in result.stderr

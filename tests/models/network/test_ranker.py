@@ -1,0 +1,121 @@
+"""Our networks against Hugging Face's own, and the exact short cuts against the long way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import LAYERS, cross_encoder, padded, random_pairs, random_ranker
+from torch import Tensor
+
+from cerberank_models.backends.contract import combine
+from cerberank_models.config import EncodingConfig
+from cerberank_models.importing.hugging_face import load_weights, ranker_config
+from cerberank_models.network.layout import PackedLayout, PaddedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.transformer import Layer
+
+LENGTHS = [5, 9, 3, 12, 9]
+FAMILIES = [("bert", {}), ("electra", {}), ("electra", {"embedding_size": 32}), ("roberta", {})]
+
+
+def tensors(lengths: list[int], *, types: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    pairs = random_pairs(lengths, types=types)
+    return torch.from_numpy(pairs.token_ids), torch.from_numpy(pairs.type_ids), torch.from_numpy(pairs.offsets)
+
+
+@pytest.mark.parametrize("head_layers", [1, 2, LAYERS])
+@pytest.mark.parametrize(("family", "changes"), FAMILIES)
+@pytest.mark.parametrize("labels", [1, 2])
+def test_logits_equal_hugging_face(family: str, changes: dict[str, int], head_layers: int, labels: int) -> None:
+    """B_{n-h} kH_h of a sequence classifier gives its logits within 1e-5, in every head and both layouts."""
+    model = cross_encoder(family, num_labels=labels, **changes)
+    config = ranker_config(
+        model.config,
+        name="copy",
+        body_layers=LAYERS - head_layers,
+        heads=2,
+        logits=labels,
+        encoding=EncodingConfig(max_length=48, question_length=16),
+    )
+    ranker = Ranker(config).eval()
+    load_weights(ranker, model.state_dict())
+    types = 1 if family == "roberta" else 2
+    pairs = random_pairs(LENGTHS, types=types)
+    ids, type_ids, mask = padded(pairs, pad=model.config.pad_token_id)
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=mask.long(), token_type_ids=type_ids).logits
+        expected = logits[:, 0] if labels == 1 else logits[:, 1] - logits[:, 0]
+        packed = ranker(*tensors(LENGTHS, types=types))
+        unpacked = ranker.forward_padded(ids, type_ids, mask)
+    for got in (packed, unpacked):
+        assert got.shape == (len(LENGTHS), 2)
+        assert (got - expected[:, None]).abs().max() <= 1e-5
+
+
+def test_packed_equals_padded_in_every_stage() -> None:
+    """Exits (masked mean) and heads see the same hidden states in both layouts."""
+    ranker, pairs = random_ranker(), random_pairs(LENGTHS)
+    with torch.no_grad():
+        for stage in range(3):
+            packed = ranker(*tensors(LENGTHS), stage)
+            assert (packed - ranker.forward_padded(*padded(pairs), stage)).abs().max() <= 1e-5
+
+
+def test_first_token_only_equals_the_full_layer() -> None:
+    """The last layer's short cut gives what the whole layer gives at position 0."""
+    ranker = random_ranker()
+    layer = ranker.body[0]
+    assert isinstance(layer, Layer)
+    _, _, offsets = tensors(LENGTHS)
+    layout = PackedLayout.of(offsets)
+    hidden = torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        full = layout.first(layer(hidden, layout))
+        assert (layer.forward_first(hidden, layout) - full).abs().max() <= 1e-6
+
+
+def test_scores_do_not_depend_on_the_batch_around_them() -> None:
+    """A pair alone and among longer ones: the same logits within rounding."""
+    ranker, pairs = random_ranker(), random_pairs(LENGTHS)
+    with torch.no_grad():
+        together = ranker(*tensors(LENGTHS))
+        for row in range(len(LENGTHS)):
+            one = pairs.select(np.array([row]))
+            alone = ranker(*(torch.from_numpy(array) for array in (one.token_ids, one.type_ids, one.offsets)))
+            assert (alone[0] - together[row]).abs().max() <= 1e-5
+
+
+def test_equally_long_pairs_take_the_same_way() -> None:
+    """Without padding the layouts share memory and need no mask; the result is the same."""
+    lengths = [7, 7, 7]
+    ranker, pairs = random_ranker(), random_pairs(lengths)
+    assert PackedLayout.of(torch.from_numpy(pairs.offsets)).uniform
+    with torch.no_grad():
+        assert (ranker(*tensors(lengths)) - ranker.forward_padded(*padded(pairs))).abs().max() <= 1e-5
+
+
+def test_mean_pooling_ignores_padding() -> None:
+    """The mean of each pair's own tokens, by hand."""
+    offsets = torch.tensor([0, 2, 3])
+    hidden = torch.tensor([[1.0], [3.0], [10.0]])
+    assert PackedLayout.of(offsets).mean(hidden).tolist() == [[2.0], [10.0]]
+    mask = torch.tensor([[True, True], [True, False]])
+    assert PaddedLayout(mask).mean(torch.tensor([[[1.0], [3.0]], [[10.0], [99.0]]])).tolist() == [[2.0], [10.0]]
+
+
+def test_heads_start_as_copies_and_the_score_is_their_mean_probability() -> None:
+    """CERBERUS eq. 5: probabilities are averaged, not logits."""
+    logits = np.array([[0.0, 2.0, -4.0]])
+    mean = np.mean(1 / (1 + np.exp(-logits)))
+    assert combine(logits, "probability")[0] == pytest.approx(mean)
+    assert combine(logits, "logit")[0] == pytest.approx(1 / (1 + np.exp(2 / 3)))
+
+
+def test_a_gradient_reaches_only_the_head_that_was_used() -> None:
+    """Heads share nothing: the loss of head 1 leaves head 2 alone, and moves the body."""
+    ranker = random_ranker()
+    logits = ranker(*tensors(LENGTHS))
+    torch.autograd.backward(logits[:, 0].sum())
+    assert ranker.heads[1].get_parameter("classifier.output.weight").grad.abs().sum() == 0  # type: ignore[union-attr]
+    assert ranker.body[0].get_parameter("up.weight").grad.abs().sum() > 0  # type: ignore[union-attr]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.models.network.varlen_oracle import varlen_oracle
+from tests.tiny import LAYERS, cross_encoder, random_ranker
+
+from cerberank_models.importing.hugging_face import ranker_config
+from cerberank_models.network.heads import Head
+from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.stacked import StackedHeads
+from cerberank_models.network.varlen import VarlenLayout
+
+OFFSETS = torch.tensor([0, 5, 14, 17, 29], dtype=torch.int32)
+
+
+def heads_of(ranker: Ranker) -> list[Head]:
+    return [head for head in ranker.heads if isinstance(head, Head)]
+
+
+@pytest.mark.parametrize("logits", [1, 2])
+@pytest.mark.parametrize("family", ["bert", "electra"])
+@pytest.mark.parametrize("head_layers", [0, 1, 2])
+@pytest.mark.parametrize("layout", [PackedLayout.of(OFFSETS), VarlenLayout(OFFSETS, 48, varlen_oracle)])
+def test_stacked_heads_equal_heads_one_by_one(layout: Layout, head_layers: int, family: str, logits: int) -> None:
+    """Three different heads of 0, 1 or 2 layers give the same logits as one batched operation, in both layouts."""
+    model = cross_encoder(family)
+    config = ranker_config(
+        model.config,
+        name="a",
+        body_layers=LAYERS - head_layers,
+        heads=3,
+        logits=logits,
+        encoding=random_ranker().config.encoding,
+    )
+    torch.manual_seed(3)
+    ranker = Ranker(config).eval()
+    for parameter in ranker.heads.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    hidden = torch.randn(29, config.transformer.hidden_size)
+    with torch.no_grad():
+        expected = ranker.heads(hidden, layout)
+        got = StackedHeads(heads_of(ranker))(hidden, layout)
+    assert got.shape == (4, 3)
+    assert (expected[:, 0] - expected[:, 1]).abs().max() > 0.1
+    assert (got - expected).abs().max() <= 2e-5
+
+
+def test_the_network_keeps_its_own_heads() -> None:
+    """Stacking copies: the ranker's weights and their names are untouched."""
+    ranker = random_ranker()
+    before = {name: value.clone() for name, value in ranker.state_dict().items()}
+    StackedHeads(heads_of(ranker))
+    after = ranker.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)

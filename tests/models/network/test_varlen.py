@@ -1,0 +1,92 @@
+"""The layout of the GPU's kernel, on a CPU with an oracle in the kernel's place, against `PackedLayout`."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from tests.models.network.varlen_oracle import varlen_oracle
+from torch import Tensor
+
+from cerberank_models.network.layout import PackedLayout
+from cerberank_models.network.varlen import VarlenLayout, kernel_for
+
+LENGTHS = [5, 9, 3, 12, 9]
+HEADS, SIZE = 3, 8
+
+
+def random_qkv() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(sum(LENGTHS), HEADS, SIZE, generator=generator) for _ in range(3))
+    return query, key, value
+
+
+def layouts(extra_pairs: int = 0) -> tuple[PackedLayout, VarlenLayout]:
+    offsets = torch.tensor([0, *LENGTHS]).cumsum(0).int()
+    filled = torch.cat([offsets, offsets[-1].repeat(extra_pairs)])
+    return PackedLayout.of(offsets), VarlenLayout(filled, 48, varlen_oracle)
+
+
+def test_both_layouts_attend_alike() -> None:
+    """All tokens, first tokens, and both ways of pooling agree with the padded copy through PyTorch's SDPA."""
+    packed, varlen = layouts()
+    query, key, value = random_qkv()
+    first = packed.first(query)
+    hidden = query.flatten(1)
+    for expected, got in (
+        (packed.attend(query, key, value, 0.0), varlen.attend(query, key, value, 0.0)),
+        (packed.attend_first(first, key, value, 0.0), varlen.attend_first(first, key, value, 0.0)),
+        (packed.first(hidden), varlen.first(hidden)),
+        (packed.mean(hidden), varlen.mean(hidden)),
+    ):
+        assert got.shape == expected.shape
+        assert (got - expected).abs().max() <= 1e-6
+
+
+def test_pairs_without_tokens_change_nothing() -> None:
+    """Filling pairs at the end leave the others' results bit for bit as they were."""
+    _, alone = layouts()
+    _, filled = layouts(extra_pairs=4)
+    query, key, value = random_qkv()
+    hidden, count = query.flatten(1), len(LENGTHS)
+    assert torch.equal(alone.attend(query, key, value, 0.0), filled.attend(query, key, value, 0.0))
+    assert torch.equal(alone.first(hidden), filled.first(hidden)[:count])
+    assert torch.equal(alone.mean(hidden), filled.mean(hidden)[:count])
+
+
+def test_half_precision_is_pooled_in_float32() -> None:
+    """4,000 ones in float16, which counts no further than 2,048 one by one, have the mean 1."""
+    offsets = torch.tensor([0, 4000], dtype=torch.int32)
+    hidden = torch.ones(4000, 1, dtype=torch.float16)
+    mean = VarlenLayout(offsets, 4000, varlen_oracle).mean(hidden)
+    assert mean.dtype == torch.float16
+    assert mean.item() == 1.0
+
+
+def test_dropout_is_refused() -> None:
+    """Training cannot take the inference kernel by accident."""
+    _, varlen = layouts()
+    query, key, value = random_qkv()
+    with pytest.raises(ValueError, match="dropout"):
+        varlen.attend(query, key, value, 0.1)
+    with pytest.raises(ValueError, match="dropout"):
+        varlen.attend_first(varlen.first(query), key, value, 0.1)
+
+
+def test_the_kernel_is_taken_only_where_it_runs() -> None:
+    """A CPU, fp32 or a head size that it does not take means the padded copy."""
+    assert kernel_for(torch.device("cpu"), torch.float16, 32) is None
+    assert kernel_for(torch.device("cuda"), torch.float32, 32) is None
+    assert kernel_for(torch.device("cuda"), torch.float16, 12) is None
+    assert kernel_for(torch.device("cuda"), torch.float16, 512) is None
+
+
+def test_the_installed_kernel_takes_our_call() -> None:
+    """PyTorch's function has the seven leading parameters that we pass by position, and needs no other."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    parameters = list(inspect.signature(varlen.varlen_attn).parameters.values())
+    assert [parameter.name for parameter in parameters[:7]] == [
+        *("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
+    ]
+    assert all(parameter.default is not parameter.empty for parameter in parameters[7:])

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_service.engine.admission import HELD_UP, Admission, weight_of
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.objective import MARGIN, RESERVE, UNLIMITED, Objective
+from cerberank_service.errors import Kind, ServiceError
+
+STEP = 100
+
+
+def admission(most: int = 1000, objective: Objective = UNLIMITED) -> Admission:
+    """A hundred tokens a second in each of two stages."""
+    speeds = StageSpeeds((1.0, 1.0))
+    for stage in range(2):
+        speeds.observe(stage, 1000, 10.0)
+    return Admission(most, speeds, objective)
+
+
+def enter(filled: Admission, key: int, tokens: int, weight: float = 1.0, received: float | None = None) -> None:
+    filled.enter(key, tokens, (float(tokens), float(tokens)), weight, received=received)
+
+
+def check(filled: Admission, tokens: int, *, now: float, received: float | None = 0.0) -> None:
+    filled.check_objective((float(tokens), float(tokens)), 1.0, now=now, received=received, step_tokens=STEP)
+
+
+@given(st.integers(1, 10**9), st.integers(0, 999), st.floats(-10.0, 10.0))
+def test_an_idle_engine_refuses_nothing(tokens: int, priority: int, left: float) -> None:
+    """However large, unimportant or late."""
+    idle = admission()
+    idle.check_room(priority)
+    idle.check_deadline((float(tokens), 1.0), weight_of(priority), left, STEP)
+    check(admission(objective=Objective(grace=0.0, slowdown=1.0)), tokens, now=-left)
+
+
+def test_the_backlog_is_bounded_in_tokens_and_its_last_half_kept_for_higher_priorities() -> None:
+    """With whole seconds after which half of it will be gone."""
+    full = admission(most=1000)
+    enter(full, 0, 600)
+    full.check_room(0)
+    full.check_room(700)
+    with pytest.raises(ServiceError) as refused:
+        full.check_room(999)
+    assert (refused.value.kind, refused.value.retry_after) == (Kind.UNAVAILABLE, 6)
+    enter(full, 1, 500)
+    with pytest.raises(ServiceError):
+        full.check_room(0)
+    full.leave(0, answered=True)
+    full.check_room(0)
+    assert full.tokens == 500
+
+
+def test_a_question_waits_for_those_whose_fair_ends_come_before_its_own() -> None:
+    """A small one for no large one, a large one for all; both for the oldest's share and the step that runs."""
+    busy = admission()
+    for key in range(3):
+        enter(busy, key, 1000)  # 20 seconds each
+    assert busy.wait(1.0, 1.0, STEP) == pytest.approx((HELD_UP - 1.0) * 1.0 + 1.0)
+    assert busy.wait(100.0, 1.0, STEP) == pytest.approx(HELD_UP * 60.0 + (HELD_UP - 1.0) * 100.0 + 1.0)
+    assert busy.seconds == pytest.approx(60.0)
+
+
+def test_fair_ends_move_with_what_has_run() -> None:
+    """A question of twelve seconds comes before one of twenty that has just begun, and after one that is far on."""
+    busy = admission()
+    enter(busy, 0, 1000)
+    assert busy.wait(12.0, 1.0, STEP) == pytest.approx((HELD_UP - 1.0) * 12.0 + 1.0)
+    busy.ran(0, 0, 900)
+    assert busy.wait(12.0, 1.0, STEP) == pytest.approx(HELD_UP * 11.0 + (HELD_UP - 1.0) * 12.0 + 1.0)
+
+
+def test_a_light_question_waits_longer() -> None:
+    """A tenth of the work goes before the rest at an eighth of the weight, at a sixteenth it does not."""
+    busy = admission()
+    enter(busy, 0, 1000)
+    assert busy.wait(2.0, weight_of(300), STEP) == pytest.approx((HELD_UP - 1.0) * 2.0 + 1.0)
+    assert busy.wait(2.0, weight_of(400), STEP) == pytest.approx(HELD_UP * 20.0 + (HELD_UP - 1.0) * 2.0 + 1.0)
+
+
+def test_the_past_does_not_count_once_everything_is_answered() -> None:
+    """Nor does the share of a question that was given up."""
+    busy = admission()
+    enter(busy, 0, 1000)
+    busy.ran(0, 0, 1000)
+    busy.leave(0, answered=True)
+    enter(busy, 1, 1000)
+    enter(busy, 2, 1000)
+    busy.leave(2, answered=False)
+    busy.ran(1, 0, 500)
+    assert busy.wait(16.0, 1.0, STEP) == pytest.approx(HELD_UP * 15.0 + (HELD_UP - 1.0) * 16.0 + 1.0)
+
+
+def test_what_cannot_reach_its_first_stage_in_time_is_refused_at_once() -> None:
+    """A second of its own, one of an equal question that came before, a seventh for the oldest, and one for a step."""
+    busy = admission()
+    enter(busy, 0, 50)
+    needed = 2 * HELD_UP + 1.0
+    busy.check_deadline((100.0, 0.0), 1.0, needed + 0.1, STEP)
+    busy.check_deadline((100.0, 0.0), 1.0, None, STEP)
+    with pytest.raises(ServiceError, match=r"3\.286 seconds") as refused:
+        busy.check_deadline((100.0, 0.0), 1.0, needed - 0.1, STEP)
+    assert (refused.value.kind, refused.value.retry_after) == (Kind.UNAVAILABLE, 3)
+
+
+def test_what_would_take_more_than_half_of_its_limit_is_refused() -> None:
+    """20 seconds alone, of at most 84: when it came too long ago, and unless it has a deadline."""
+    busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
+    enter(busy, 0, 10)
+    spare = RESERVE * 84.0 - HELD_UP * 20.2 - 1.0
+    check(busy, 1000, now=spare - 0.1)
+    with pytest.raises(ServiceError) as refused:
+        check(busy, 1000, now=spare + 0.1)
+    assert (refused.value.kind, refused.value.retry_after) == (Kind.UNAVAILABLE, 1)
+    check(busy, 1000, now=spare + 0.1, received=None)
+
+
+def test_nobody_is_let_in_who_makes_another_one_late() -> None:
+    """A small one that would overtake it; a larger one may come, and so may any when the other is late anyhow."""
+    busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
+    enter(busy, 0, 1000, received=0.0)
+    spare = MARGIN * 84.0 - HELD_UP * 20.0 - 1.0
+    check(busy, 50, now=spare - 1.2 * HELD_UP, received=spare)
+    with pytest.raises(ServiceError):
+        check(busy, 50, now=spare - 0.8 * HELD_UP, received=spare)
+    check(busy, 2000, now=spare - 0.8 * HELD_UP, received=spare)
+    check(busy, 50, now=84.0 - 20.0 + 0.1, received=64.0)
+
+
+def test_a_question_with_a_deadline_is_not_protected() -> None:
+    """It is answered by then with what is known."""
+    busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
+    enter(busy, 0, 1000, received=None)
+    check(busy, 50, now=63.0, received=63.0)
+
+
+def test_what_has_run_is_not_waited_for() -> None:
+    """The prediction falls while a question is served, and never below zero."""
+    busy = admission()
+    enter(busy, 0, 1000)
+    busy.ran(0, 0, 1000)
+    assert busy.seconds == pytest.approx(10.0)
+    busy.ran(0, 1, 5000)
+    assert busy.seconds == 0.0
+    busy.ran(7, 0, 5)  # it was answered meanwhile

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.service.asking import Clock, SlowBackend, blocked, error, ranked
+from tests.service.conftest import Start
+from tests.service.fakes import FakeBackend, ranker_config
+from tests.service.observe import wait_until
+
+from cerberank_models.drop import alive_counts
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.rank import rank_pairs
+from cerberank_service.engine.job import UNSCORED, Ranked
+from cerberank_service.engine.low_priority import Leisure
+from cerberank_service.engine.objective import Objective
+from cerberank_service.errors import Kind, ServiceError
+
+texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
+ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(texts, st.tuples(ratios, ratios), st.integers(1, 5)), min_size=1, max_size=5),
+    st.sampled_from([1, 60, 400, 10_000]),
+)
+def test_mixed_questions_get_the_answers_that_each_gets_alone(
+    start: Start, encoder: PairEncoder, asked: list[tuple[list[str], tuple[float, float], int]], step_tokens: int
+) -> None:
+    """Whatever shares a batch, and however small the steps, the result is that of `rank_pairs`."""
+    running = start(FakeBackend(), step_tokens=step_tokens)
+    futures = [running.ask(texts, schedule=schedule, minimum=minimum) for texts, schedule, minimum in asked]
+    for (texts, schedule, minimum), future in zip(asked, futures, strict=True):
+        pairs = encoder.encode("how?", [Candidate(text=text) for text in texts])
+        alone = rank_pairs(FakeBackend(), pairs, schedule=schedule, minimum=minimum)
+        got = ranked(future)
+        assert got.complete
+        np.testing.assert_array_equal(got.order, alone.order)
+        np.testing.assert_array_equal(got.scores, alone.scores)
+        np.testing.assert_array_equal(got.stages, alone.stages)
+        np.testing.assert_array_equal(got.heads, alone.head_scores)
+
+
+def test_a_single_stage_without_exits_works(start: Start) -> None:
+    """A plain cross-encoder has nothing to drop after."""
+    running = start(FakeBackend(ranker_config(exits=0, heads=1)))
+    assert ranked(running.ask(["a", "b"], schedule=())).stages.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("schedule", [(0.0, 0.0), (0.5, 0.0), (0.5, 0.5)])
+@pytest.mark.parametrize("state_bytes", [0, 2000, 10**9])
+def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, schedule: tuple[float, float]) -> None:
+    """With no room for states at all, some, or plenty, the answer is the same; what waits keeps to the bound."""
+    backend = FakeBackend()
+    running = start(backend, state_bytes=state_bytes, step_tokens=128)
+    held: list[int] = []
+    running.engine._metrics.held = held.append  # type: ignore[method-assign]
+    texts = [f"{number} abcdefg" for number in range(60)]
+    got = [ranked(running.ask(texts, schedule=schedule)), ranked(running.ask(texts[::2], schedule=schedule))]
+    for answer, asked in zip(got, (texts, texts[::2]), strict=True):
+        pairs = running.encoder.encode("how?", [Candidate(text=text) for text in asked])
+        alone = rank_pairs(FakeBackend(), pairs, schedule=schedule)
+        np.testing.assert_array_equal(answer.scores, alone.scores)
+        np.testing.assert_array_equal(answer.order, alone.order)
+    assert max(held) <= state_bytes
+    ran = sum(count for _, count in backend.runs)
+    needed = sum(sum(alive_counts(count, schedule)) for count in (60, 30))
+    assert ran > needed if state_bytes == 0 else ran >= needed
+    assert ran == needed or state_bytes < 10**9
+
+
+def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
+    """However large the question, one step's states are all that is held."""
+    running = start(FakeBackend(), step_tokens=128)
+    held: list[int] = []
+    running.engine._metrics.held = held.append  # type: ignore[method-assign]
+    ranked(running.ask(["abcdefg"[: number % 8] for number in range(100)]))
+    assert max(held) <= 128 * 4 * 4  # the fake's hidden states have four numbers
+
+
+def test_requests_that_wait_share_batches(start: Start) -> None:
+    """What came while the model was busy runs together, and one thread runs it all."""
+    backend, gate = blocked()
+    running = start(backend)
+    first = running.ask(["a"])
+    assert backend.entered.wait(20)
+    later = [running.ask(["b", "c"]) for _ in range(3)]
+    gate.set()
+    for future in (first, *later):
+        ranked(future)
+    assert backend.runs == [(0, 1), (1, 1), (2, 1), (0, 6), (1, 6), (2, 6)]
+    assert backend.threads == {"engine"}
+
+
+def test_a_large_question_runs_in_several_steps(start: Start) -> None:
+    """No step holds more tokens than its budget."""
+    backend = FakeBackend()
+    running = start(backend, step_tokens=128)
+    pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
+    ranked(running.submit(pairs))
+    most = 128 // int(pairs.lengths.max())
+    assert max(count for _, count in backend.runs) == most
+    assert sum(count for stage, count in backend.runs if stage == 0) == 40
+
+
+@pytest.mark.parametrize(
+    ("deadline", "stage", "complete"), [(100.5, 0, False), (101.5, 1, False), (102.5, 2, True), (500.0, 2, True)]
+)
+def test_a_deadline_is_answered_with_what_is_known(start: Start, deadline: float, stage: int, complete: bool) -> None:
+    """After the first stage that ends past it; the order is that of the stages that were run."""
+    backend = SlowBackend()
+    backend.clock = Clock()
+    running = start(backend, clock=backend.clock)
+    got = ranked(running.ask(["a", "b", "c"], deadline=deadline, submitted=100.0))
+    assert (got.stages.tolist(), got.complete) == ([stage] * 3, complete)
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in "abc"])
+    assert got.scores.tolist() == _stage_scores(pairs, stage).tolist()
+    assert got.scores[got.order].tolist() == sorted(got.scores, reverse=True)
+
+
+def test_a_deadline_that_has_passed_still_gets_the_first_stage(start: Start) -> None:
+    """There is no order before it; an answer without one would be no answer."""
+    backend = SlowBackend()
+    backend.clock = Clock()
+    running = start(backend, clock=backend.clock)
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in "ab"])
+    got = ranked(running.submit(pairs, deadline=1.0))
+    assert (got.stages.tolist(), got.complete) == ([0, 0], False)
+    assert got.scores.tolist() == _stage_scores(pairs, 0).tolist()
+
+
+def test_a_deadline_within_the_first_stage_is_answered_with_a_part(start: Start) -> None:
+    """One step after it at the latest: what was scored comes first, the rest says that it was not."""
+    backend = SlowBackend()
+    backend.clock = Clock()
+    running = start(backend, clock=backend.clock, step_tokens=128)
+    pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
+    got = ranked(running.submit(pairs, deadline=101.5, submitted=100.0))
+    assert not got.complete
+    scored = got.stages == 0
+    assert 0 < scored.sum() < 40
+    assert (got.stages[~scored] == UNSCORED).all()
+    assert scored[got.order[: scored.sum()]].all()
+    assert got.compute_seconds == 2.0
+
+
+def test_a_question_that_came_too_late_to_its_turn_is_refused(start: Start) -> None:
+    """Rather than answered long after its client has given up, at the cost of the others."""
+    backend, gate = blocked()
+    clock = Clock()
+    running = start(backend, clock=clock)
+    first = running.ask(["a"])
+    assert backend.entered.wait(20)
+    late, other = running.ask(["b"], deadline=105.0), running.ask(["c"])
+    clock.now = 106.0
+    gate.set()
+    refused = error(late)
+    assert refused.kind is Kind.UNAVAILABLE
+    assert refused.retry_after is not None
+    assert ranked(first).complete
+    assert ranked(other).complete
+
+
+def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
+    """The backlog, in seconds by the measured speed, is longer than its deadline; without one it is accepted."""
+    backend, gate = blocked()
+    running = start(backend, clock=Clock())
+    for stage in range(3):
+        running.engine.speeds.observe(stage, 1000, 1000.0)  # a token a second
+    first = running.ask(["a" * 10])
+    assert backend.entered.wait(20)
+    with pytest.raises(ServiceError) as refused:
+        running.ask(["b"], deadline=110.0)
+    assert refused.value.kind is Kind.UNAVAILABLE
+    accepted = running.ask(["b"])
+    gate.set()
+    assert ranked(first).complete
+    assert ranked(accepted).complete
+    assert running.engine.queued_seconds == 0.0
+
+
+def test_what_would_miss_the_objective_is_refused_at_admission(start: Start) -> None:
+    """Counted from when the request came, not from when it was read and encoded."""
+    backend, gate = blocked()
+    running = start(backend, clock=Clock(), objective=Objective(grace=100.0, slowdown=2.0))
+    for stage in range(3):
+        running.engine.speeds.observe(stage, 10**6, 10.0)
+    first = running.ask(["a" * 10], received=100.0)
+    assert backend.entered.wait(20)
+    with pytest.raises(ServiceError) as refused:
+        running.ask(["b"], received=49.0)
+    assert refused.value.kind is Kind.UNAVAILABLE
+    accepted = running.ask(["b"], received=100.0)
+    gate.set()
+    assert ranked(first).complete
+    assert ranked(accepted).complete
+
+
+def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Start) -> None:
+    """Though it came first."""
+    backend, gate = blocked()
+    running = start(backend, step_tokens=128)
+    first = running.ask(["a"])
+    assert backend.entered.wait(20)
+    answers: list[str] = []
+    low, high = running.ask(["abcdefg"] * 20, priority=500), running.ask(["abcdefg"] * 20)
+    low.add_done_callback(lambda _: answers.append("low"))
+    high.add_done_callback(lambda _: answers.append("high"))
+    gate.set()
+    for future in (first, low, high):
+        ranked(future)
+    wait_until(lambda: len(answers) == 2)
+    assert answers == ["high", "low"]
+
+
+def test_times_add_up(start: Start) -> None:
+    """Queue ends when the first step begins, compute when the answer is there."""
+    backend = SlowBackend()
+    backend.clock = Clock()
+    running = start(backend, clock=backend.clock)
+    got = ranked(running.ask(["a"], submitted=97.0))
+    assert (got.queue_seconds, got.compute_seconds) == (3.0, 3.0)
+
+
+def test_many_threads_may_submit(start: Start) -> None:
+    """Every question of every client gets its own answer."""
+    running = start(FakeBackend(), step_tokens=200)
+    answers: dict[str, Ranked] = {}
+
+    def client(name: str) -> None:
+        for number in range(10):
+            texts = [f"{name} {number} {index}" for index in range(1 + number)]
+            answers[f"{name}{number}"] = ranked(running.ask(texts, schedule=(0.5, 0.5)))
+
+    threads = [threading.Thread(target=client, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(answers) == 40
+    for name, answer in answers.items():
+        texts = [f"{name[0]} {name[1:]} {index}" for index in range(1 + int(name[1:]))]
+        pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
+        alone = rank_pairs(FakeBackend(), pairs, schedule=(0.5, 0.5))
+        np.testing.assert_array_equal(answer.scores, alone.scores)
+
+
+def _stage_scores(pairs: EncodedPairs, stage: int) -> Any:
+    backend = FakeBackend()
+    state = backend.start(pairs)
+    for number in range(stage):
+        following = backend.run(state, number).state
+        assert following is not None
+        state = following
+    return backend.run(state, stage).scores
+
+
+def test_a_question_that_gives_way_runs_in_short_steps_and_gets_the_same_answer(
+    start: Start, encoder: PairEncoder
+) -> None:
+    """Before each step it looks whether others are busy; what it waited is no time of the model's."""
+    looks: list[int] = []
+    clock = Clock()
+
+    def busy() -> bool:
+        looks.append(1)
+        clock.now += 0.5
+        return len(looks) % 2 == 1
+
+    pairs = encoder.encode("how?", [Candidate(text="a b c d " * 8)] * 60)
+    alone, backend = rank_pairs(FakeBackend(), pairs, schedule=(0.3, 0.3)), SlowBackend()
+    backend.clock = clock
+    running = start(backend, clock=clock)
+    got = ranked(running.submit(pairs, schedule=(0.3, 0.3), leisure=Leisure(busy), submitted=clock.now))
+    np.testing.assert_array_equal(got.order, alone.order)
+    np.testing.assert_array_equal(got.scores, alone.scores)
+    assert max(rows for _, rows in backend.runs) < 60
+    assert len(looks) == 2 * len(backend.runs)
+    assert got.compute_seconds == len(backend.runs)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.service.asking import blocked, error, ranked
+from tests.service.conftest import Start
+from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
+
+from cerberank_models.backends.contract import StageOutput
+from cerberank_models.encoding import Candidate
+from cerberank_models.rank import rank_pairs
+from cerberank_service.engine.job import Job, Outcome, Ranked
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("marker", [RAISES, GIVES_NAN])
+def test_a_poisoned_question_fails_alone(start: Start, marker: str, stage: int) -> None:
+    """Its neighbours in the same batch get the answers that they get without it."""
+    backend, gate = blocked()
+    backend.faults.stage = stage
+    running = start(backend)
+    first = running.ask(["hold the model"])
+    assert backend.entered.wait(20)
+    before, poisoned, after = running.ask(["a", "b"]), running.ask(["c", marker]), running.ask(["d"])
+    gate.set()
+    failure = error(poisoned)
+    assert failure.kind is Kind.INTERNAL
+    assert SECRET not in failure.message
+    for future, texts in ((first, ["hold the model"]), (before, ["a", "b"]), (after, ["d"])):
+        alone = rank_pairs(FakeBackend(), running.encoder.encode("how?", [Candidate(text=text) for text in texts]))
+        np.testing.assert_array_equal(ranked(future).scores, alone.scores)
+    assert running.engine.alive
+
+
+def test_the_engine_goes_on_after_a_failure(start: Start) -> None:
+    """A backend that failed once is asked again."""
+    backend = FakeBackend(faults=Faults(always=True))
+    running = start(backend)
+    assert error(running.ask(["a"])).kind is Kind.INTERNAL
+    backend.faults.always = False
+    assert ranked(running.ask(["a"])).complete
+    assert running.engine.queued_tokens == 0
+
+
+def test_many_poisoned_questions_are_found_without_asking_all_one_by_one(start: Start) -> None:
+    """Two of thirty-two cost about two times the depth of the bisection; all others get their answers."""
+    backend, gate = blocked()
+    running = start(backend)
+    first = running.ask(["hold the model"])
+    assert backend.entered.wait(20)
+    asked = [running.ask([RAISES if number in (3, 20) else f"{number}"]) for number in range(32)]
+    attempts: list[int] = []
+    run = backend.run
+    backend.run = lambda state, stage: (attempts.append(stage), run(state, stage))[1]  # type: ignore[method-assign]
+    gate.set()
+    ranked(first)
+    failures = [number for number, future in enumerate(asked) if not isinstance(future.result(20), Ranked)]
+    assert failures == [3, 20]
+    assert attempts.count(0) <= 1 + 2 * 2 * 5
+
+
+@pytest.mark.parametrize("error_", [MemoryError, None])
+def test_out_of_memory_halves_the_steps_and_fails_nobody(start: Start, error_: type[Exception] | None) -> None:
+    """One large question, which no bisection by questions could save."""
+    backend = FakeBackend(faults=Faults(memory_tokens=300))
+    running = start(backend, step_tokens=2000)
+    texts = [f"{number} abcdefg" for number in range(150)]
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
+    if error_ is not None:
+        run = backend.run
+
+        def fail(state: FakeState, stage: int) -> StageOutput[FakeState]:
+            if state.pairs.tokens > 300:
+                raise error_
+            return run(state, stage)
+
+        backend.run = fail  # type: ignore[method-assign]
+    got = ranked(running.ask(texts, schedule=(0.3, 0.0)))
+    np.testing.assert_array_equal(got.scores, rank_pairs(FakeBackend(), pairs, schedule=(0.3, 0.0)).scores)
+    assert running.engine._runner.step_tokens <= 300
+    before = len(backend.runs)
+    ranked(running.ask(texts))
+    assert len(backend.runs) > before
+
+
+def test_a_single_pair_that_does_not_fit_fails_alone(start: Start) -> None:
+    """Its neighbours fit."""
+    backend = FakeBackend(faults=Faults(memory_tokens=20))
+    running = start(backend)
+    small, large = running.ask(["a"]), running.ask(["abcdefghijklmnopqrstuvwxyz"])
+    assert error(large).kind is Kind.INTERNAL
+    assert ranked(small).complete
+
+
+def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start) -> None:
+    """Nothing more of it runs, what has run is counted as wasted, and its neighbour goes on."""
+    backend, gate = blocked()
+    counted = Metrics()
+    running = start(backend, metrics=counted.for_model("fake-ranker", "7", 3), step_tokens=128)
+    gone = Job(
+        pairs=running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40),
+        schedule=(0.0, 0.0),
+        minimum=1,
+        received=0.0,
+        submitted=0.0,
+        deadline=None,
+        resolve=(outcome := Future[Outcome]()).set_result,
+    )
+    running.engine.submit(gone)
+    assert backend.entered.wait(20)
+    gone.cancelled = True
+    other = running.ask(["b"])
+    gate.set()
+    assert error(outcome).kind is Kind.UNAVAILABLE
+    assert ranked(other).complete
+    assert [count for stage, count in backend.runs if count > 1] == [128 // int(gone.pairs.lengths.max())]
+    text = counted.render()[0].decode()
+    assert f'cerberank_wasted_tokens_total{{model="fake-ranker",version="7"}} {float(gone.tokens_run)}' in text
+    assert 'cerberank_cancelled_requests_total{model="fake-ranker",version="7"} 1.0' in text
+    assert running.engine.queued_tokens == 0
+
+
+def test_a_thread_that_is_ended_from_within_answers_everybody(start: Start) -> None:
+    """Not even SystemExit leaves a client waiting."""
+    backend, gate = blocked()
+    backend.faults.always, backend.faults.error = True, SystemExit
+    running = start(backend)
+    waiting = [running.ask(["a"])]
+    assert backend.entered.wait(20)
+    waiting += [running.ask(["b"]) for _ in range(3)]
+    gate.set()
+    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
+    running.engine.join(20.0)
+    assert not running.engine.alive
+
+
+def test_a_stop_answers_what_was_accepted(start: Start) -> None:
+    """Running and queued questions alike; a later one is refused."""
+    backend, gate = blocked()
+    running = start(backend)
+    accepted = [running.ask(["a"])]
+    assert backend.entered.wait(20)
+    accepted += [running.ask(["b", "c"]) for _ in range(5)]
+    running.engine.stop(drain_seconds=60.0)
+    with pytest.raises(ServiceError) as refused:
+        running.ask(["d"])
+    assert refused.value.kind is Kind.UNAVAILABLE
+    assert refused.value.headers["Retry-After"] == "1"
+    gate.set()
+    assert all(ranked(future).complete for future in accepted)
+    running.engine.join(20.0)
+    assert not running.engine.alive
+
+
+def test_a_stop_without_time_answers_with_503(start: Start) -> None:
+    """Nobody is left waiting."""
+    backend, gate = blocked()
+    running = start(backend)
+    waiting = [running.ask(["a"])]
+    assert backend.entered.wait(20)
+    waiting += [running.ask(["b"]) for _ in range(5)]
+    running.engine.stop(drain_seconds=0.0)
+    gate.set()
+    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
+    assert running.engine.queued_tokens == 0
+
+
+class BrokenMetrics(EngineMetrics):
+    """Fails outside the model, where no fence stands."""
+
+    def step(self, stage: int, *, tokens: int, seconds: float, backend: Any) -> None:
+        raise OSError("out of something")
+
+
+def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
+    """A fault outside the model ends the thread; the engine then says so, and nobody is left waiting."""
+    backend, gate = blocked()
+    running = start(backend, metrics=BrokenMetrics(Metrics(), "fake-ranker", "7", 0))
+    waiting = [running.ask(["a"])]
+    assert backend.entered.wait(20)
+    waiting += [running.ask(["b"]) for _ in range(3)]
+    gate.set()
+    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
+    running.engine.join(20.0)
+    assert not running.engine.alive
+    with pytest.raises(ServiceError) as refused:
+        running.ask(["c"])
+    assert refused.value.kind is Kind.UNAVAILABLE
+    assert "failed" in refused.value.message
+    assert "Retry-After" in refused.value.headers

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.service.fakes import FakeBackend
+from tests.service.pairs import numbered_pairs
+
+from cerberank_models.backends.contract import StageOutput
+from cerberank_service.engine.job import UNSCORED, Job, Outcome
+
+
+def job(count: int, schedule: tuple[float, ...] = (0.5, 0.0), minimum: int = 1, deadline: float | None = 9.0) -> Job:
+    def never(outcome: Outcome) -> None:
+        raise AssertionError("only the engine answers")
+
+    return Job(
+        pairs=numbered_pairs(count),
+        schedule=schedule,
+        minimum=minimum,
+        received=0.0,
+        submitted=0.0,
+        deadline=deadline,
+        resolve=never,
+    )
+
+
+def run(question: Job, backend: FakeBackend, stage: int, rows: list[int]) -> list[int]:
+    """Run rows through a stage; returns those that may go on."""
+    asked = np.asarray(rows)
+    found, missing = question.held.find(asked, backend)
+    parts = [*found, *([(missing, backend.start(question.pairs.select(missing)))] if len(missing) else [])]
+    joined = backend.concat([state for _, state in parts])
+    rows_run = np.concatenate([rows for rows, _ in parts])
+    question.record(stage, rows_run, backend.run(joined, stage))
+    return question.follow(stage, rows_run, backend).tolist()
+
+
+def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
+    """Half of six go after the first exit, once all have passed it; they rank below every survivor."""
+    backend, question = FakeBackend(), job(6)
+    assert run(question, backend, 0, [5, 4, 3]) == []
+    kept = run(question, backend, 0, [2, 1, 0])
+    assert len(kept) == 3
+    first = question.trace[:, 0].copy()
+    assert sorted(first[kept]) == sorted(first)[3:]
+    assert question.held.tokens == sum(row + 2 for row in kept)
+    assert run(question, backend, 1, kept) == kept
+    assert run(question, backend, 2, kept) == []
+    assert question.done
+    assert question.held.tokens == 0
+    result = question.ranked(now=1.0, complete=True)
+    dropped = [row for row in range(6) if row not in kept]
+    assert question.dropped == [(0, 3)]
+    assert result.scores[dropped].tolist() == first[dropped].tolist()
+    assert result.stages.tolist() == [2 if row in kept else 0 for row in range(6)]
+    assert set(result.order[:3].tolist()) == set(kept)
+    assert result.heads is not None
+    assert np.isnan(result.heads[dropped]).all()
+    assert not np.isnan(result.heads[kept]).any()
+
+
+def test_a_drop_leaves_as_many_as_were_asked_for() -> None:
+    """`top_k` results come from the last stage."""
+    assert len(run(job(6, schedule=(0.9, 0.0), minimum=4), FakeBackend(), 0, list(range(6)))) == 4
+
+
+def test_rows_pass_an_exit_that_drops_nothing_unless_there_is_a_deadline() -> None:
+    """At a deadline an order of all by one stage is worth more than a few rows far ahead."""
+    assert run(job(4, schedule=(0.0, 0.5), deadline=None), FakeBackend(), 0, [3, 2]) == [3, 2]
+    assert run(job(4, schedule=(0.0, 0.5), deadline=9.0), FakeBackend(), 0, [3, 2]) == []
+
+
+def test_rows_that_passed_an_exit_wait_at_the_next_one_that_drops() -> None:
+    """All six are compared there, although they came in two lots."""
+    backend, question = FakeBackend(), job(6, schedule=(0.0, 0.5), deadline=None)
+    for lot in ([5, 4, 3], [2, 1, 0]):
+        assert run(question, backend, 0, lot) == lot
+        kept = run(question, backend, 1, lot)
+    assert kept == np.sort(np.argsort(-question.trace[:, 1])[:3]).tolist()
+
+
+def test_a_part_of_the_first_stage_is_better_than_nothing() -> None:
+    """The scored ones come first, the others say that no stage has seen them."""
+    backend, question = FakeBackend(), job(4)
+    assert not question.has_order
+    run(question, backend, 0, [3, 1])
+    assert question.has_order
+    got = question.ranked(now=1.0, complete=False)
+    assert got.stages.tolist() == [UNSCORED, 0, UNSCORED, 0]
+    assert np.isnan(got.scores).tolist() == [True, False, True, False]
+    assert sorted(got.order[:2].tolist()) == [1, 3]
+    assert got.order[2:].tolist() == [0, 2]
+
+
+def test_a_part_of_a_later_stage_does_not_count() -> None:
+    """The longest rows run first; that they were run is no reason to rank them above the others."""
+    backend, question = FakeBackend(), job(4, schedule=(0.0, 0.0))
+    run(question, backend, 0, [3, 2, 1, 0])
+    run(question, backend, 1, [3, 2])
+    got = question.ranked(now=1.0, complete=False)
+    assert got.stages.tolist() == [0, 0, 0, 0]
+    assert got.scores.tolist() == question.trace[:, 0].tolist()
+
+
+@pytest.mark.parametrize(("schedule", "rows"), [((0.5, 0.5), (8, 4, 2)), ((0.0, 0.0), (8, 8, 8))])
+def test_the_expected_tokens_are_those_of_survivors_of_average_length(
+    schedule: tuple[float, ...], rows: tuple[int, ...]
+) -> None:
+    """What admission and fairness count before anything has run."""
+    question = job(8, schedule=schedule)
+    mean = question.pairs.tokens / 8
+    assert question.stage_tokens == tuple(count * mean for count in rows)
+
+
+def test_heads_are_kept_by_row() -> None:
+    """Whatever the order in which the rows ran."""
+    question = job(3, schedule=())
+    scores = np.asarray([0.1, 0.2, 0.3])
+    heads = np.asarray([[0.1], [0.2], [0.3]])
+    output: StageOutput[Any] = StageOutput(state=None, scores=scores, head_scores=heads)
+    question.record(0, np.asarray([2, 0, 1]), output)
+    assert question.heads is not None
+    assert question.heads[:, 0].tolist() == question.trace[:, 0].tolist() == [0.2, 0.3, 0.1]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.service.fakes import FakeBackend, FakeState
+from tests.service.pairs import numbered_pairs
+
+from cerberank_service.engine.waiting_states import HeldStates
+
+ROWS = 12
+BACKEND = FakeBackend()
+PAIRS = numbered_pairs(ROWS)
+
+
+def rows_of(state: FakeState) -> list[int]:
+    """The rows whose pairs a state holds."""
+    return [int(token) - 10 for token in state.pairs.token_ids[state.pairs.offsets[:-1]]]
+
+
+def state(rows: list[int]) -> FakeState:
+    return FakeState(PAIRS.select(np.asarray(rows)), 1)
+
+
+def hold(chunks: list[list[int]]) -> HeldStates:
+    held = HeldStates(PAIRS.lengths)
+    for rows in chunks:
+        held.put(np.asarray(rows), state(rows))
+    return held
+
+
+@given(st.permutations(range(ROWS)), st.sets(st.integers(0, ROWS - 1)), st.sets(st.integers(0, ROWS - 1), min_size=1))
+def test_every_row_finds_its_own_state(order: list[int], gone: set[int], asked: set[int]) -> None:
+    """However the rows were cut into chunks, whichever were released, compacted or not; the others are missing."""
+    for compact in (False, True):
+        held = hold([order[:5], order[5:7], order[7:]])
+        held.release(np.asarray(sorted(gone), dtype=np.int64))
+        if compact:
+            held.compact(BACKEND)
+            assert held.tokens == sum(row + 2 for row in set(range(ROWS)) - gone)
+        found, missing = held.find(np.asarray(sorted(asked)), BACKEND)
+        assert set(missing.tolist()) == asked & gone
+        assert {row for rows, _ in found for row in rows.tolist()} == asked - gone
+        for rows, own in found:
+            assert rows_of(own) == rows.tolist()
+
+
+def test_a_chunk_that_is_asked_for_as_it_is_is_not_copied() -> None:
+    """The usual case: what ran together runs on together."""
+    held = HeldStates(PAIRS.lengths)
+    whole = state([3, 1, 2])
+    held.put(np.asarray([3, 1, 2]), whole)
+    ((_, found),), _ = held.find(np.asarray([3, 1, 2]), BACKEND)
+    assert found is whole
+
+
+def test_the_state_that_is_needed_last_is_given_up() -> None:
+    """Longer rows run first, so that of the shortest ones goes; its rows are then missing."""
+    held = hold([[9, 8], [1, 0], [5]])
+    held.give_up()
+    assert held.find(np.arange(ROWS), BACKEND)[1].tolist() == [0, 1, 2, 3, 4, 6, 7, 10, 11]
+    held.give_up()
+    held.give_up()
+    assert held.tokens == 0
+
+
+def test_rows_that_were_given_up_may_be_held_again() -> None:
+    """After they have been run again."""
+    held = hold([[1, 2], [5]])
+    held.give_up()
+    held.release(np.asarray([1, 2]))
+    held.put(np.asarray([2, 1]), state([2, 1]))
+    found, missing = held.find(np.asarray([1, 2, 5]), BACKEND)
+    assert not len(missing)
+    assert sorted(row for rows, _ in found for row in rows.tolist()) == [1, 2, 5]

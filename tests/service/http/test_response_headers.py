@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend, Faults
+from tests.service.observe import samples, wait_until
+
+from cerberank_service.http.response_headers import LOAD, LOAD_FORMAT, Load, load_report
+
+BODY = {"question": "q", "candidates": ["a", "b"]}
+
+
+def test_server_timing_says_what_the_body_says(client: TestClient) -> None:
+    """Four phases in milliseconds, in the syntax of the specification; a dialect without timing has them too."""
+    answer = client.post("/v1/rank", json=BODY)
+    timing = dict(re.findall(r"(\w+);dur=([\d.]+)(?:, |$)", answer.headers["Server-Timing"]))
+    assert {name: float(value) for name, value in timing.items()} == answer.json()["timing_ms"]
+    assert "total;dur=" in client.post("/rerank", json={"query": "q", "texts": ["a"]}).headers["Server-Timing"]
+
+
+def test_the_load_is_told_to_those_who_ask(client: TestClient) -> None:
+    """In the two formats of ORCA that are text; nobody else gets the header, nor who asks for another format."""
+    text = client.post("/v1/rank", json=BODY, headers={LOAD_FORMAT: "TEXT"}).headers[LOAD]
+    assert text.startswith("TEXT ")
+    pairs = dict(entry.split("=") for entry in text.removeprefix("TEXT ").split(", "))
+    as_json = client.post("/v1/rank", json=BODY, headers={LOAD_FORMAT: "json"}).headers[LOAD]
+    named = json.loads(as_json.removeprefix("JSON "))["named_metrics"]
+    assert {name.removeprefix("named_metrics.") for name in pairs} == set(named)
+    for headers in ({}, {LOAD_FORMAT: "BIN"}):
+        assert LOAD not in client.post("/v1/rank", json=BODY, headers=headers).headers
+
+
+def test_the_load_is_that_of_the_others(serve: Serve) -> None:
+    """While three requests wait, the gauges and the report agree on their tokens."""
+    gate, backend = threading.Event(), FakeBackend()
+    client = serve(backend)
+    backend.faults = Faults(gate=gate)
+    service = client.app.state.service  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            waiting = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(3)]
+            wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 3 * service.load().queued_tokens / 3 > 0)
+            wait_until(lambda: service.load().requests_in_flight == 3)
+        finally:
+            gate.set()
+        assert {future.result(20).status_code for future in waiting} == {200}
+    assert service.load() == Load(queued_tokens=0, queued_seconds=0.0, requests_in_flight=0)
+
+
+def test_nothing_is_computed_for_nobody() -> None:
+    """The load of many engines is only gathered when it is asked for."""
+
+    def load() -> Load:
+        raise AssertionError("nobody asked")
+
+    assert load_report(None, load) == load_report("", load) == load_report("XML", load) == {}

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
+
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankCall
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking.prepare import Prepared, prepare
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return checkpoint_for(FakeBackend(ranker_config(schedule=(0.3, 0.5))), tmp_path)
+
+
+def candidates(*texts: str) -> tuple[Candidate, ...]:
+    return tuple(Candidate(text=text) for text in texts)
+
+
+def prepared(checkpoint: Checkpoint, **call: Any) -> Prepared:
+    fields = {"question": "how?", "candidates": candidates("a", "b", "c")} | call
+    return prepare(RankCall(**fields), checkpoint, checkpoint.encoder())
+
+
+def refused(checkpoint: Checkpoint, **call: Any) -> ServiceError:
+    with pytest.raises(ServiceError) as caught:
+        prepared(checkpoint, **call)
+    return caught.value
+
+
+def test_identical_candidates_are_encoded_once(checkpoint: Checkpoint) -> None:
+    """`pair_of` leads every candidate to its pair, in the order of first appearance."""
+    result = prepared(checkpoint, candidates=candidates("b", "a", "b", "b", "c"))
+    assert len(result.pairs) == 3
+    assert result.pair_of.tolist() == [0, 1, 0, 0, 2]
+
+
+def test_another_context_makes_another_candidate(checkpoint: Checkpoint) -> None:
+    """Only what is identical in every part is folded."""
+    result = prepared(checkpoint, candidates=(Candidate(text="a"), Candidate(text="a", previous="b")))
+    assert len(result.pairs) == 2
+
+
+@pytest.mark.parametrize(
+    ("ratio", "schedule"), [(None, (0.3, 0.5)), (0.2, (0.2, 0.2)), ((0.1, 0.9), (0.1, 0.9)), (0.0, (0.0, 0.0))]
+)
+def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
+    checkpoint: Checkpoint, ratio: float | tuple[float, ...] | None, schedule: tuple[float, ...]
+) -> None:
+    """A number is meant for every exit."""
+    assert prepared(checkpoint, drop_ratio=ratio).schedule == schedule
+
+
+def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
+    """But not of the caller's."""
+    encoder, call = checkpoint.encoder(), RankCall(question="how?", candidates=candidates("a", "b"))
+    assert prepare(call, checkpoint, encoder, default=(0.1, 0.1)).schedule == (0.1, 0.1)
+    chosen = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=0.2)
+    assert prepare(chosen, checkpoint, encoder, default=(0.1, 0.1)).schedule == (0.2, 0.2)
+
+
+def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:
+    """The message says how many there are."""
+    error = refused(checkpoint, drop_ratio=(0.1, 0.2, 0.3))
+    assert error.kind is Kind.INVALID
+    assert "2 exits" in error.message
+
+
+@pytest.mark.parametrize(("top_k", "minimum"), [(None, 1), (1, 1), (2, 2), (50, 3)])
+def test_as_many_as_were_asked_for_reach_the_last_stage(
+    checkpoint: Checkpoint, top_k: int | None, minimum: int
+) -> None:
+    """But not more than there are."""
+    assert prepared(checkpoint, top_k=top_k).minimum == minimum
+
+
+def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_path: Path) -> None:
+    """It is for the schedules that the checkpoint, or an operator, chose."""
+    config = ranker_config(schedule=(0.3, 0.5)).model_copy(update={"drop_minimum": 2})
+    checkpoint = checkpoint_for(FakeBackend(config), tmp_path)
+    assert [prepared(checkpoint, drop_ratio=ratio).minimum for ratio in (None, 0.3)] == [2, 1]
+    assert prepared(checkpoint, top_k=3).minimum == 3
+
+
+def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
+    """Cut texts are scored with a warning, unless the caller would rather have an error."""
+    long = candidates("a " * 300, "b", "a " * 300)
+    result = prepared(checkpoint, candidates=long)
+    assert result.pairs.truncated[result.pair_of].tolist() == [True, False, True]
+    assert result.warnings == ("2 candidates were scored on truncated text: a pair holds 64 tokens",)
+    assert refused(checkpoint, candidates=long, refuse_truncation=True).kind is Kind.INVALID
+    prepared(checkpoint, refuse_truncation=True)
+
+
+def test_what_has_no_effect_is_told(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Empty candidates, context that is not read, drop ratios without exits."""
+    odd = (Candidate(text=" "), Candidate(text="a", next="b"))
+    assert prepared(checkpoint, candidates=odd).warnings == (
+        "1 candidates are empty",
+        "this model does not read the previous and next sentence",
+    )
+    plain = checkpoint_for(FakeBackend(ranker_config(exits=0, heads=1)), tmp_path)
+    assert prepared(plain, drop_ratio=0.5).warnings == ("this model has no exits: drop_ratio has no effect",)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_models.config import TunedSchedule
+from cerberank_service.ranking.slo import choose, loss_of
+
+WHOLE = {"map": 80.0, "p@1": 70.0, "map_loss": 0.0, "map_loss_error": 0.1}
+GENTLE = TunedSchedule(schedule=(0.0, 0.0), cost=1.0, metrics=WHOLE)
+MIDDLE = TunedSchedule(
+    schedule=(0.3, 0.3), cost=0.6, metrics={"map": 79.5, "p@1": 70.5, "map_loss": 0.6, "map_loss_error": 0.2}
+)
+HARSH = TunedSchedule(schedule=(0.5, 0.5), cost=0.4, metrics={"map": 78.0, "p@1": 68.0})
+SET = (MIDDLE, HARSH, GENTLE)
+
+
+@given(st.permutations(SET), st.floats(0.0, 3.0), st.floats(0.1, 2.0))
+def test_the_gentlest_schedule_that_is_in_time_is_taken(tuned: list[TunedSchedule], wait: float, target: float) -> None:
+    """Whatever their order; the fastest when none is in time, and it says so."""
+    time = {entry.schedule: entry.cost + wait for entry in tuned}
+    choice = choose(tuned, time.__getitem__, target)
+    in_time = [entry for entry in tuned if time[entry.schedule] <= target]
+    assert choice.in_time == bool(in_time)
+    expected = max(in_time, key=lambda entry: entry.cost) if in_time else HARSH
+    assert choice.schedule == expected.schedule
+    assert choice.loss == loss_of(tuned, expected.schedule)
+
+
+def test_the_loss_is_against_the_gentlest_schedule() -> None:
+    """In points by metric, not of what tuning says about its own loss; a gain is negative.
+
+    A schedule outside the set has no known loss.
+    """
+    assert loss_of(SET, (0.3, 0.3)) == {"map": pytest.approx(0.5), "p@1": pytest.approx(-0.5)}
+    assert loss_of(SET, (0.0, 0.0)) == {"map": 0.0, "p@1": 0.0}
+    assert loss_of(SET, (0.1, 0.0)) == {}
+    assert loss_of((), (0.1, 0.0)) == {}
+
+
+def test_there_must_be_something_to_choose_from() -> None:
+    """The caller falls back on the checkpoint's schedule."""
+    with pytest.raises(ValueError, match="no schedule"):
+        choose((), lambda schedule: 0.0, 1.0)

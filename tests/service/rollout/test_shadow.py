@@ -1,0 +1,192 @@
+"""Mirrored questions and the rules that act on them, in an app that follows a store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.service.fakes import RAISES, FakeBackend, FakeState, Faults
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import samples, wait_until
+from tests.service.pushes import open_fake, push
+
+from cerberank_models.backends.contract import StageOutput
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.encoding import Candidate
+from cerberank_models.rank import rank_pairs
+from cerberank_service.rollout.comparison import compare
+from cerberank_service.rollout.rules import RollbackRule, fails
+from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import Loaded
+
+QUESTIONS = [(f"how {number}?", [f"{number} {word}" for word in ("a", "b", "c", "d")]) for number in range(12)]
+SHADOW = "/v1/models/fake-ranker/shadow"
+Make = Callable[..., Checkpoint]
+
+
+class Other(FakeBackend):
+    """Scores that have nothing to do with the fake's, but for golden questions, which are without drops and thrice."""
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        output = super().run(state, stage)
+        if len(state.pairs) == 4:
+            output.scores[:] = (output.scores * 7.0) % 1.0
+        return output
+
+
+def other_for_version_2(settings: Settings) -> Loaded:
+    loaded = open_fake(settings)
+    if loaded.checkpoint.manifest.version == "2":
+        return Loaded(loaded.checkpoint, Other(loaded.checkpoint.config))
+    return loaded
+
+
+@pytest.fixture
+def mirrored(follow: Follow, store: FolderStore, made: Make) -> TestClient:
+    """Version 1 is stable, version 2 its shadow and another model."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "shadow")
+    client = follow(other_for_version_2, shadow_percent=100)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    return client
+
+
+def ask_all(client: TestClient) -> None:
+    """One after the other, so that each finds the service idle."""
+    for number, (question, texts) in enumerate(QUESTIONS, 1):
+        assert served_by(client, question=question, candidates=texts) == "1"
+        wait_until(lambda number=number: client.get(SHADOW).json()["questions"] + skipped(client) == number)
+
+
+def skipped(client: TestClient) -> int:
+    return int(client.get(SHADOW).json()["skipped"])
+
+
+def test_the_figures_are_those_of_an_offline_comparison(mirrored: TestClient, made: Make) -> None:
+    """Of both checkpoints on the same questions."""
+    ask_all(mirrored)
+    told = mirrored.get(SHADOW).json()
+    assert told["skipped"] == 0
+    encoder, compared = made("9").encoder(), []
+    for question, texts in QUESTIONS:
+        pairs = encoder.encode(question, [Candidate(text=text) for text in texts])
+        first, second = rank_pairs(FakeBackend(), pairs), rank_pairs(Other(), pairs)
+        compared.append(compare(first.order, first.scores, second.order, second.scores))
+    assert told["flips"] == sum(each.flipped for each in compared)
+    assert 0 < told["flips"] < len(QUESTIONS)
+    assert told["rank_biased_overlap"] == pytest.approx(np.mean([each.overlap for each in compared]))
+    assert told["score_shift"] == pytest.approx(np.mean([each.shift for each in compared]))
+    assert (told["failures"], told["verdict"]) == (0, "by_hand")
+    counted = samples(mirrored)
+    assert counted["cerberank_shadow_questions_total{model=fake-ranker,version=2}"] == len(QUESTIONS)
+    assert counted["cerberank_shadow_flips_total{model=fake-ranker,version=2}"] == told["flips"]
+
+
+def test_without_a_shadow_there_is_nothing_to_tell(follow: Follow, store: FolderStore, made: Make) -> None:
+    """404, also for a model that is not known."""
+    push(store, made("1"), "stable", "shadow")
+    client = follow()
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    assert client.get(SHADOW).status_code == 404
+    assert client.get("/v1/models/other/shadow").status_code == 404
+
+
+def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made: Make) -> None:
+    """Questions that overlap are answered, and skipped by the shadow."""
+    backends: dict[str, FakeBackend] = {}
+
+    def load(settings: Settings) -> Loaded:
+        loaded = open_fake(settings)
+        backends[loaded.checkpoint.manifest.version] = loaded.backend  # type: ignore[assignment]
+        return loaded
+
+    push(store, made("1"), "stable")
+    push(store, made("2"), "shadow")
+    client = follow(load, shadow_percent=100)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    gate = threading.Event()
+    shadow = client.app.state.service.shadow  # type: ignore[attr-defined]
+    served_by(client)
+    wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
+    stable = client.app.state.service.served.find("fake-ranker@1", None)  # type: ignore[attr-defined]
+    backends["1"].faults = Faults(gate=gate)
+    backends["1"].entered.clear()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            waiting = pool.submit(served_by, client)
+            assert backends["1"].entered.wait(20)
+            shadow.offer(None, stable, _answered())
+            assert skipped(client) == 1
+        finally:
+            gate.set()
+        assert waiting.result(20) == "1"
+
+
+def _answered() -> Any:
+    class Complete:
+        complete = True
+
+    return Complete()
+
+
+def test_a_shadow_that_does_well_becomes_stable_by_rule(follow: Follow, store: FolderStore, made: Make) -> None:
+    """In the store, so that every replica follows; the label `shadow` is free again."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "shadow")
+    client = follow(shadow_percent=100, promote_after=3, promote_latency_ratio=1e6)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    wait_until(lambda: served_by(client) == "2")
+    assert store.labels("fake-ranker") == {"stable": "2"}
+    assert entry(client, "1")["rollback"]
+
+
+def test_a_version_that_fails_is_taken_back_by_rule(follow: Follow, store: FolderStore, made: Make) -> None:
+    """Stable goes back to the version before, and stays there whatever that one does."""
+    push(store, made("1"), "stable")
+    client = follow(rollback_failure_percent=50)
+    wait_until(lambda: served_by(client) == "1")
+    push(store, made("2"), "stable")
+    wait_until(lambda: entry(client, "2").get("labels") == ["stable"])
+
+    def fail_once() -> bool:
+        client.post("/v1/rank", json={"question": "q", "candidates": [RAISES]})
+        return store.labels("fake-ranker")["stable"] == "1"
+
+    wait_until(fail_once)
+    wait_until(lambda: entry(client, "1")["labels"] == ["stable"])
+    for _ in range(30):
+        fail_once()
+    client.app.state.service.rules.apply()  # type: ignore[attr-defined]
+    assert store.labels("fake-ranker") == {"stable": "1"}
+
+
+def test_a_canary_that_fails_loses_its_label(follow: Follow, store: FolderStore, made: Make) -> None:
+    """Its share goes back to stable."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    client = follow(rollback_failure_percent=50, canary_percent=0)
+    wait_until(lambda: entry(client, "2").get("labels") == ["canary"])
+
+    def fail_once() -> bool:
+        body = {"question": "q", "candidates": [RAISES], "model": "fake-ranker@canary"}
+        return client.post("/v1/rank", json=body).status_code == 404
+
+    wait_until(fail_once)
+    assert store.labels("fake-ranker") == {"stable": "1"}
+
+
+@pytest.mark.parametrize(
+    ("answered", "failed", "alive", "expected"),
+    [(0, 0, True, False), (0, 19, True, False), (0, 20, True, True), (90, 10, True, False), (89, 11, True, True)],
+)
+def test_the_rollback_rule(answered: int, failed: int, alive: bool, expected: bool) -> None:
+    """More than the stated share, of at least 20; without a rule never."""
+    assert fails(RollbackRule(10.0), answered=answered, failed=failed, alive=alive) is expected
+    assert fails(RollbackRule(10.0), answered=answered, failed=failed, alive=False)
+    assert not fails(RollbackRule(0.0), answered=answered, failed=failed, alive=False)

@@ -1,0 +1,253 @@
+"""The rules of `decide`, each stated once; then a service that obeys it, under any history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
+from cerberank_service.versions.lifecycle import Decision, Flip, Held, ServedModel, Status, StoredModel, decide
+
+READY = Held(status=Status.READY, size=10)
+A, B, C = (Reference("m", version) for version in "abc")
+
+
+def stored(**labels: str) -> dict[str, StoredModel]:
+    return {"m": StoredModel(labels=labels, sizes=dict.fromkeys("abcd", 10))}  # type: ignore[arg-type]
+
+
+def served(versions: dict[str, Held], previous: str | None = None, **serving: str) -> dict[str, ServedModel]:
+    return {"m": ServedModel(versions=versions, serving=serving, previous=previous)}  # type: ignore[arg-type]
+
+
+def flip(label: Label, version: str | None) -> Flip:
+    return Flip(model="m", label=label, version=version)
+
+
+@pytest.mark.parametrize("status", [Status.LOADING, Status.UNLOADING, Status.FAILED])
+def test_a_label_waits_until_its_version_is_ready(status: Status) -> None:
+    """The old version serves on, whatever becomes of the new one; a failed one is not tried again."""
+    state = served({"a": READY, "b": Held(status=status, size=10)}, stable="a")
+    assert decide(stored(stable="b"), state, memory=100) == Decision()
+
+
+def test_a_flip_keeps_the_version_that_it_leaves() -> None:
+    """For a rollback; the one before that goes."""
+    state = served({"a": READY, "b": READY, "c": READY}, previous="c", stable="a")
+    assert decide(stored(stable="b"), state, memory=100) == Decision(flips=(flip("stable", "b"),), unload=(C,))
+
+
+def test_a_rollback_is_one_flip() -> None:
+    """Nothing is loaded, and the bad version stays for a look."""
+    state = served({"a": READY, "b": READY}, previous="a", stable="b")
+    assert decide(stored(stable="a"), state, memory=100) == Decision(flips=(flip("stable", "a"),))
+
+
+def test_the_first_version_is_loaded_though_nothing_serves() -> None:
+    """Stable before canary before shadow, one at a time."""
+    wanted = stored(shadow="c", canary="b", stable="a")
+    assert decide(wanted, {}, memory=100) == Decision(load=A)
+    assert decide(wanted, served({"a": Held(status=Status.LOADING, size=10)}), memory=100) == Decision()
+    assert decide(wanted, served({"a": READY}, stable="a"), memory=100) == Decision(load=B)
+
+
+def test_a_store_that_cannot_be_read_changes_nothing() -> None:
+    """And neither does one that has lost the model: stable stays, with nothing to replace it."""
+    state = served({"a": READY, "b": READY}, stable="a", canary="b")
+    assert decide(None, state, memory=100) == Decision()
+    assert decide({}, state, memory=100) == Decision(flips=(flip("canary", None),), unload=(B,))
+
+
+def test_a_label_of_a_version_that_is_not_in_the_store_loads_nothing() -> None:
+    """It may have been deleted by hand."""
+    assert decide(stored(stable="z"), {}, memory=100) == Decision()
+
+
+def test_memory_is_taken_from_the_less_important_first() -> None:
+    """Shadow, then the rollback version, never canary or stable for them; the load waits until it is free."""
+    full = served({"a": READY, "b": READY, "c": READY}, previous="b", stable="a", shadow="c")
+    assert decide(stored(stable="d", shadow="c"), full, memory=30) == Decision(
+        flips=(flip("shadow", None),), unload=(C,)
+    )
+    going = served({"a": READY, "b": READY, "c": Held(status=Status.UNLOADING, size=10)}, previous="b", stable="a")
+    assert decide(stored(stable="d", shadow="c"), going, memory=30) == Decision()
+    free = served({"a": READY, "b": READY}, previous="b", stable="a")
+    assert decide(stored(stable="d", shadow="c"), free, memory=30) == Decision(load=Reference("m", "d"))
+    done = served({"a": READY, "d": READY, "b": READY}, previous="a", canary="b", stable="d")
+    decision = decide(stored(stable="d", canary="b", shadow="c"), done, memory=30)
+    assert (decision.load, decision.unload) == (None, ())
+    assert "needs 10 bytes" in decision.refused[C]
+
+
+def test_what_can_never_fit_is_refused_and_displaces_nobody() -> None:
+    """The next label gets its turn."""
+    big = {"m": StoredModel(labels={"stable": "big", "canary": "b"}, sizes={"big": 25, "b": 10})}
+    decision = decide(big, served({"a": READY}, stable="a"), memory=30)
+    assert (decision.load, decision.unload) == (B, ())
+    assert list(decision.refused) == [Reference("m", "big")]
+
+
+def test_memory_that_is_coming_back_is_waited_for() -> None:
+    """A version without a role is unloaded first; the one that needs its memory is not refused."""
+    big = {"m": StoredModel(labels={"stable": "big"}, sizes={"big": 25})}
+    held = {"a": Held(status=Status.READY, size=5), "c": Held(status=Status.READY, size=20)}
+    assert decide(big, served(held, stable="a"), memory=30) == Decision(unload=(C,))
+
+
+def test_a_pinned_version_is_loaded_without_a_label_and_gives_way_to_every_label_but_shadow() -> None:
+    """It stays while it is pinned, as the rollback version does."""
+    pinned = {"m": replace(served({"a": READY}, stable="a")["m"], pinned=frozenset({"c"}))}
+    assert decide(stored(stable="a"), pinned, memory=100) == Decision(load=C)
+    loaded = {"m": replace(served({"a": READY, "c": READY}, stable="a")["m"], pinned=frozenset({"c"}))}
+    assert decide(stored(stable="a"), loaded, memory=100) == Decision()
+    assert decide(stored(stable="a", canary="b"), loaded, memory=20) == Decision(unload=(C,))
+    assert C not in decide(stored(stable="a", shadow="b"), loaded, memory=20).unload
+    unpinned = {"m": replace(loaded["m"], pinned=frozenset())}
+    assert decide(stored(stable="a"), unpinned, memory=100) == Decision(unload=(C,))
+
+
+def test_a_version_is_as_important_as_its_best_role() -> None:
+    """What is stable and also shadow does not give way to a canary."""
+    decision = decide(
+        stored(stable="a", shadow="a", canary="b"), served({"a": READY}, stable="a", shadow="a"), memory=10
+    )
+    assert decision == Decision(refused=decision.refused)
+    assert list(decision.refused) == [B]
+
+
+@dataclass
+class Service:
+    """Does what it is told, and checks that it may."""
+
+    memory: int
+    models: dict[str, ServedModel] = field(default_factory=lambda: {name: ServedModel() for name in "mn"})
+
+    def obey(self, decision: Decision) -> None:
+        for one in decision.flips:
+            model = self.models[one.model]
+            serving, previous = dict(model.serving), model.previous
+            before = serving.pop(one.label, None)
+            if one.version is not None:
+                assert model.versions[one.version].status is Status.READY
+                serving[one.label] = one.version
+            else:
+                assert one.label != "stable"
+            if one.label == "stable":
+                previous = before
+            self.models[one.model] = replace(model, serving=serving, previous=previous)
+        for reference in decision.unload:
+            model = self.models[reference.model]
+            assert reference.version not in model.serving.values()
+            self.change(reference, Status.UNLOADING)
+            if model.previous == reference.version:
+                self.models[reference.model] = replace(self.models[reference.model], previous=None)
+
+    def change(self, reference: Reference, status: Status | None, size: int = 0) -> None:
+        model = self.models[reference.model]
+        versions = dict(model.versions)
+        held = versions.pop(reference.version, Held(status=Status.LOADING, size=size))
+        if status is not None:
+            versions[reference.version] = replace(held, status=status)
+        self.models[reference.model] = replace(model, versions=versions)
+
+    def with_status(self, status: Status) -> list[Reference]:
+        return [
+            Reference(name, version)
+            for name, model in self.models.items()
+            for version, held in model.versions.items()
+            if held.status is status
+        ]
+
+    def used(self) -> int:
+        return sum(
+            held.size
+            for model in self.models.values()
+            for held in model.versions.values()
+            if held.status is not Status.FAILED
+        )
+
+    def turn(self, store: dict[str, StoredModel] | None) -> Decision:
+        before = {name: model.serving.get("stable") for name, model in self.models.items()}
+        decision = decide(store, self.models, memory=self.memory)
+        assert decide(store, self.models, memory=self.memory) == decision
+        self.obey(decision)
+        if decision.load is not None:
+            assert store is not None
+            self.change(decision.load, Status.LOADING, store[decision.load.model].sizes[decision.load.version])
+        assert self.used() <= self.memory
+        for name, model in self.models.items():
+            assert before[name] is None or "stable" in model.serving
+            assert all(model.versions[version].status is Status.READY for version in model.serving.values())
+        return decision
+
+
+FINISHED = {
+    "loaded": (Status.LOADING, Status.READY),
+    "failed": (Status.LOADING, Status.FAILED),
+    "drained": (Status.UNLOADING, None),
+}
+VERSIONS = [str(index) for index in range(5)]
+LABEL_MOVE = st.tuples(st.sampled_from("mn"), st.sampled_from(LABELS), st.sampled_from([*VERSIONS, None]))
+EVENT = st.one_of(
+    LABEL_MOVE.map(lambda move: ("label", move)),
+    st.tuples(st.sampled_from("mn"), st.sets(st.sampled_from(VERSIONS), max_size=2)).map(lambda pin: ("pin", pin)),
+    st.sampled_from([("loaded", None), ("failed", None), ("drained", None), ("unreachable", None)]),
+)
+
+
+@given(
+    events=st.lists(EVENT, max_size=40),
+    sizes=st.lists(st.integers(1, 40), min_size=5, max_size=5),
+    memory=st.integers(20, 200),
+)
+def test_a_service_that_obeys_stays_available_and_settles(
+    events: list[tuple[str, Any]], sizes: list[int], memory: int
+) -> None:
+    """Under any history: memory is kept, stable never ends, labels serve ready versions; then it comes to rest."""
+    service, sized = Service(memory), dict(zip(VERSIONS, sizes, strict=True))
+    labels: dict[str, dict[Label, str]] = {"m": {}, "n": {}}
+
+    def store() -> dict[str, StoredModel]:
+        return {name: StoredModel(labels=dict(value), sizes=sized) for name, value in labels.items()}
+
+    def finish(status: Status, result: Status | None) -> None:
+        for reference in service.with_status(status)[:1]:
+            service.change(reference, result)
+
+    for kind, move in events:
+        match kind:
+            case "label":
+                model, label, version = move
+                labels[model].pop(label, None)
+                if version is not None:
+                    labels[model][label] = version
+            case "pin":
+                model, pins = move
+                service.models[model] = replace(service.models[model], pinned=frozenset(pins))
+            case _ if kind in FINISHED:
+                finish(*FINISHED[kind])
+        decision = service.turn(None if kind == "unreachable" else store())
+        assert kind != "unreachable" or decision == Decision()
+
+    for _ in range(60):
+        finish(Status.LOADING, Status.READY)
+        finish(Status.UNLOADING, None)
+        last = service.turn(store())
+        moving = service.with_status(Status.LOADING) + service.with_status(Status.UNLOADING)
+        if not (last.flips or last.unload or last.load or moving):
+            break
+    else:
+        raise AssertionError(f"it never comes to rest: {last}")
+    for name, model in service.models.items():
+        for label, version in labels[name].items():
+            settled = model.serving.get(label) == version
+            failed = version in model.versions and model.versions[version].status is Status.FAILED
+            assert settled or failed or Reference(name, version) in last.refused
+        for version in model.pinned:
+            assert version in model.versions or Reference(name, version) in last.refused
+        used = {*model.serving.values(), model.previous, *model.pinned}
+        assert all(version in used for version, held in model.versions.items() if held.status is Status.READY)

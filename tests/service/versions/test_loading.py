@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader
+from tests.service.observe import samples, wait_until
+
+from cerberank_models.backends.processors import usable_processors
+from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_service.settings import Settings
+from cerberank_service.telemetry.metrics import EngineMetrics
+from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.loading import load as load_checkpoint
+from cerberank_service.versions.state import State
+
+QUESTION = {"question": "q", "candidates": ["a"]}
+
+
+def state_of(client: TestClient) -> str:
+    return str(client.get("/v1/models").json()["models"][0]["state"])
+
+
+def test_the_process_answers_while_the_model_loads(open_app: Serve, tmp_path: Path) -> None:
+    """Live at once, ready only later; a question meanwhile is told when to come back."""
+    gate, backend = threading.Event(), FakeBackend()
+
+    def slowly(settings: Settings) -> Loaded:
+        assert gate.wait(20)
+        return Loaded(checkpoint_for(backend, tmp_path), backend)
+
+    client = open_app(slowly)
+    try:
+        assert client.get("/health/live").json() == {"live": True}
+        assert client.get("/health/ready").json() == {"ready": False, "state": "loading"}
+        assert client.get("/health/ready").status_code == 503
+        refused = client.post("/v1/rank", json=QUESTION)
+        assert (refused.status_code, refused.json()["error"]["kind"]) == (503, "unavailable")
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert client.get("/info").status_code == 503
+        assert samples(client)["cerberank_ready{}"] == 0
+    finally:
+        gate.set()
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    assert client.post("/v1/rank", json=QUESTION).status_code == 200
+    assert samples(client)["cerberank_ready{}"] == 1
+
+
+def test_no_client_pays_for_a_tokenizer_s_first_time(serve: Serve) -> None:
+    """Every worker's encoder has encoded before the first client comes."""
+    (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.served.live()  # type: ignore[attr-defined]
+    with live.encoder() as first, live.encoder() as second, live.encoder() as third:
+        assert len({id(first), id(second), id(third)}) == 3
+        assert all(each._remembered.cache_info().currsize for each in (first, second, third))
+
+
+def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> None:
+    """Every stage has run before the first client comes."""
+    backend = FakeBackend()
+    serve(backend)
+    golden, warm_up = (0, 3), [(stage, max(4, usable_processors())) for stage in range(3)]
+    assert backend.runs[0] == golden
+    assert backend.runs[-3:] == warm_up
+
+
+def _mismatch(folder: Path) -> Callable[[Settings], Loaded]:
+    backend = FakeBackend()
+    checkpoint = checkpoint_for(backend, folder)
+    golden = checkpoint.golden[0].model_copy(update={"scores": {"int8": (0.5, 0.5, 0.5)}})
+    changed = type(checkpoint)(
+        path=checkpoint.path, config=checkpoint.config, manifest=checkpoint.manifest, golden=(golden,)
+    )
+    return lambda settings: Loaded(changed, backend)
+
+
+def _missing(folder: Path) -> Callable[[Settings], Loaded]:
+    def fail(settings: Settings) -> Loaded:
+        raise CheckpointError(f"{folder.name} has no manifest.json")
+
+    return fail
+
+
+def _failing(folder: Path) -> Callable[[Settings], Loaded]:
+    return loader(FakeBackend(faults=Faults(always=True)), folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"), [(_mismatch, "differ from the golden ones"), (_missing, "no manifest"), (_failing, "secret")]
+)
+def test_a_model_that_fails_its_checks_never_serves(
+    open_app: Serve, tmp_path: Path, make: Callable[[Path], Callable[[Settings], Loaded]], reason: str
+) -> None:
+    """Not ready, with the reason in `/v1/models`; questions get 503, the probes still answer."""
+    client = open_app(make(tmp_path))
+    wait_until(lambda: state_of(client) == "failed")
+    assert reason in client.get("/v1/models").json()["models"][0]["reason"]
+    assert client.get("/health/ready").status_code == 503
+    assert client.get("/health/live").status_code == 200
+    refused = client.post("/v1/rank", json=QUESTION)
+    assert refused.status_code == 503
+    assert "Retry-After" in refused.headers
+    assert "secret" not in refused.text
+
+
+def test_a_dead_engine_is_not_ready(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question that it died on is answered, the probe fails at once, the next question is refused."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError("out of something")
+
+    client = serve(FakeBackend())
+    monkeypatch.setattr(EngineMetrics, "step", fail)
+    answer = client.post("/v1/rank", json=QUESTION)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "unavailable")
+    wait_until(lambda: client.get("/health/ready").status_code == 503)
+    assert state_of(client) == "failed"
+    assert client.post("/v1/rank", json=QUESTION).status_code == 503
+    assert samples(client)["cerberank_ready{}"] == 0
+
+
+def test_models_tells_what_is_served(client: TestClient) -> None:
+    """Enough to know what a score means."""
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model["model"] == "fake-ranker"
+    assert (model["version"], model["state"], model["reason"]) == ("7", State.READY.value, None)
+    assert (model["architecture"], model["stages"], model["exits"]) == ("B2 3H1", 3, [1, 2])
+    assert (model["precision"], model["max_length"]) == ("int8", 64)
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    """The loader's error says which folder it looked into."""
+    with pytest.raises(CheckpointError, match="nowhere"):
+        load_checkpoint(Settings(checkpoint=tmp_path / "nowhere"))

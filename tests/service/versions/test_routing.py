@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.versions.routing import Routed, Routes, in_canary, route
+
+MODEL = Routed(ready=frozenset({"1", "2", "3", "4"}), serving={"stable": "2", "canary": "3", "shadow": "4"})
+
+
+def routes(**changes: Any) -> Routes:
+    options: dict[str, Any] = {
+        "models": {"m": MODEL, "n": Routed(ready=frozenset({"7"}), serving={"stable": "7"})},
+        "default": "m",
+        "aliases": frozenset({"rerank-v3.5"}),
+    }
+    return Routes(**options | changes)
+
+
+def refused(name: str | None, version: str | None = None, **changes: Any) -> ServiceError:
+    with pytest.raises(ServiceError) as caught:
+        route(routes(**changes), name, version, "q")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "expected"),
+    [
+        (None, None, ("m", "2")),
+        ("", None, ("m", "2")),
+        ("m", None, ("m", "2")),
+        ("rerank-v3.5", None, ("m", "2")),
+        ("n", None, ("n", "7")),
+        ("m@stable", None, ("m", "2")),
+        ("m@canary", None, ("m", "3")),
+        ("m@shadow", None, ("m", "4")),
+        ("rerank-v3.5@canary", None, ("m", "3")),
+        ("m@1", None, ("m", "1")),
+        ("m", "1", ("m", "1")),
+        ("m@1", "1", ("m", "1")),
+        (None, "4", ("m", "4")),
+    ],
+)
+def test_what_a_name_means(name: str | None, version: str | None, expected: tuple[str, str]) -> None:
+    """A model alone is its stable version; labels and versions that are ready can be named; aliases are the default."""
+    assert route(routes(), name, version, "q") == Reference(*expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("gpt", None), ("m@9", None), ("n@canary", None), ("m@", "9"), ("m@1", "2"), ("../m", None), ("m@../../x", None)],
+)
+def test_any_other_name_is_not_found(name: str, version: str | None) -> None:
+    """404, naming what would do."""
+    error = refused(name, version)
+    assert error.kind is Kind.NOT_FOUND
+    assert refused("gpt").message == "there is no model 'gpt'; served: m, n, rerank-v3.5"
+    assert "served: 1, 2, 3, 4, canary, shadow, stable" in refused("m@9").message
+    assert len(refused("x" * 100_000).message) < 300
+
+
+def test_what_is_not_ready_yet_is_unavailable() -> None:
+    """503, so that the client tries again: a model without a stable version, or no default model."""
+    waiting = {"m": Routed(ready=frozenset({"1"}))}
+    assert refused("m", models=waiting).kind is Kind.UNAVAILABLE
+    assert refused(None, default=None).kind is Kind.UNAVAILABLE
+    assert refused("rerank-v3.5", default=None).kind is Kind.UNAVAILABLE
+
+
+@given(question=st.text(), first=st.floats(0, 100), second=st.floats(0, 100))
+def test_the_canary_s_share_is_sticky(question: str, first: float, second: float) -> None:
+    """A question that is in a share is in every larger one; none is in 0 %, all are in 100 %."""
+    small, large = sorted((first, second))
+    assert in_canary(question, large) or not in_canary(question, small)
+    assert not in_canary(question, 0.0)
+    assert in_canary(question, 100.0)
+
+
+def test_the_canary_gets_its_share() -> None:
+    """Of 10,000 questions, within four standard deviations; a named label is not drawn by lot."""
+    split = routes(canary_percent=20.0)
+    questions = [f"question {number}?" for number in range(10_000)]
+    versions = [route(split, "m", None, question).version for question in questions]
+    assert set(versions) == {"2", "3"}
+    assert abs(versions.count("3") - 2000) < 160
+    assert {route(split, "m@stable", None, question).version for question in questions[:100]} == {"2"}
+    assert {route(split, "n", None, question).version for question in questions[:100]} == {"7"}

@@ -1,0 +1,227 @@
+"""An app that follows a store: real files, real threads, a fake model."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.fakes import Faults
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import samples, wait_until
+from tests.service.pushes import open_fake, push
+
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Label, Reference, Store, StoreError
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.app import create_app
+from cerberank_service.engine import low_priority as leisure
+from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import Loaded
+
+
+def test_a_push_is_served_and_the_version_before_stays_for_a_rollback(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]
+) -> None:
+    """Without a restart; the version before last gives its memory, its series and its copy back."""
+    client = follow()
+    assert client.get("/health/ready").json() == {"ready": False, "state": "loading"}
+    for version in ("1", "2", "3"):
+        push(store, made(version), "stable")
+        wait_until(lambda version=version: served_by(client) == version)
+    assert client.get("/health/ready").status_code == 200
+    wait_until(lambda: not entry(client, "1"))
+    assert entry(client, "2")["rollback"]
+    assert entry(client, "3")["labels"] == ["stable"]
+    series = "\n".join(samples(client))
+    assert "version=1" not in series
+    assert "version=2" in series
+    store.move_label("fake-ranker", "stable", "2")
+    wait_until(lambda: served_by(client) == "2")
+    assert samples(client)["cerberank_label_flips_total{label=stable}"] == 4
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
+def test_a_load_stands_back_behind_what_serves(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one need not; what it leaves behind does not, and a tokenizer that is open already is shared."""
+    monkeypatch.setattr(leisure, "LONGEST_IDLE", 600.0)  # a busy machine lets idle threads wait
+    classes = []
+
+    def load(settings: Settings) -> Loaded:
+        classes.append(os.sched_getscheduler(0))
+        return open_fake(settings)
+
+    push(store, made("1"), "stable")
+    client = follow(load)
+    wait_until(lambda: served_by(client) == "1")
+    push(store, made("2"), "stable")
+    wait_until(lambda: served_by(client) == "2")
+    assert classes == [os.SCHED_OTHER, os.SCHED_IDLE]
+    threads = [thread for thread in threading.enumerate() if thread.name == "engine"]
+    assert {os.sched_getscheduler(thread.native_id or 0) for thread in threads} == {os.SCHED_OTHER}
+    first, second = client.app.state.service.served.live()  # type: ignore[attr-defined]
+    assert first.tokenizer is second.tokenizer
+
+
+def test_names_lead_to_versions(follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]) -> None:
+    """`model`, `model@label`, `model@version`, several models side by side; the header says who answered, too."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    push(store, made("3", name="other"), "stable")
+    client = follow(default_model="fake-ranker", canary_percent=0)
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    assert served_by(client) == "1"
+    assert served_by(client, model="fake-ranker@canary") == served_by(client, model="fake-ranker@2") == "2"
+    assert served_by(client, model="other") == "3"
+    assert served_by(client, model="fake-ranker@3") == served_by(client, model="other@canary") == "status 404"
+    cohere = client.post("/v2/rerank", json={"model": "other", "query": "q", "documents": ["a"]})
+    assert cohere.headers["X-Model-Version"] == "other@3"
+
+
+class Gone(Store):
+    """A store that can be taken away."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.gone = store, False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"store", "gone"}:
+            return object.__getattribute__(self, name)
+        if self.gone:
+            raise OSError("the network is down")
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize("how", ["unreachable", "empty"])
+def test_a_store_that_disappears_changes_nothing(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, how: str
+) -> None:
+    """Neither one that raises nor a folder that looks empty; back again, it is followed again."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    client = follow(canary_percent=0)
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    watcher = client.app.state.service.source  # type: ignore[attr-defined]
+    taken = Gone(store)
+    if how == "unreachable":
+        watcher._view._store = watcher._store = taken
+        taken.gone = True
+    else:
+        (tmp_path / "store").rename(tmp_path / "elsewhere")
+    wait_until(lambda: samples(client)["cerberank_store_reachable{}"] == 0)
+    assert (served_by(client), served_by(client, model="fake-ranker@canary")) == ("1", "2")
+    if how == "unreachable":
+        taken.gone = False
+    else:
+        (tmp_path / "elsewhere").rename(tmp_path / "store")
+    store.move_label("fake-ranker", "stable", "2")
+    wait_until(lambda: served_by(client) == "2")
+    assert samples(client)["cerberank_store_reachable{}"] == 1
+
+
+def test_a_copy_that_fails_because_of_the_store_is_tried_again(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version is not condemned for a network that was down."""
+    push(store, made("1"), "stable")
+    failures = [OSError("reset"), OSError("reset")]
+    pull = FolderStore.pull
+
+    def flaky(self: FolderStore, *args: Any) -> Checkpoint:
+        if failures:
+            raise failures.pop()
+        return pull(self, *args)
+
+    monkeypatch.setattr(FolderStore, "pull", flaky)
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+    assert not failures
+
+
+@pytest.mark.parametrize("content", ["{", '{"stable": "../../etc"}', '{"newest": "1"}'])
+def test_malformed_labels_change_nothing(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, content: str
+) -> None:
+    """They are left as they were until the file is mended."""
+    push(store, made("1"), "stable", "canary")
+    push(store, made("2"))
+    client = follow(canary_percent=0)
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    labels = tmp_path / "store" / "fake-ranker" / "labels.json"
+    labels.write_text(content)
+    with pytest.raises(StoreError):
+        store.labels("fake-ranker")
+    client.app.state.service.source._turn()  # type: ignore[attr-defined]
+    assert entry(client, "1")["labels"] == ["stable", "canary"]
+    labels.write_text('{"stable": "2"}')
+    wait_until(lambda: served_by(client) == "2")
+
+
+def test_a_question_that_is_under_way_is_answered_by_the_version_that_took_it(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]
+) -> None:
+    """However often the label moves meanwhile: its version ends when the answer is given, not before."""
+    gates, backends = {"1": threading.Event()}, {}
+
+    def load(settings: Settings) -> Loaded:
+        loaded = open_fake(settings)
+        backends[loaded.checkpoint.manifest.version] = loaded.backend
+        return loaded
+
+    push(store, made("1"), "stable")
+    client = follow(load)
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    backends["1"].faults = Faults(gate=gates["1"])
+    backends["1"].entered.clear()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            waiting = pool.submit(served_by, client)
+            assert backends["1"].entered.wait(20)
+            for version in ("2", "3"):
+                push(store, made(version), "stable")
+                wait_until(lambda version=version: entry(client, version).get("labels") == ["stable"])
+            wait_until(lambda: entry(client, "1")["state"] == "unloading")
+            assert served_by(client, model="fake-ranker@1") == "status 404"
+        finally:
+            gates["1"].set()
+        assert waiting.result(20) == "1"
+    wait_until(lambda: not entry(client, "1"))
+
+
+def test_nothing_but_a_label_loads_a_version(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]
+) -> None:
+    """A push alone costs the service nothing; a label that is taken away frees its version, but for stable."""
+    push(store, made("1"), "stable")
+    push(store, made("2"))
+    client = follow()
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    assert entry(client, "2") == {}
+    labels: tuple[Label, ...] = ("shadow", "stable")
+    store.move_label("fake-ranker", "shadow", "2")
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    for label in labels:
+        store.move_label("fake-ranker", label, None)
+    wait_until(lambda: not entry(client, "2"))
+    assert served_by(client) == "1"
+
+
+def test_local_copies_go_with_the_app(
+    store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, no_settings: None
+) -> None:
+    """A copy holds what was pushed while it serves, and nothing is left when the app has ended."""
+    push(store, made("1"), "stable")
+    settings = Settings(store=str(tmp_path / "store"), store_poll_seconds=0.01, copies=tmp_path)
+    with TestClient(create_app(settings, open_fake)) as client:
+        wait_until(lambda: client.get("/health/ready").status_code == 200)
+        (copy,) = tmp_path.glob("cerberank-*/fake-ranker/1")
+        assert read_checkpoint(copy).manifest == store.manifest(Reference("fake-ranker", "1"))
+    assert not list(tmp_path.glob("cerberank-*"))

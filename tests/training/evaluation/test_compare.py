@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cerberank_training.evaluation.compare import compare, compare_metric, spearman
+from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
+
+values = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
+
+
+@given(differences=st.lists(st.integers(-40, 40).filter(bool), min_size=1, max_size=9, unique_by=abs))
+def test_the_p_value_is_that_of_all_sign_flips(differences: list[int]) -> None:
+    """Without ties: the share of the 2^n sign assignments whose rank sum is as extreme, both sides."""
+    d = np.asarray(differences) / 40
+    ranks = np.abs(d).argsort().argsort() + 1
+    observed = ranks[d > 0].sum()
+    sums = np.asarray([(ranks * signs).sum() for signs in product((0, 1), repeat=len(d))])
+    p = min(1.0, 2 * min((sums >= observed).mean(), (sums <= observed).mean()))
+    assert compare_metric(d, np.zeros(len(d))).p_value == pytest.approx(p)
+
+
+@given(rows=values)
+@settings(max_examples=25)
+def test_swapping_the_sides_swaps_wins_and_losses(rows: list[tuple[float, float]]) -> None:
+    """And nothing else: same p, the difference negated, every question counted once."""
+    a, b = (np.asarray(column) for column in zip(*rows, strict=True))
+    forth, back = compare_metric(a, b), compare_metric(b, a)
+    assert (forth.wins, forth.ties, forth.losses) == (back.losses, back.ties, back.wins)
+    assert forth.wins + forth.ties + forth.losses == len(rows)
+    assert forth.difference == pytest.approx(-back.difference)
+    assert forth.p_value == pytest.approx(back.p_value)
+
+
+def test_equal_values_are_no_evidence() -> None:
+    """The test is not defined there; p is 1. Differences in the last bit are no differences."""
+    a = np.array([0.5, 1 / 3, 0.1 + 0.2])
+    assert compare_metric(a, np.array([0.5, 1 / 3, 0.3])).p_value == 1.0
+
+
+@given(places=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=12))
+def test_spearman_is_the_correlation_of_mean_ranks(places: list[tuple[int, int]]) -> None:
+    """Against Pearson's formula on ranks that ties share."""
+    a, b = (np.asarray(column) for column in zip(*places, strict=True))
+    assume(len(set(a.tolist())) > 1 and len(set(b.tolist())) > 1)
+
+    def mean_ranks(x: np.ndarray) -> np.ndarray:
+        return np.asarray([(x < value).sum() + ((x == value).sum() + 1) / 2 for value in x])
+
+    expected = np.corrcoef(mean_ranks(a), mean_ranks(b))[0, 1]
+    assert spearman(a, b) == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_order_with_one_place_correlates_with_nothing() -> None:
+    """A question with one candidate, or all tied, is left out rather than counted as 0 or NaN."""
+    assert spearman(np.array([0]), np.array([0])) is None
+    assert spearman(np.array([0, 0]), np.array([0, 1])) is None
+
+
+def record(identifier: str, labels: tuple[int, ...], ranks: tuple[int, ...], value: float | None) -> QuestionRecord:
+    metrics = {} if value is None else dict.fromkeys(("map", "mrr", "p@1", "ndcg@10", "p@20"), value)
+    rankings = {"final": RankingRecord(metrics=metrics, ranks=ranks)}
+    return QuestionRecord(id=identifier, candidates="same", labels=labels, rankings=rankings)
+
+
+def test_subsets_choose_the_questions() -> None:
+    """`raw` counts a question without a positive as a tie at 0; strict leaves out one without a negative."""
+    first = {
+        "both": record("both", (1, 0), (0, 1), 1.0),
+        "positive": record("positive", (1, 1), (0, 1), 1.0),
+        "none": record("none", (0, 0), (0, 1), None),
+    }
+    second = {**first, "both": record("both", (1, 0), (1, 0), 0.5)}
+    by_subset = {name: compare(first, second, subset=name) for name in ("raw", "clean", "strict")}
+    assert [by_subset[name].questions for name in ("raw", "clean", "strict")] == [3, 2, 1]
+    assert by_subset["raw"].metrics["map"].mean_a == pytest.approx(200 / 3)
+    assert by_subset["strict"].metrics["map"].difference == pytest.approx(50.0)
+    assert by_subset["strict"].spearman == -1.0
+    with pytest.raises(ValueError, match="no question is in the subset 'clean'"):
+        compare({"none": first["none"]}, {"none": first["none"]})

@@ -1,0 +1,54 @@
+"""The gate of an export: what ranks otherwise is not written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.training.letters import jsonl, questions
+
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.commands.export import main
+from cerberank_training.evaluation.gate import Bounds, GateError, Parity, measure_parity
+
+
+def test_a_form_agrees_with_itself(tiny_checkpoint: Path) -> None:
+    """fp32 against fp32: every first candidate, no MAP lost; against int8 of random weights, something differs."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    exact, again, int8 = (open_backend(checkpoint, precision=name) for name in ("fp32", "fp32", "int8"))
+    same = measure_parity(exact, again, checkpoint.encoder(), questions())
+    assert same == Parity(questions=5, agreement=100.0, map_change=0.0, difference=0.0)
+    assert measure_parity(int8, exact, checkpoint.encoder(), questions()).difference > 0
+    with pytest.raises(ValueError, match="positive"):
+        measure_parity(exact, again, checkpoint.encoder(), [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"agreement": 96.9}, "top-1 agreement 96.9"),
+        ({"map_change": -0.6}, "MAP -0.60"),
+        ({"map_change": float("nan")}, "MAP"),
+        ({"difference": 0.2}, "score difference 0.200"),
+    ],
+)
+def test_every_bound_is_kept(changes: dict[str, float], named: str) -> None:
+    """Just inside passes; outside, the message says what and how much."""
+    good = {"agreement": 97.0, "map_change": 0.5, "difference": 0.15}
+    Parity(questions=5, **good).check("int8", Bounds())
+    with pytest.raises(GateError, match=named):
+        Parity(questions=5, **(good | changes)).check("int8", Bounds())
+
+
+def test_the_verb_writes_nothing_that_fails(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bound that fp32 itself cannot keep leaves no folder; with the usual bounds fp32 passes."""
+    out = tmp_path / "out"
+    call = [str(tiny_checkpoint), str(out), "--precisions", "fp32", "--gate", jsonl(tmp_path)]
+    assert main([*call, "--min-agreement", "101"]) == 1
+    assert "does not rank like fp32 on 5 questions: top-1 agreement 100.0" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(call) == 0
+    assert read_checkpoint(out).precisions == ("fp32",)

@@ -1,0 +1,53 @@
+"""SR: independent models in sequence."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.training.letters import jsonl, questions
+
+import cerberank_training.evaluation.sequence
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.commands.evaluate import main
+from cerberank_training.evaluation.evaluate import rank_questions
+from cerberank_training.evaluation.sequence import sequence_rankings
+
+
+def test_the_papers_costs() -> None:
+    """CT: 1.54 and 1.18 times the twelve-layer model; for .5 it prints 0.90, the sum is 0.92."""
+    outcome = doctest.testmod(cerberank_training.evaluation.sequence)
+    assert (outcome.failed, outcome.attempted) == (0, 1)
+
+
+def test_the_last_model_ranks_what_the_first_left(tiny_checkpoint: Path) -> None:
+    """A sequence of the same model twice ranks as the model alone, whatever the first run drops of the tail."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    backend = open_backend(checkpoint, precision="fp32")
+    alone = [ranks["final"] for _, ranks in rank_questions(backend, checkpoint.encoder(), questions())]
+    twice = sequence_rankings(
+        [checkpoint, checkpoint], questions(), kind="onnx", precision="fp32", schedules=[(0.5,), (0.0,)]
+    )
+    for expected, ranked in zip(alone, twice, strict=True):
+        assert np.array_equal(ranked.ranks["final"], expected)
+        assert np.array_equal(ranked.ranks["drop 0"], expected)
+        assert np.array_equal(ranked.ranks["drop 0.5"], expected)
+
+
+def test_the_verb_reports_models_and_schedules(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows and costs of each model alone and of the sequence, of whole ones too; ratios that do not fit are refused."""
+    call = ["--data", jsonl(tmp_path), "--precision", "fp32", "--sequence", str(tiny_checkpoint), str(tiny_checkpoint)]
+    assert main([*call, "--schedule", "0.5"]) == 0
+    shown = capsys.readouterr().out
+    assert "| model 1 |" in shown
+    assert "| drop 0.5 |" in shown
+    assert "1.60" in shown  # three of five candidates are left
+    assert main([*call, "--schedule", "0.5", "--minimum", "1000"]) == 0
+    assert "2.00" in capsys.readouterr().out
+    assert main([*call, "--schedule", "0.5,0.5"]) == 1
+    assert "2 stages take 1 drop ratios, not 2" in capsys.readouterr().err

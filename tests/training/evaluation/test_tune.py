@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerberank_models.drop import relative_cost
+from cerberank_models.encoding import Candidate
+from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.evaluation.evaluate import AllScores, Evaluation, apply_schedule
+from cerberank_training.evaluation.tune import (
+    Bounds,
+    DevSet,
+    Measured,
+    choose,
+    frontier,
+    search_grid,
+    search_optuna,
+    tune,
+)
+
+LAYERS = (2.0, 2.0, 1.5)
+
+
+def scored(questions: int = 30, candidates: int = 12, seed: int = 0) -> list[tuple[Question, AllScores]]:
+    """Stages that see the labels through less and less noise."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for index in range(questions):
+        labels = np.concatenate([[1], rng.integers(0, 2, candidates - 1) * rng.integers(0, 2, candidates - 1)])
+        rows.append(
+            (
+                Question(
+                    id=str(index),
+                    text="q",
+                    candidates=tuple(LabelledCandidate(Candidate(text=str(k)), int(v)) for k, v in enumerate(labels)),
+                ),
+                AllScores(tuple(labels + rng.normal(0, noise, candidates) for noise in (0.6, 0.4, 0.2)), None),
+            )
+        )
+    return rows
+
+
+def test_a_measurement_is_what_evaluate_reports() -> None:
+    """Metrics and loss equal Evaluation's figures; cost is the limit, dev cost counts layers that really run."""
+    rows, schedule = scored(candidates=5), (0.3, 0.5)
+    rows.append((Question(id="none", text="q", candidates=(LabelledCandidate(Candidate(text="a"), 0),)), rows[0][1]))
+    evaluation = Evaluation()
+    for question, scores in rows:
+        if any(question.labels):
+            ranks = {"all": apply_schedule(scores, (0.0, 0.0)), "drop": apply_schedule(scores, schedule)}
+            evaluation.add(question, ranks)
+    figures, point = evaluation.figures(), DevSet(LAYERS, rows).measure(schedule)
+    assert point.metrics == pytest.approx(figures["drop"].mean)
+    assert point.map_loss == pytest.approx(figures["all"].mean["map"] - figures["drop"].mean["map"])
+    assert point.cost == pytest.approx(relative_cost(LAYERS, schedule))
+    # Of 5 candidates 1.5 -> 1 go, of the 4 left 2.
+    assert point.dev_cost == pytest.approx((5 * 2 + 4 * 2 + 2 * 1.5) / (5 * 5.5))
+
+
+def test_a_minimum_is_never_dropped() -> None:
+    """Questions of no more candidates than the minimum lose nothing and cost all; larger ones keep so many."""
+    few, more = (DevSet(LAYERS, scored(candidates=n), minimum=5).measure((0.5, 0.5)) for n in (5, 8))
+    assert (few.map_loss, few.dev_cost) == (0.0, 1.0)
+    assert more.dev_cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
+
+
+points = st.lists(
+    st.builds(
+        lambda cost, loss: Measured(
+            schedule=(), cost=cost, dev_cost=cost, metrics={"map": 90.0 - loss}, map_loss=loss, map_loss_error=None
+        ),
+        st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0]),
+        st.sampled_from([-0.5, 0.0, 0.5, 1.0, 3.0]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+limits = st.none() | st.sampled_from([0.45, 0.6, 0.9])
+
+
+@given(measured=points, max_loss=st.none() | st.sampled_from([0.0, 0.7, 2.0]), max_cost=limits)
+def test_the_choice_is_the_best_within_the_bounds(
+    measured: list[Measured], max_loss: float | None, max_cost: float | None
+) -> None:
+    """With a loss bound the cheapest, without the most accurate, of those that hold; an error when none does."""
+    bounds = Bounds(max_loss=max_loss, max_cost=max_cost)
+    within = [
+        point
+        for point in measured
+        if (max_loss is None or point.map_loss <= max_loss) and (max_cost is None or point.cost <= max_cost)
+    ]
+    if not within:
+        with pytest.raises(ValueError, match="holds the bounds"):
+            choose(measured, bounds)
+        return
+    chosen = choose(measured, bounds)
+    assert chosen in within
+    if max_loss is None:
+        assert chosen.map_loss == min(point.map_loss for point in within)
+    else:
+        assert chosen.cost == min(point.cost for point in within)
+    # As Optuna sees it: the chosen one's value is the largest.
+    assert bounds.value(chosen) == max(bounds.value(point) for point in measured)
+
+
+@given(measured=points)
+def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> None:
+    """Every point has one on it that is as cheap and as accurate; on it, cheaper means less accurate."""
+    front = frontier(measured)
+    assert all(any(p.cost <= q.cost and p.map_loss <= q.map_loss for p in front) for q in measured)
+    assert all(a.cost > b.cost and a.map_loss < b.map_loss for a, b in pairwise(front))
+
+
+def test_the_grid_is_the_papers() -> None:
+    """Every combination of the ratios, once."""
+    dev = DevSet(LAYERS, scored(5))
+    search_grid(dev, (0.0, 0.3, 0.6))
+    assert {point.schedule for point in dev.measured} == set(product((0.0, 0.3, 0.6), repeat=2))
+    assert len(dev.measured) == 9
+
+
+def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
+    """At a cost of at most .6, with the grid's ratios 0 and .6 far apart; twice the same from the same seed."""
+    bounds, rows = Bounds(max_cost=0.6), scored(60)
+    dev, again = DevSet(LAYERS, rows), DevSet(LAYERS, rows)
+    search_grid(dev, (0.0, 0.6))
+    coarse = choose(dev.measured, bounds)
+    for each in (dev, again):
+        search_grid(each, (0.0, 0.6))
+        search_optuna(each, bounds, trials=60, seed=1)
+    best = choose(dev.measured, bounds)
+    assert best.cost <= 0.6
+    assert best.metrics["map"] > coarse.metrics["map"]
+    assert again.measured == dev.measured
+
+
+def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
+    """As the checkpoint's config demands; every entry was measured, and is the best for its cost."""
+    tuning = tune(DevSet(LAYERS, scored()), Bounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0)
+    schedules = [entry.schedule for entry in tuning.menu]
+    costs = [entry.cost for entry in tuning.menu]
+    assert tuning.default.schedule in schedules
+    assert costs == sorted(costs, reverse=True)
+    assert len(set(schedules)) == len(schedules) > 2
+    by_schedule = {point.schedule: point for point in tuning.tried}
+    for entry in tuning.menu:
+        rivals = [point.metrics["map"] for point in tuning.tried if point.cost <= entry.cost]
+        assert by_schedule[entry.schedule].metrics["map"] == max(rivals)
+
+
+@pytest.mark.parametrize(
+    ("layers", "rows", "message"),
+    [((6.0,), scored(1), "one stage"), (LAYERS, [], "no dev question")],
+)
+def test_what_cannot_be_tuned_is_refused(
+    layers: tuple[float, ...], rows: list[tuple[Question, AllScores]], message: str
+) -> None:
+    """A ranker without exits, and data without an answer."""
+    with pytest.raises(ValueError, match=message):
+        DevSet(layers, rows)

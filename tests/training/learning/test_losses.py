@@ -1,0 +1,47 @@
+"""Losses: the hand-computed examples of their docstrings, and what they are means and sums of."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cerberank_training.learning.losses
+import cerberank_training.learning.strategies
+from cerberank_training.learning.losses import distillation_loss, listwise_loss, pointwise_loss
+
+LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("module", [cerberank_training.learning.losses, cerberank_training.learning.strategies])
+def test_the_examples_by_hand(module: object) -> None:
+    """Every doctest holds, and there are some."""
+    outcome = doctest.testmod(module, extraglobs={"torch": torch})  # type: ignore[arg-type]
+    assert outcome.failed == 0
+    assert outcome.attempted > 3
+
+
+def test_losses_are_means_over_examples_for_each_head() -> None:
+    """Two equal heads have the same loss; groups of different size count alike."""
+    one = torch.tensor([[1.0], [-1.0], [0.5], [0.0], [2.0]])
+    labels, offsets = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0]), torch.tensor([0, 2, 5])
+    for loss in (lambda x: pointwise_loss(x, labels), lambda x: listwise_loss(x, labels, offsets)):
+        assert loss(one.expand(5, 2)).tolist() == pytest.approx(2 * loss(one).tolist())
+    groups = [one[:2, 0].log_softmax(0)[0], one[2:, 0].log_softmax(0)[0]]
+    assert listwise_loss(one, labels, offsets).item() == pytest.approx(-sum(groups).item() / 2)
+
+
+@given(student=LOGITS, tau=st.sampled_from([1.0, 3.0, 5.0]), shift=st.floats(-3, 3))
+def test_distillation_is_zero_at_the_teacher_alone(student: list[float], tau: float, shift: float) -> None:
+    """A divergence: never negative, zero where student and teacher agree; two-class softmax gives the same."""
+    logits = torch.tensor(student, dtype=torch.float64)[:, None]
+    assert distillation_loss(logits, logits, tau).item() == pytest.approx(0.0, abs=1e-9)
+    teachers = logits + shift
+    loss = distillation_loss(logits, teachers, tau).item()
+    two = [torch.cat([torch.zeros_like(value), value], dim=1) / tau for value in (teachers, logits)]
+    divergence = (two[0].softmax(1) * (two[0].log_softmax(1) - two[1].log_softmax(1))).sum(1).mean().item()
+    assert loss >= -1e-12
+    assert loss == pytest.approx(tau**2 * divergence, abs=1e-7)

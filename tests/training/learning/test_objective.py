@@ -1,0 +1,87 @@
+"""What heads and exits learn from: each strategy's sum of losses, against its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cerberank_training.learning.batch import Batch
+from cerberank_training.learning.losses import distillation_loss, pointwise_loss
+from cerberank_training.learning.objective import Objective
+from cerberank_training.learning.strategies import STRATEGIES, check_strategy
+
+GENERATOR = torch.Generator().manual_seed(0)
+LABELS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])
+TEACHERS = torch.randn(5, 3, generator=GENERATOR)
+LOGITS = torch.randn(5, 3, generator=GENERATOR)
+
+
+def batch(teachers: torch.Tensor = TEACHERS) -> Batch:
+    nothing = torch.zeros(0)
+    return Batch(nothing, nothing, nothing, LABELS, torch.tensor([0, 3, 5]), teachers)
+
+
+def kd(head: int, teacher: int, alpha: float, tau: float) -> float:
+    """L_KD of one head and teacher, written out."""
+    hard = pointwise_loss(LOGITS[:, head : head + 1], LABELS)[0]
+    soft = distillation_loss(LOGITS[:, head : head + 1], TEACHERS[:, teacher : teacher + 1], tau)[0]
+    return float(alpha * hard + (1 - alpha) * soft)
+
+
+def test_one_teacher_a_head() -> None:
+    """`sum_i lambda_i L_i`, each head with its own alpha, tau and lambda."""
+    objective = Objective(strategy="cerberus", alpha=(0.0, 0.1, 0.9), tau=(1.0, 3.0, 5.0), weights=(1.0, 2.0, 0.5))
+    expected = kd(0, 0, 0.0, 1.0) + 2 * kd(1, 1, 0.1, 3.0) + 0.5 * kd(2, 2, 0.9, 5.0)
+    assert objective.heads_loss(LOGITS, batch(), step=0).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_several_teachers_one_head() -> None:
+    """KD_Sum adds all teachers' losses; KD_RR takes one a step in turn."""
+    one = LOGITS[:, :1]
+    total = Objective(strategy="kd_sum").heads_loss(one, batch(), step=0).item()
+    turns = [Objective(strategy="kd_rr").heads_loss(one, batch(), step=step).item() for step in range(4)]
+    assert total == pytest.approx(sum(kd(0, teacher, 0.5, 3.0) for teacher in range(3)), rel=1e-5)
+    assert sum(turns[:3]) == pytest.approx(total, rel=1e-5)
+    assert turns[3] == turns[0]
+
+
+def test_without_teachers_labels_alone() -> None:
+    """`hard`: the sum of the heads' cross entropies; the listwise loss comes on top when it has a weight."""
+    bare = batch(torch.empty(5, 0))
+    assert Objective().heads_loss(LOGITS, bare, step=0).item() == pytest.approx(
+        pointwise_loss(LOGITS, LABELS).sum().item()
+    )
+    assert Objective(listwise=1.0).heads_loss(LOGITS, bare, step=0) > Objective().heads_loss(LOGITS, bare, step=0)
+
+
+def test_a_head_gets_its_own_gradient_alone() -> None:
+    """The teacher of head 2 moves the logits of head 2 alone."""
+    gradients = []
+    for shift in (0.0, 1.0):
+        logits = LOGITS.clone().requires_grad_()
+        teachers = TEACHERS + torch.tensor([0.0, shift, 0.0])
+        Objective(strategy="cerberus").heads_loss(logits, batch(teachers), step=0).backward()
+        gradients.append(logits.grad)
+    changed = (gradients[0] != gradients[1]).any(dim=0)
+    assert changed.tolist() == [False, True, False]
+
+
+def test_exits_learn_from_labels_or_heads() -> None:
+    """From the heads: the logit of the mean probability, and no gradient into them."""
+    exit_logits, heads = LOGITS[:, :1].clone().requires_grad_(), LOGITS.clone().requires_grad_()
+    labels = Objective().exit_loss(exit_logits, batch(), None)
+    assert labels.item() == pytest.approx(pointwise_loss(LOGITS[:, :1], LABELS).item())
+    objective = Objective(strategy="cerberus", alpha=(0.0,), tau=(1.0,), exits="heads")
+    loss = objective.exit_loss(exit_logits, batch(), heads)
+    loss.backward()
+    target = LOGITS.sigmoid().mean(dim=1, keepdim=True).logit()
+    assert loss.item() == pytest.approx(distillation_loss(LOGITS[:, :1], target, 1.0).item(), rel=1e-4)
+    assert heads.grad is None
+    assert exit_logits.grad is not None
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_that_does_not_fit_is_refused(strategy: str) -> None:
+    """Two heads and five teachers fit none; the message says what is needed."""
+    with pytest.raises(ValueError, match=f"{strategy}.* needs .* 2 head"):
+        check_strategy(strategy, heads=2, teachers=5)  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""The loop: deterministic, resumable, and it learns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.tiny import random_ranker
+from tests.training.letters import encoder, sampler
+
+from cerberank_models.network.ranker import Ranker
+from cerberank_training.learning.train import Run
+from cerberank_training.learning.train_config import TrainConfig
+
+CONFIG = TrainConfig(
+    steps=6,
+    questions_per_step=2,
+    precision="fp32",
+    evaluate_every=3,
+    save_every=2,
+    train_token_embeddings=True,
+    dropout=0.1,
+)
+
+
+def run(folder: Path, config: TrainConfig = CONFIG, ranker: Ranker | None = None) -> Run:
+    return Run(folder, ranker or random_ranker(), sampler(), encoder(), config)
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Interrupted after the state of step 4 and resumed: the same weights and log as without interruption."""
+    whole, cut = random_ranker(), random_ranker()
+    run(tmp_path / "whole", ranker=whole).train(lambda ranker: 1.0)
+
+    class Killed(Exception):
+        pass
+
+    def fail_in_step_6(ranker: Ranker) -> float:
+        if killed.step_count() == 6:
+            raise Killed
+        return 1.0
+
+    class Counting(Run):
+        def step_count(self) -> int:
+            return self._step
+
+    killed = Counting(tmp_path / "cut", cut, sampler(), encoder(), CONFIG)
+    with pytest.raises(Killed):
+        killed.train(fail_in_step_6)
+    resumed = random_ranker(seed=9)
+    run(tmp_path / "cut", ranker=resumed).train(lambda ranker: 1.0)
+    state = torch.load(tmp_path / "whole" / "state.pt", weights_only=True)["ranker"]
+    again = torch.load(tmp_path / "cut" / "state.pt", weights_only=True)["ranker"]
+    assert all(torch.equal(state[name], again[name]) for name in state)
+    with pytest.raises(ValueError, match="another configuration"):
+        run(tmp_path / "cut", replace(CONFIG, seed=2))
+
+
+def test_the_best_weights_are_kept(tmp_path: Path) -> None:
+    """Dev MAP falls after step 3: the weights of step 3 come back."""
+    ranker = random_ranker()
+    values = iter([80.0, 70.0])
+    assert run(tmp_path, ranker=ranker).train(lambda ranker: next(values)) == 80.0
+    best = torch.load(tmp_path / "best.pt", weights_only=True)
+    assert all(torch.equal(best[name], value) for name, value in ranker.state_dict().items())
+
+
+def test_weights_of_the_warm_start_are_not_kept(tmp_path: Path) -> None:
+    """The best dev MAP of the steps that train the heads alone does not count: the exits are random then."""
+    values = iter([99.0, 70.0])
+    config = replace(CONFIG, final_only=0.5)
+    assert run(tmp_path, config).train(lambda ranker: next(values)) == 70.0
+
+
+def test_training_learns_to_match_letters(tmp_path: Path) -> None:
+    """From random weights the heads' loss falls to less than half on five questions."""
+    config = replace(
+        CONFIG,
+        steps=120,
+        learning_rate=3e-3,
+        fresh_learning_rate=3e-3,
+        dropout=0.0,
+        final_only=1.0,
+        evaluate_every=120,
+        save_every=120,
+        questions_per_step=5,
+    )
+    run(tmp_path, config).train(lambda ranker: 0.0)
+    losses = [
+        record["loss"]
+        for record in map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+        if "loss" in record
+    ]
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
+
+
+def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:
+    """By default words that the data set lacks keep their meaning: the table does not move."""
+    ranker = random_ranker()
+    before = ranker.embeddings.tokens.weight.clone()
+    run(tmp_path, replace(CONFIG, train_token_embeddings=False), ranker).train(lambda ranker: 0.0)
+    assert torch.equal(ranker.embeddings.tokens.weight, before)

@@ -1,0 +1,33 @@
+"""The schedule of a run: which stages, which rate."""
+
+from __future__ import annotations
+
+import pytest
+
+from cerberank_training.learning.train_config import TrainConfig
+
+
+def test_stages_are_drawn_uniformly_after_the_warm_start() -> None:
+    """CT section 3.3: each stage a third of the time; the same in every process."""
+    config = TrainConfig(steps=4000, final_only=0.25)
+    drawn = [config.trained(step, 3) for step in range(4000)]
+    assert set(drawn[:1000]) == {(2,)}
+    for stage in range(3):
+        assert abs(drawn[1000:].count((stage,)) - 1000) < 100
+    assert drawn == [config.trained(step, 3) for step in range(4000)]
+
+
+def test_the_learning_rate_is_a_triangle() -> None:
+    """Up over the warm-up, down to almost nothing."""
+    config = TrainConfig(steps=100, warmup=0.1)
+    rates = [config.rate(step) for step in range(100)]
+    assert max(rates) == 1.0
+    assert rates.index(1.0) == 9
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[-1] == pytest.approx(1 / 90)
+
+
+def test_joint_training_takes_every_stage() -> None:
+    """After the warm start, all stages in every step."""
+    config = TrainConfig(steps=4, final_only=0.5, stages="joint")
+    assert [config.trained(step, 3) for step in range(4)] == [(2,), (2,), (0, 1, 2), (0, 1, 2)]

@@ -1,0 +1,74 @@
+"""Averaging: the mean weight by weight, one head for all, what does not fit is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.tiny import ENCODING, random_checkpoint
+
+from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.config import ExitConfig
+from cerberank_models.network.ranker import Ranker
+from cerberank_training.commands.average import main
+from cerberank_training.students.average import average_rankers
+from cerberank_training.students.shapes import StudentShape, build_student
+
+
+def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> Ranker:
+    """The body of `base` with its first head alone, every weight moved by one."""
+    shape = StudentShape(name="one", body_layers=3, heads=1, exits=exits, encoding=ENCODING)
+    ranker = build_student(shape, str(base), seed=3, dropout=0.0).ranker
+    ranker.load_state_dict({name: tensor + 1.0 for name, tensor in ranker.state_dict().items()})
+    return ranker
+
+
+def test_every_weight_is_the_mean_of_those_that_have_it(tiny_checkpoint: Path) -> None:
+    """Body and head 1 move by a half; heads 2 and 3 meet the other's only head; an exit nobody else has stays."""
+    ours = load_ranker(read_checkpoint(tiny_checkpoint))
+    known, *rest = ours.config.exits
+    before = ours.state_dict()
+    after = average_rankers([ours, one_headed(tiny_checkpoint, (known,))]).state_dict()
+    for name in (
+        "embeddings.tokens.weight",
+        "body.1.up.weight",
+        "heads.0.classifier.dense.weight",
+        "exits.0.output.weight",
+    ):
+        torch.testing.assert_close(after[name], before[name] + 0.5)
+    expected = (before["heads.2.layers.0.up.weight"] + before["heads.0.layers.0.up.weight"] + 1.0) / 2
+    torch.testing.assert_close(after["heads.2.layers.0.up.weight"], expected)
+    assert rest
+    torch.testing.assert_close(after["exits.1.output.weight"], before["exits.1.output.weight"])
+
+
+def test_the_average_of_one_is_itself(tiny_checkpoint: Path) -> None:
+    """Nothing is lost on the way through double precision."""
+    ours = load_ranker(read_checkpoint(tiny_checkpoint))
+    for name, tensor in average_rankers([ours, ours]).state_dict().items():
+        assert torch.equal(tensor, ours.state_dict()[name]), name
+
+
+def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
+    """Another depth, or two heads among three, has no mean."""
+    ours = load_ranker(read_checkpoint(tiny_checkpoint))
+    shape = StudentShape(name="two", body_layers=3, heads=2, encoding=ENCODING)
+    two = build_student(shape, str(tiny_checkpoint), seed=1, dropout=0.0).ranker
+    with pytest.raises(ValueError, match="checkpoint 2 has 2 heads, not 3 or one"):
+        average_rankers([ours, two])
+    with pytest.raises(ValueError, match="nothing"):
+        average_rankers([])
+
+
+def test_the_verb_writes_a_checkpoint_to_learn_on_from(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Weights, ONNX form and a card that names the parts; an existing folder stays as it is."""
+    other = random_checkpoint(tmp_path / "other", version="2", seed=7)
+    assert main([str(tmp_path / "mean"), str(tiny_checkpoint), str(other), "--version", "3"]) == 0
+    mean = read_checkpoint(tmp_path / "mean")
+    weights = [load_ranker(read_checkpoint(path)).state_dict()["body.0.up.weight"] for path in (tiny_checkpoint, other)]
+    torch.testing.assert_close(load_ranker(mean).state_dict()["body.0.up.weight"], (weights[0] + weights[1]) / 2)
+    assert mean.manifest.version == "3"
+    assert "random-tiny 1, random-tiny 2" in (mean.path / "README.md").read_text(encoding="utf-8")
+    assert main([str(tmp_path / "mean"), str(tiny_checkpoint)]) == 1

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests.tiny import save_cross_encoder
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher
+from cerberank_training.teachers.scoring.teacher import TeacherSpec
+from cerberank_training.teachers.teacher_input import TeacherInput
+
+PAIRS = [
+    ("how tall is the tower ?", Candidate(text="330 metres", previous="it was built .", next="in paris")),
+    ("how tall is the tower ?", Candidate(text="it was built in paris . " * 8)),
+    ("what do bees make ?", Candidate(text="")),
+    ("what do bees make ?", Candidate(text="honey \ud800", next="from the river")),
+]
+
+
+def reference(folder: Path, question: str, answer: str, max_length: int) -> float:
+    """One pair alone, unpadded, as a user of transformers would score it."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    # As lists: given a lone empty answer, transformers would leave its segment out.
+    inputs = tokenizer([question], [answer], truncation="longest_first", max_length=max_length, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits[0]
+    return float(logits[0] if len(logits) == 1 else logits[1] - logits[0])
+
+
+@pytest.mark.parametrize(("family", "labels"), [("bert", 1), ("electra", 2), ("roberta", 2)])
+@pytest.mark.parametrize("batch_tokens", [1, 10_000])
+def test_a_teachers_scores_are_its_own(family: str, labels: int, batch_tokens: int, tmp_path: Path) -> None:
+    """One logit or the difference of two, in batches of one or of all, cut to the length that was asked for."""
+    folder = save_cross_encoder(family, tmp_path / family, num_labels=labels)
+    spec = TeacherSpec(source=str(folder), input=TeacherInput(max_length=32), batch_tokens=batch_tokens)
+    got = spec.open().differences(PAIRS)
+    expected = [
+        reference(folder, question, candidate.text.replace("\ud800", "\ufffd"), 32) for question, candidate in PAIRS
+    ]
+    assert np.abs(got - expected).max() <= 1e-4
+    assert np.ptp(got) > 0.01
+    assert got.dtype == np.float32
+
+
+def test_a_teacher_with_context_reads_it_behind_a_separator(tmp_path: Path) -> None:
+    """`[CLS] q [SEP] s [SEP] c [SEP]`; a missing neighbour leaves no blank."""
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    got = TeacherSpec(source=str(folder), input=TeacherInput(max_length=48, context=True)).open().differences(PAIRS[:1])
+    answer = "330 metres [SEP] it was built . in paris"
+    assert abs(got[0] - reference(folder, PAIRS[0][0], answer, 48)) <= 1e-4
+    alone = TeacherSpec(source=str(folder), input=TeacherInput(max_length=48)).open().differences(PAIRS[:1])
+    assert abs(got[0] - alone[0]) > 1e-3
+
+
+def test_bf16_is_near_fp32(tmp_path: Path) -> None:
+    """Another precision, nearly the same scores, another identity."""
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    full, half = (
+        TeacherSpec(source=str(folder), input=TeacherInput(max_length=32), precision=name) for name in ("fp32", "bf16")
+    )
+    difference = np.abs(full.open().differences(PAIRS) - half.open().differences(PAIRS)).max()
+    assert 0 < difference < 0.3
+    assert full.identity() != half.identity()
+
+
+def test_the_revision_is_the_files_and_nothing_else(tmp_path: Path) -> None:
+    """A copy elsewhere is the same teacher, also with a log beside it; one other weight makes another one."""
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "trainer_state.json").write_text("{}")
+    revision = TeacherSpec(source=str(folder)).identity().revision
+    assert TeacherSpec(source=str(copy)).identity().revision == revision
+    other = save_cross_encoder("bert", tmp_path / "other", seed=1)
+    assert TeacherSpec(source=str(other)).identity().revision != revision
+
+
+def test_three_labels_are_refused(tmp_path: Path) -> None:
+    """There would be no single difference."""
+    folder = save_cross_encoder("bert", tmp_path / "bert", num_labels=3)
+    with pytest.raises(ValueError, match="3 labels"):
+        HuggingFaceTeacher(TeacherSpec(source=str(folder)))
+
+
+def test_weights_in_a_pickle_are_refused(tmp_path: Path) -> None:
+    """Nothing is ever unpickled."""
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        HuggingFaceTeacher(TeacherSpec(source=str(folder)))
+
+
+def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
+    """The message lists what there is."""
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    with pytest.raises(ValueError, match="fp32, bf16, fp16, not 'int8'"):
+        HuggingFaceTeacher(TeacherSpec(source=str(folder), precision="int8"))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.teachers.score_cache import ScoreCache, ScoreCacheError, TeacherIdentity
+from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, Shard, local, score_into
+from cerberank_training.teachers.scoring.teacher import Pair
+
+IDENTITY = TeacherIdentity(name="counter", revision="c", precision="none", max_length=8, context=False)
+QUESTIONS = [(f"question {q}", [Candidate(text=f"{q} {c}") for c in range(q % 4)]) for q in range(20)]
+
+
+class Counter:
+    """A teacher whose score is its candidate's last number; it remembers the sizes of what it was given."""
+
+    def __init__(self, bad: str = "") -> None:
+        self.sizes: list[int] = []
+        self._bad = bad
+
+    def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
+        self.sizes.append(len(pairs))
+        return np.asarray(
+            [np.nan if candidate.text == self._bad else float(candidate.text.split()[1]) for _, candidate in pairs],
+            dtype=np.float32,
+        )
+
+
+def run(folder: Path, engine: Engine, questions: Sequence[tuple[str, list[Candidate]]] = QUESTIONS) -> None:
+    score_into(folder, lambda: questions, engine, teacher=IDENTITY, data=["tests"], shard_pairs=8, progress=False)
+
+
+def check(folder: Path) -> None:
+    cache = ScoreCache.open(folder)
+    for question, candidates in QUESTIONS:
+        expected = [float(index) for index in range(len(candidates))]
+        assert cache.scores(question, candidates).tolist() == expected
+
+
+def test_every_pair_is_scored_in_shards_of_the_same_size(tmp_path: Path) -> None:
+    """30 pairs are three shards of 8 and one of 6; questions may lie across two, or have no candidate."""
+    teacher = Counter()
+    run(tmp_path, local(teacher))
+    check(tmp_path)
+    assert teacher.sizes == [8, 8, 8, 6]
+
+
+def test_only_what_is_missing_is_scored_again(tmp_path: Path) -> None:
+    """Shards in the middle are found again, though the ones before them are skipped."""
+    run(tmp_path, local(Counter()))
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("shard-*")}
+    for shard in (1, 3):
+        (tmp_path / f"shard-0000{shard}.parquet").unlink()
+    teacher = Counter()
+    run(tmp_path, local(teacher))
+    assert teacher.sizes == [8, 6]
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("shard-*")} == before
+    run(tmp_path, local(teacher))
+    assert teacher.sizes == [8, 6]
+
+
+def test_an_engine_may_answer_in_any_order(tmp_path: Path) -> None:
+    """As a cluster does."""
+
+    def backwards(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        yield from reversed(list(local(Counter())(shards)))
+
+    run(tmp_path, backwards)
+    check(tmp_path)
+
+
+def test_a_score_that_is_not_a_number_names_its_pair(tmp_path: Path) -> None:
+    """Nothing of that shard is written, what was finished before it stays."""
+    with pytest.raises(
+        NonFiniteTeacherError, match="counter gives nan to the candidate '7 2' of the question 'question 7'"
+    ):
+        run(tmp_path, local(Counter(bad="7 2")))
+    assert [path.name for path in tmp_path.glob("shard-*")] == ["shard-00000.parquet"]
+    run(tmp_path, local(Counter()))
+    check(tmp_path)
+
+
+def test_other_texts_are_refused(tmp_path: Path) -> None:
+    """One word of one candidate, or another order."""
+    run(tmp_path, local(Counter()))
+    changed = [*QUESTIONS[:-1], ("question 19", [Candidate(text="another 0"), *QUESTIONS[-1][1][1:]])]
+    for questions in (changed, QUESTIONS[::-1]):
+        with pytest.raises(ScoreCacheError, match="other texts"):
+            run(tmp_path, local(Counter()), questions)
+    check(tmp_path)
+
+
+def test_data_without_a_pair_are_refused(tmp_path: Path) -> None:
+    """Rather than a cache that knows nothing."""
+    with pytest.raises(ValueError, match="tests: there is no pair"):
+        run(tmp_path / "cache", local(Counter()), [("question", [])])
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,88 @@
+"""Teachers on tiny random classifiers: what they read, that they learn, that a killed run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import save_cross_encoder
+from tests.training.letters import questions, sampler
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.learning.losses import logit_difference
+from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
+from cerberank_training.teachers.teacher_input import TeacherInput
+
+CONFIG = TeacherConfig(
+    steps=4, input=TeacherInput(max_length=32), questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
+)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_context_stands_behind_the_candidate(family: str, tmp_path: Path) -> None:
+    """`q [SEP] s [SEP] previous next`, separators as the teacher's own; without context the pair alone."""
+    tokenizer = AutoTokenizer.from_pretrained(save_cross_encoder(family, tmp_path))
+    candidate = Candidate(text="in paris", previous="it was built", next="the river")
+    alone, around = (
+        TeacherInput(max_length=64, context=context).encode(tokenizer, [("how tall", candidate)])["input_ids"][0]
+        for context in (False, True)
+    )
+    assert around.count(tokenizer.sep_token_id) - alone.count(tokenizer.sep_token_id) == 1
+    pieces = "".join(tokenizer.convert_ids_to_tokens(around))
+    text = pieces.replace("##", "").replace("Ġ", "")
+    assert text.index("inparis") < text.index("itwasbuilt") < text.index("theriver")
+
+
+def test_one_and_two_logits_give_one_difference() -> None:
+    """z1 - z0 of two classes, the logit itself of one; always fp32."""
+    two = torch.tensor([[1.0, 3.0], [2.0, 1.5]], dtype=torch.bfloat16)
+    assert logit_difference(two).tolist() == [2.0, -0.5]
+    assert logit_difference(two[:, :1]).tolist() == [1.0, 2.0]
+    assert logit_difference(two).dtype == torch.float32
+
+
+@pytest.mark.parametrize("loss", ["pointwise", "listwise", "both"])
+def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> None:
+    """The folder loads by Hugging Face's own classes, its weights moved, and says that it reads context."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    config = replace(CONFIG, loss=loss, input=TeacherInput(max_length=32, context=True))
+    best = fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    assert 0 < best <= 100
+    before, after = (AutoModelForSequenceClassification.from_pretrained(path) for path in (base, tmp_path / "teacher"))
+    assert not torch.equal(before.classifier.weight, after.classifier.weight)
+    assert TeacherInput.read(str(tmp_path / "teacher")) == config.input
+    assert TeacherInput.read(str(base)) == TeacherInput()
+
+
+def killed_at_the_second_checkpoint() -> Callable[..., None]:
+    original, saved = Trainer.save_model, []
+
+    def save_model(self: Trainer, *arguments: object, **named: object) -> None:
+        if saved:
+            raise KeyboardInterrupt
+        saved.append(True)
+        original(self, *arguments, **named)
+
+    return save_model
+
+
+def test_a_killed_teacher_goes_on(tmp_path: Path) -> None:
+    """Stopped after an evaluation and called again: the weights of the run without interruption."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    fine_tune(str(base), tmp_path / "whole", sampler(), questions(), CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformers.Trainer.save_model", killed_at_the_second_checkpoint())
+        with pytest.raises(KeyboardInterrupt):
+            fine_tune(str(base), tmp_path / "cut", sampler(), questions(), CONFIG)
+    assert [path.name for path in (tmp_path / "cut" / "run").glob("checkpoint-*")] == ["checkpoint-2"]
+    fine_tune(str(base), tmp_path / "cut", sampler(), questions(), CONFIG)
+    weights = [
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "cut")
+    ]
+    for name, value in weights[0].items():
+        assert np.allclose(value.numpy(), weights[1][name].numpy(), atol=1e-6), name

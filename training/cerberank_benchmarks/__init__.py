@@ -1,0 +1,1 @@
+"""What `cerberank bench` runs: workloads, peers with the same weights, tables and plots."""

@@ -1,0 +1,1 @@
+"""Servers started for a benchmark, and clients that ask them in open and closed loops."""

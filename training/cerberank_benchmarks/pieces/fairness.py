@@ -1,0 +1,74 @@
+"""What a small question waits while large ones keep the queue full: in seconds, and in steps of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cerberank_benchmarks.clients.closed_loop import run_clients
+from cerberank_benchmarks.clients.server import cerberank_server
+from cerberank_benchmarks.clients.traffic import Arrival, Traffic
+from cerberank_benchmarks.pieces.closed import percentiles
+from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.workload import Workload
+from cerberank_models.checkpoint.bundled import default_checkpoint
+
+BESIDE = (0, 1, 4)
+"""Clients that ask large questions all the time."""
+STEP_TOKENS = 8192
+"""The service's default."""
+
+
+def run(settings: Settings, scratch: Path) -> Report:
+    """A row a number of large clients beside the small one."""
+    workload = Workload(settings)
+    sizes = dict(settings.mix)
+    small, large = (Traffic.mixed(workload, {size: 1.0}) for size in (min(sizes), max(sizes)))
+    checkpoint = settings.checkpoint or default_checkpoint()
+    seconds = settings.seconds / len(BESIDE)
+    arrivals: dict[int, list[list[Arrival]]] = {}
+    with cerberank_server(checkpoint, scratch, precision=settings.precision, step_tokens=STEP_TOKENS) as server:
+        for count in BESIDE:
+            clients = [small, *[large] * count]
+            url = str(server.client.base_url)
+            arrivals[count] = asyncio.run(run_clients(url, clients, seconds=seconds, seed=settings.seed))
+    rows = summarise(arrivals)
+    return Report(
+        name="fairness",
+        text=f"One client with {min(sizes)} candidates beside others with {max(sizes)}, {seconds:g} s each. "
+        f"Wait: its p95 beyond its own p50 when alone, in steps of {STEP_TOKENS} tokens at the large ones' rate.",
+        rows=rows,
+        chart=Chart(
+            kind="bars",
+            places=[row["large clients"] for row in rows],
+            series={name: [float(row[name]) for row in rows] for name in ("p50 s", "p95 s", "p99 s")},
+            place_label="clients with large questions",
+            value_label="seconds of a small question",
+        ),
+    )
+
+
+def summarise(arrivals: Mapping[int, Sequence[Sequence[Arrival]]]) -> list[dict[str, Value]]:
+    """A row for each number of large clients; `arrivals[n][0]` are the small one's, and n = 0 is there."""
+    alone = float(np.median([arrival.seconds for arrival in arrivals[0][0]]))
+    rows: list[dict[str, Value]] = []
+    for count, (small, *others) in arrivals.items():
+        large = list(itertools.chain(*others))
+        rate = sum(each.tokens for each in large) / max((each.ended for each in large), default=1.0)
+        seconds = percentiles([arrival.seconds for arrival in small])
+        wait = float(seconds["p95 s"]) - alone
+        rows.append(
+            {
+                "large clients": count,
+                "small questions": len(small),
+                **seconds,
+                "large, tokens/s": rate,
+                "wait, steps": wait * rate / STEP_TOKENS,
+            }
+        )
+    return rows

@@ -1,0 +1,150 @@
+"""Open-loop load, questions of 20 to 5,000 candidates: latencies, goodput under an objective, overload, recovery.
+
+The server is told the objective, as an operator would tell it: it refuses what it cannot answer in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from cerberank_benchmarks.clients.open_loop import run_phase
+from cerberank_benchmarks.clients.server import cerberank_server
+from cerberank_benchmarks.clients.traffic import Arrival, Traffic, body, connect
+from cerberank_benchmarks.pieces.closed import percentiles
+from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.workload import Workload
+from cerberank_models.checkpoint.bundled import default_checkpoint
+
+PHASES = {"half": 0.5, "near": 0.8, "overload": 3.0, "after": 0.5}
+"""Load relative to capacity, in order."""
+CAPACITY_CANDIDATES = 1000
+PROBE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one client that always asks for 1,000 candidates gets in a second."""
+
+    candidates: float
+    tokens: float
+
+
+def run(settings: Settings, scratch: Path) -> Report:
+    """A row a phase and size, and one for all sizes."""
+    workload = Workload(settings)
+    traffic = Traffic.mixed(workload, dict(settings.mix))
+    checkpoint = settings.checkpoint or default_checkpoint()
+    with cerberank_server(checkpoint, scratch, precision=settings.precision) as server:
+        capacity = _capacity(server.client, body(workload, CAPACITY_CANDIDATES), settings.rounds)
+    rows: list[dict[str, Value]] = []
+    recovery = 0.0
+    objective = {"objective_slowdown": settings.slack, "objective_grace_ms": 1000 * settings.grace}
+    with cerberank_server(checkpoint, scratch, precision=settings.precision, **objective) as server:
+        for number, (phase, load) in enumerate(PHASES.items()):
+            rate = load * capacity.candidates / traffic.mean_candidates
+            arrivals, seconds = asyncio.run(_phase(str(server.client.base_url), traffic, rate, settings, number))
+            recovery = seconds if phase == "overload" else recovery
+            memory = server.resident_bytes / 1e6
+            rows += [
+                {"phase": phase, "load": load, "memory MB": memory, **row}
+                for row in summarise(arrivals, settings=settings, capacity=capacity.candidates)
+            ]
+    return Report(
+        name="load",
+        text=f"Poisson arrivals, {settings.seconds:g} s a phase, shares {dict(settings.mix)}; capacity "
+        f"{capacity.candidates:.0f} candidates/s, {capacity.tokens:.0f} tokens/s, measured with one client and "
+        f"{CAPACITY_CANDIDATES} candidates. In time: within {settings.grace:g} s + {settings.slack:g} x its candidates "
+        "/ capacity, which the server knows. Refused clients obey Retry-After. "
+        f"{recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
+        rows=rows,
+        chart=_chart(rows),
+        problems=[f"{row['phase']}: {row['failed']} failed" for row in rows if row["failed"] and row["size"] == "all"],
+    )
+
+
+def summarise(arrivals: Sequence[Arrival], *, settings: Settings, capacity: float) -> list[dict[str, Value]]:
+    """A row a size with arrivals, and one for all.
+
+    Goodput: candidates answered in time by the second, until the last answer, because work that was accepted in the
+    phase is done after it.
+    """
+    seconds = max([settings.seconds, *(arrival.ended for arrival in arrivals if arrival.fate == "answered")])
+    sizes = sorted({arrival.candidates for arrival in arrivals})
+    groups = {str(size): [arrival for arrival in arrivals if arrival.candidates == size] for size in sizes}
+    groups["all"] = list(arrivals)
+    return [_row(name, group, settings, capacity, seconds) for name, group in groups.items()]
+
+
+def _row(name: str, group: Sequence[Arrival], settings: Settings, capacity: float, seconds: float) -> dict[str, Value]:
+    answered = [arrival for arrival in group if arrival.fate == "answered"]
+    shares = [each.seconds / (settings.grace + settings.slack * each.candidates / capacity) for each in answered]
+    good = sum(arrival.candidates for arrival, share in zip(answered, shares, strict=True) if share <= 1)
+    return {
+        "size": name,
+        "requests": len(group),
+        "answered": len(answered),
+        "in time": sum(share <= 1 for share in shares),
+        "gave up": sum(arrival.fate == "gave up" for arrival in group),
+        "failed": sum(arrival.fate == "failed" for arrival in group),
+        "refusals": sum(arrival.refusals for arrival in group),
+        **percentiles([arrival.seconds for arrival in answered]),
+        "p99 / limit": float(np.percentile(shares or [0.0], 99)),
+        "goodput / capacity": good / seconds / capacity,
+    }
+
+
+def _capacity(client: httpx.Client, content: bytes, rounds: int) -> Capacity:
+    client.post("/v1/rank", content=content).raise_for_status()  # warms up
+    seconds = []
+    tokens = 0
+    for _ in range(rounds):
+        started = time.perf_counter()
+        answer = client.post("/v1/rank", content=content).raise_for_status()
+        seconds.append(time.perf_counter() - started)
+        tokens = int(answer.json()["usage"]["tokens"])
+    median = statistics.median(seconds)
+    return Capacity(CAPACITY_CANDIDATES / median, tokens / median)
+
+
+async def _phase(
+    url: str, traffic: Traffic, rate: float, settings: Settings, number: int
+) -> tuple[list[Arrival], float]:
+    """The arrivals, and after how many seconds a small question was in time when no more arrived."""
+    arrivals, recovery = await asyncio.gather(
+        run_phase(url, traffic, rate=rate, seconds=settings.seconds, seed=settings.seed + number),
+        _recovery(url, traffic.bodies[min(traffic.shares)][0], settings),
+    )
+    return arrivals, recovery
+
+
+async def _recovery(url: str, content: bytes, settings: Settings) -> float:
+    await asyncio.sleep(settings.seconds)
+    began = time.perf_counter()
+    async with connect(url) as client:
+        while True:
+            started = time.perf_counter()
+            response = await client.post("/v1/rank", content=content)
+            now = time.perf_counter()
+            if response.status_code == httpx.codes.OK and now - started <= settings.grace:
+                return now - began
+            await asyncio.sleep(PROBE_SECONDS)
+
+
+def _chart(rows: Sequence[dict[str, Value]]) -> Chart:
+    everything = [row for row in rows if row["size"] == "all"]
+    return Chart(
+        kind="bars",
+        places=[f"{row['phase']} ({row['load']:g}x)" for row in everything],
+        series={name: [float(row[name]) for row in everything] for name in ("goodput / capacity", "p99 / limit")},
+        place_label="phase (load relative to capacity)",
+        value_label="share of capacity; share of the time limit",
+    )

@@ -1,0 +1,86 @@
+"""A benchmark's result: figures for programs (JSON), a table for people (Markdown), a picture (PNG)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_training.evaluation.report import table
+
+Value = float | int | str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """Values by place: grouped bars, or lines."""
+
+    kind: Literal["bars", "lines"]
+    places: Sequence[float | int | str]
+    series: Mapping[str, Sequence[float]]
+    place_label: str
+    value_label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """The figures of one benchmark."""
+
+    name: str
+    text: str
+    """What was measured, and how, in a sentence or two."""
+    rows: Sequence[Mapping[str, Value]]
+    """All with the same columns."""
+    chart: Chart
+    problems: Sequence[str] = ()
+    """Results that differ where they must be equal."""
+
+
+def write_report(report: Report, folder: Path, context: Mapping[str, Any]) -> None:
+    """`<name>.png`, `<name>.md` and, last, `<name>.json` with the `context` that the figures hold in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / f"{report.name}.png", picture(report))
+    write_bytes(folder / f"{report.name}.md", markdown(report, context).encode())
+    content = json.dumps(asdict(report) | {"context": dict(context)}, indent=1, allow_nan=False)
+    write_bytes(folder / f"{report.name}.json", content.encode() + b"\n")
+
+
+def markdown(report: Report, context: Mapping[str, Any]) -> str:
+    """The table under its text, then where and when, then what is wrong."""
+    columns = list(report.rows[0])
+    body = table(columns, [[_cell(row[column]) for column in columns] for row in report.rows])
+    where = ", ".join(f"{name} {value}" for name, value in context.get("machine", {}).items())
+    lines = [f"## {report.name}", "", report.text, "", body, "", where]
+    lines += [f"\nProblem: {problem}" for problem in report.problems]
+    return "\n".join(lines) + "\n"
+
+
+def picture(report: Report) -> bytes:
+    """The chart as PNG."""
+    chart = report.chart
+    figure = Figure(figsize=(7.0, 4.5), layout="constrained")
+    axes = figure.add_subplot(title=report.name, xlabel=chart.place_label, ylabel=chart.value_label)
+    axes.grid(alpha=0.3)
+    places = range(len(chart.places))
+    for index, (name, values) in enumerate(chart.series.items()):
+        if chart.kind == "lines":
+            axes.plot([float(place) for place in chart.places], values, marker="o", label=name)
+        else:
+            width = 0.8 / len(chart.series)
+            axes.bar([place + index * width - 0.4 + width / 2 for place in places], values, width, label=name)
+    if chart.kind == "bars":
+        axes.set_xticks(list(places), [str(place) for place in chart.places])
+    axes.legend()
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()
+
+
+def _cell(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else str(value)

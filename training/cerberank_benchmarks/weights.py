@@ -1,0 +1,97 @@
+"""Networks to measure with: random weights, because speed does not depend on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer
+
+from cerberank_benchmarks.settings import Settings
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.commands.import_model import import_model
+from cerberank_models.config import EncodingConfig, ExitConfig
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.importing.hugging_face import initialise, ranker_config
+from cerberank_models.network.ranker import Ranker
+
+MAX_LENGTH = 128
+ATTENTION_HEAD = 32
+"""all-MiniLM's."""
+
+
+def cross_encoder(settings: Settings, scratch: Path) -> Path:
+    """The Hugging Face folder to compare with: the one that the settings name, or a random one."""
+    if settings.model is not None:
+        return settings.model
+    folder = scratch / "cross-encoder"
+    if folder.exists():
+        return folder
+    torch.manual_seed(settings.seed)
+    transformers.BertForSequenceClassification(_shape(settings, settings.layers)).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(settings.tokenizer or default_checkpoint() / "tokenizer.json"),
+        model_max_length=512,
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    ).save_pretrained(folder)
+    # transformers 5 writes a class name that the version which infinity-emb needs does not know.
+    described = folder / "tokenizer_config.json"
+    content = json.loads(described.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    described.write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def imported(source: Path, scratch: Path) -> Checkpoint:
+    """The same weights as a checkpoint, in fp32 and int8."""
+    folder = scratch / "imported"
+    if not folder.exists():
+        import_model(str(source), folder, name="bench", max_length=MAX_LENGTH)
+    return read_checkpoint(folder)
+
+
+def made(
+    settings: Settings, scratch: Path, name: str, *, layers: int, heads: int, exits: tuple[int, ...] = ()
+) -> Checkpoint:
+    """A checkpoint `B_(n-1) kH_1`, or a plain encoder without heads, with random weights."""
+    folder = scratch / name
+    encoding = EncodingConfig(max_length=MAX_LENGTH, question_length=64)
+    ranker = Ranker(
+        ranker_config(
+            _shape(settings, layers),
+            name=name,
+            heads=heads,
+            exits=tuple(ExitConfig(after=after) for after in exits),
+            encoding=encoding,
+        )
+    )
+    initialise(ranker, seed=settings.seed)
+    export_checkpoint(
+        ranker,
+        Tokenizer.from_file(str(settings.tokenizer or default_checkpoint() / "tokenizer.json")),
+        folder,
+        card=f"# {name}\n\nRandom weights, to measure time with.\n",
+        version="bench",
+        source="cerberank bench",
+        precisions=(settings.precision,),
+        parity=dict.fromkeys((settings.precision,), 1.0),  # random weights rank nothing
+    )
+    return read_checkpoint(folder)
+
+
+def _shape(settings: Settings, layers: int) -> transformers.BertConfig:
+    return transformers.BertConfig(
+        hidden_size=settings.width,
+        num_hidden_layers=layers,
+        num_attention_heads=settings.width // ATTENTION_HEAD,
+        intermediate_size=4 * settings.width,
+        num_labels=1,
+        initializer_range=0.06,  # wide enough that candidates score apart, or equal results would mean nothing
+    )

@@ -1,0 +1,63 @@
+"""Questions to measure with: made-up sentences of mixed length, or the candidates of a data set."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cerberank_benchmarks.settings import Settings
+from cerberank_models.encoding import Candidate
+from cerberank_training.data import read_questions, sampled
+
+TEXT = (
+    "tower river answer city metal sentence bridge engine question north history built opened water people during "
+    "largest first second country the of in and was by for with it on from at as an is are which were"
+)
+WORDS = TEXT.split()
+POOL = 20
+"""Questions of a data set whose candidates are mixed: real lengths, without reading all of it into memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A question and the texts to rank."""
+
+    question: str
+    texts: tuple[str, ...]
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The texts as the encoder takes them."""
+        return [Candidate(text=text) for text in self.texts]
+
+
+class Workload:
+    """Tasks of any size, the same for the same settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the data, if any: texts of at most `words[1]` words, which no peer cuts. Raises DataError."""
+        self._settings = settings
+        self._question = "which tower was built first in the largest city of the north"
+        self._pool: tuple[str, ...] = ()
+        if settings.data is not None:
+            questions = sampled(list(read_questions(settings.data)), size=POOL, seed=settings.seed, name="clean")
+            self._question = questions[0].text
+            texts = (each.candidate.text for question in questions for each in question.candidates)
+            self._pool = tuple(text for text in texts if len(text.split()) <= settings.words[1])
+
+    def task(self, candidates: int, *, seed: int = 0) -> Task:
+        """A question with so many candidates, all distinct, so that none is scored for another."""
+        rng = random.Random(f"{self._settings.seed} {seed}")
+        texts = self._real(candidates, rng) if self._pool else self._made(candidates, rng)
+        return Task(self._question, tuple(texts))
+
+    def _made(self, candidates: int, rng: random.Random) -> Sequence[str]:
+        least, most = self._settings.words
+        return [f"{index} " + " ".join(rng.choices(WORDS, k=rng.randint(least, most))) for index in range(candidates)]
+
+    def _real(self, candidates: int, rng: random.Random) -> Sequence[str]:
+        start = rng.randrange(len(self._pool))
+        texts = itertools.islice(itertools.cycle(self._pool), start, start + candidates)
+        return [f"{index} {text}" for index, text in enumerate(texts)]

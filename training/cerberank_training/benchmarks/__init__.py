@@ -1,1 +1,0 @@
-"""What `cerberank bench` measures, one benchmark a file; each turns `Settings` into a `Report`."""

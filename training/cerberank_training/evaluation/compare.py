@@ -1,0 +1,118 @@
+"""Two rankings of the same candidates, compared question by question.
+
+In: two sets of per-question records. Out: means, their difference with a paired Wilcoxon signed-rank test, wins,
+ties and losses, and the Spearman correlation of the two orders (the papers' significance rules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from cerberank_training.data import Subset
+from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.per_question import QuestionRecord
+
+DIGITS = 12
+"""Differences are rounded here: 1/2 - 1/3 and 1/3 - 1/6 are the same rank, whatever their last bits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricComparison:
+    """One metric over paired questions; means and difference in percent."""
+
+    mean_a: float
+    mean_b: float
+    difference: float
+    """A minus B."""
+    p_value: float
+    """Two-sided; 1 when no question differs."""
+    wins: int
+    """Questions where A is better."""
+    ties: int
+    losses: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Everything that is said about two rankings."""
+
+    questions: int
+    metrics: dict[str, MetricComparison]
+    spearman: float | None
+    """Mean over questions of the correlation of the two orders; None when it is nowhere defined."""
+    spearman_questions: int
+    """Questions where it is defined: at least two places in either order."""
+
+
+def compare(
+    first: Mapping[str, QuestionRecord],
+    second: Mapping[str, QuestionRecord],
+    *,
+    ranking_a: str = "final",
+    ranking_b: str = "final",
+    subset: Subset = "clean",
+) -> Comparison:
+    """Compare over the questions of `subset`; `raw` adds only ties to `clean`, as nobody can find what is not there.
+
+    The records must be over the same candidates (`check_same_candidates`). Raises ValueError for an empty subset.
+    """
+    pairs = [(record, second[name]) for name, record in first.items() if _within(record.labels, subset)]
+    if not pairs:
+        raise ValueError(f"no question is in the subset {subset!r}")
+    metrics = {}
+    for name in METRICS:
+        # A question without a positive has no metrics; raw counts 0 for it.
+        a = np.asarray([one.rankings[ranking_a].metrics.get(name, 0.0) for one, _ in pairs])
+        b = np.asarray([other.rankings[ranking_b].metrics.get(name, 0.0) for _, other in pairs])
+        metrics[name] = compare_metric(a, b)
+    defined = [
+        value for one, other in pairs if (value := spearman(one.ranks(ranking_a), other.ranks(ranking_b))) is not None
+    ]
+    return Comparison(
+        questions=len(pairs),
+        metrics=metrics,
+        spearman=float(np.mean(defined)) if defined else None,
+        spearman_questions=len(defined),
+    )
+
+
+def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComparison:
+    """Pair values in 0..1 question by question. Questions that do not differ are left out of the test (Wilcoxon).
+
+    >>> got = compare_metric(np.array([1.0, 1.0, 0.5]), np.array([0.5, 0.9, 0.5]))
+    >>> got.wins, got.ties, got.losses, got.p_value
+    (2, 1, 0, 0.5)
+    """
+    differences = np.round(a - b, DIGITS)
+    unequal = differences[differences != 0]
+    return MetricComparison(
+        mean_a=100.0 * float(a.mean()),
+        mean_b=100.0 * float(b.mean()),
+        difference=100.0 * float((a - b).mean()),
+        p_value=float(stats.wilcoxon(unequal).pvalue) if len(unequal) else 1.0,
+        wins=int((differences > 0).sum()),
+        ties=int((differences == 0).sum()),
+        losses=int((differences < 0).sum()),
+    )
+
+
+def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> float | None:
+    """Rank correlation of two orders [n], ties sharing their mean rank; None when either has one place only.
+
+    >>> spearman(np.array([0, 1, 2]), np.array([2, 1, 0]))
+    -1.0
+    """
+    if len(set(a.tolist())) < 2 or len(set(b.tolist())) < 2:
+        return None
+    return round(float(stats.spearmanr(a, b).statistic), DIGITS)
+
+
+def _within(labels: Sequence[int], subset: Subset) -> bool:
+    if subset == "raw":
+        return True
+    return any(labels) and (subset == "clean" or not all(labels))

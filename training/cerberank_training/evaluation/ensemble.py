@@ -1,0 +1,112 @@
+"""Linear combinations of several models' scores, the baseline ensembles of CERBERUS Table 2.
+
+In: records of the same candidates by several models. Out: weights that sum to 1, chosen by Optuna on dev data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Scores
+from cerberank_training.data import DataError
+from cerberank_training.evaluation.metrics import expected_metrics, ranks_of
+from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
+
+Records = Mapping[str, QuestionRecord]
+"""One model's, by question id."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleQuestion:
+    """One question's labels [n] and every model's scores [m, n]."""
+
+    record: QuestionRecord
+    labels: NDArray[np.int64]
+    scores: Scores
+
+
+def gather(models: Sequence[Records], *, ranking: str = "final") -> list[EnsembleQuestion]:
+    """Put the models' scores of each question together; the records must be over the same candidates.
+
+    Raises DataError for a ranking without scores.
+    """
+    questions = []
+    for name, first in models[0].items():
+        rows = [records[name].rankings[ranking].scores for records in models]
+        if any(row is None for row in rows):
+            raise DataError(f"{ranking!r} has no comparable scores for question {name!r}, so they cannot be added")
+        questions.append(EnsembleQuestion(first, np.asarray(first.labels), np.asarray(rows, dtype=np.float64)))
+    return questions
+
+
+def combined_ranks(question: EnsembleQuestion, weights: Sequence[float]) -> tuple[Scores, NDArray[np.int64]]:
+    """Scores [n] and ranks [n] of the linear combination."""
+    scores = np.asarray(weights, dtype=np.float64) @ question.scores
+    return scores, ranks_of(np.zeros(len(scores), dtype=np.int64), scores)
+
+
+def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float], metric: str) -> float:
+    """Mean expectation in 0..1 over the questions with a positive. Raises ValueError without any."""
+    values = [
+        expected_metrics(question.labels, combined_ranks(question, weights)[1])[metric]
+        for question in questions
+        if question.labels.any()
+    ]
+    if not values:
+        raise ValueError("no question has a positive candidate")
+    return float(np.mean(values))
+
+
+def ensemble_record(question: EnsembleQuestion, systems: Mapping[str, Sequence[float]]) -> QuestionRecord:
+    """The question's per-question record with a ranking for each named tuple of weights."""
+    rankings = {}
+    for name, weights in systems.items():
+        scores, ranks = combined_ranks(question, weights)
+        rankings[name] = RankingRecord(
+            metrics=expected_metrics(question.labels, ranks) if question.labels.any() else {},
+            ranks=tuple(ranks.tolist()),
+            scores=tuple(scores.tolist()),
+        )
+    return question.record.model_copy(update={"rankings": rankings})
+
+
+def single(model: int, models: int) -> tuple[float, ...]:
+    """The weights that leave one model alone.
+
+    >>> single(1, 3)
+    (0.0, 1.0, 0.0)
+    """
+    return tuple(float(index == model) for index in range(models))
+
+
+def tune_weights(
+    questions: Sequence[EnsembleQuestion], *, metric: str = "map", trials: int = 200, seed: int = 0
+) -> tuple[float, ...]:
+    """The best weights that Optuna's TPE finds; equal weights and every model alone are tried first.
+
+    So the result is on `questions` no worse than any of those. Equal results keep the earlier trial.
+    """
+    models = len(questions[0].scores)
+    optuna.logging.disable_default_handler()
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    starts = [(1.0,) * models, *(single(model, models) for model in range(models))]
+    for start in starts:
+        study.enqueue_trial({f"w{index}": weight for index, weight in enumerate(start)})
+
+    def value(trial: optuna.Trial) -> float:
+        drawn = [trial.suggest_float(f"w{index}", 0.0, 1.0) for index in range(models)]
+        return mean_metric(questions, _normalised(drawn), metric)
+
+    study.optimize(value, n_trials=max(trials, len(starts)))
+    return _normalised([study.best_params[f"w{index}"] for index in range(models)])
+
+
+def _normalised(weights: Sequence[float]) -> tuple[float, ...]:
+    """Only the proportions matter; all zeros mean equal weights."""
+    total = sum(weights)
+    return tuple(weight / total if total else 1.0 / len(weights) for weight in weights)

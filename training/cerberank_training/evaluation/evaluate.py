@@ -1,0 +1,203 @@
+"""Evaluates a ranker: every exit, head and drop schedule from one pass over the candidates.
+
+In: questions and a backend. Out: ranks and scores by variant, and figures by subset. Nothing is dropped while
+scoring: what a schedule would have dropped follows from the exits' scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.config import RankerConfig
+from cerberank_models.drop import cost_of, survivors
+from cerberank_models.encoding import EncodedPairs, PairEncoder
+from cerberank_models.rank import NonFiniteScoreError
+from cerberank_training.data import Question, Subset, subset
+from cerberank_training.evaluation.metrics import (
+    METRICS,
+    QuestionMetrics,
+    question_metrics,
+    ranks_of,
+    unanswerable_metrics,
+)
+
+Ranks = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class AllScores:
+    """What every stage says about every candidate of one question."""
+
+    stages: tuple[Scores, ...]
+    heads: Scores | None
+    """Shape [n, k]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One variant on one subset; metrics in percent."""
+
+    questions: int
+    pairs: int
+    mean: dict[str, float]
+    error: dict[str, float | None]
+    """Standard error of the mean; None of a single question."""
+    pessimistic: dict[str, float]
+    optimistic: dict[str, float]
+    tied: int
+
+
+def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
+    """Run every stage over every pair. Raises NonFiniteScoreError when a score is not a number."""
+    state, stages, heads = backend.start(pairs), [], None
+    for stage in range(len(backend.config.stages)):
+        output = backend.run(state, stage)
+        if not np.isfinite(output.scores).all():
+            raise NonFiniteScoreError(f"stage {stage} gave a score that is not a number")
+        stages.append(output.scores)
+        state, heads = output.state, output.head_scores
+    return AllScores(tuple(stages), heads)
+
+
+def apply_schedule(scores: AllScores, schedule: Sequence[float], minimum: int = 1) -> Ranks:
+    """Ranks [n] of the candidates when each stage drops by `schedule`, and leaves at least `minimum`."""
+    alive = np.arange(len(scores.stages[0]))
+    reached = np.zeros(len(alive), dtype=np.int64)
+    for stage, alpha in enumerate(schedule):
+        alive = alive[survivors(scores.stages[stage][alive], alpha, minimum)]
+        reached[alive] = stage + 1
+    final = np.stack(scores.stages)[reached, np.arange(len(reached))]
+    return ranks_of(reached, final)
+
+
+def flat_scores(scores: AllScores) -> dict[str, Scores]:
+    """The scores [n] of every way of ranking that drops nothing: `final`, each exit, each head."""
+    flat = {"final": scores.stages[-1]}
+    flat |= {f"exit {index}": exit_scores for index, exit_scores in enumerate(scores.stages[:-1], start=1)}
+    if scores.heads is not None:
+        flat |= {f"head {index}": head_scores for index, head_scores in enumerate(scores.heads.T, start=1)}
+    return flat
+
+
+def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
+    """Ranks [n] by scores [n] that may be compared with each other."""
+    return {name: ranks_of(np.zeros(len(scores), dtype=np.int64), scores) for name, scores in flat.items()}
+
+
+def variants(scores: AllScores, schedules: Sequence[tuple[float, ...]]) -> dict[str, Ranks]:
+    """Ranks under every way of ranking that the model offers, by name."""
+    dropping = {schedule_name(schedule): apply_schedule(scores, schedule) for schedule in schedules}
+    return flat_ranks(flat_scores(scores)) | dropping
+
+
+def variant_costs(
+    config: RankerConfig, schedules: Sequence[tuple[float, ...]], sizes: Sequence[int], minimum: int = 1
+) -> dict[str, float]:
+    """Cost of each variant relative to running every layer on every candidate; a head needs the others' run too.
+
+    `sizes` are the questions' numbers of candidates, of which schedules leave at least `minimum`.
+    """
+    layers, total = config.stage_layers, sum(config.stage_layers)
+    costs = {"final": 1.0}
+    costs |= {f"exit {stage}": sum(layers[:stage]) / total for stage in range(1, len(layers))}
+    costs |= {f"head {head}": 1.0 for head in range(1, config.architecture.heads + 1)}
+    return costs | {schedule_name(schedule): cost_of(sizes, layers, schedule, minimum) for schedule in schedules}
+
+
+def schedule_name(schedule: Sequence[float]) -> str:
+    """As reports print it: `drop 0.3,0.3`."""
+    return "drop " + ",".join(f"{alpha:g}" for alpha in schedule)
+
+
+def score_questions(
+    backend: Backend[Any], encoder: PairEncoder, questions: Iterable[Question]
+) -> Iterator[tuple[Question, AllScores]]:
+    """Each question with every stage's scores. Raises NonFiniteScoreError that names the question."""
+    for question in questions:
+        pairs = encoder.encode(question.text, [labelled.candidate for labelled in question.candidates])
+        try:
+            scores = score_all(backend, pairs)
+        except NonFiniteScoreError as error:
+            raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
+        yield question, scores
+
+
+def rank_questions(
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    questions: Iterable[Question],
+    schedules: Sequence[tuple[float, ...]] = (),
+) -> Iterator[tuple[Question, dict[str, Ranks]]]:
+    """Each question with its ranks under every variant."""
+    for question, scores in score_questions(backend, encoder, questions):
+        yield question, variants(scores, schedules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    pairs: int
+    subsets: frozenset[Subset]
+    metrics: dict[str, QuestionMetrics]
+
+
+class Evaluation:
+    """Collects questions one by one; holds metrics, never texts or scores of the whole set."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._rows: list[_Row] = []
+        self.without_positive = 0
+        """Questions that no metric is defined for: `raw` counts 0 for them, the other subsets leave them out."""
+
+    def add(self, question: Question, ranks: Mapping[str, Ranks]) -> dict[str, QuestionMetrics]:
+        """Add one question with its ranks by variant; returns its metrics."""
+        labels = np.asarray(question.labels)
+        if labels.any():
+            metrics = {name: question_metrics(labels, value) for name, value in ranks.items()}
+        else:
+            metrics = dict.fromkeys(ranks, unanswerable_metrics())
+            self.without_positive += 1
+        within = frozenset(name for name in get_args(Subset) if subset([question], name))
+        self._rows.append(_Row(len(labels), within, metrics))
+        return metrics
+
+    def figures(self, name: Subset = "clean") -> dict[str, Figures]:
+        """Figures on a subset, by the variants that all of its questions have; raises ValueError when there is none.
+
+        A service tells the heads' scores only where it dropped nothing.
+        """
+        rows = [row for row in self._rows if name in row.subsets]
+        if not rows:
+            raise ValueError(f"no question is in the subset {name!r}")
+        pairs = sum(row.pairs for row in rows)
+        everywhere = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
+        return {variant: _figures([row.metrics[variant] for row in rows], pairs=pairs) for variant in everywhere}
+
+    def all_figures(self) -> dict[Subset, dict[str, Figures]]:
+        """Figures by variant on every subset that has a question."""
+        present = frozenset[Subset]().union(*(row.subsets for row in self._rows))
+        return {name: self.figures(name) for name in get_args(Subset) if name in present}
+
+
+def _figures(rows: Sequence[QuestionMetrics], *, pairs: int) -> Figures:
+    expected = {name: np.asarray([row.expected[name] for row in rows]) for name in METRICS}
+    return Figures(
+        questions=len(rows),
+        pairs=pairs,
+        mean={name: 100.0 * float(values.mean()) for name, values in expected.items()},
+        error={name: _standard_error(values) for name, values in expected.items()},
+        pessimistic={name: 100.0 * float(np.mean([row.pessimistic[name] for row in rows])) for name in METRICS},
+        optimistic={name: 100.0 * float(np.mean([row.optimistic[name] for row in rows])) for name in METRICS},
+        tied=sum(row.tied for row in rows),
+    )
+
+
+def _standard_error(values: NDArray[np.float64]) -> float | None:
+    """None rather than NaN, which JSON has no word for."""
+    return 100.0 * float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

@@ -1,0 +1,80 @@
+"""The gate of an export: on dev questions, a form must rank like the network it was made from.
+
+Score differences alone do not tell: what counts is whether the first candidate stays, and the MAP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.encoding import PairEncoder
+from cerberank_training.data import Question
+from cerberank_training.evaluation.evaluate import score_questions
+from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+
+
+class GateError(RuntimeError):
+    """A form ranks too differently; nothing was written."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """What a form may change."""
+
+    agreement: float = 97.0
+    """Least share of questions with the same first candidate, in percent."""
+    map_change: float = 0.5
+    """Most points of MAP, up or down."""
+    difference: float = 0.15
+    """Largest 99th percentile of the scores' differences (probabilities)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parity:
+    """What a form did change, over `questions`."""
+
+    questions: int
+    agreement: float
+    map_change: float
+    difference: float
+
+    def check(self, form: str, bounds: Bounds) -> None:
+        """Raise GateError, with every bound that is broken."""
+        broken = []
+        if not self.agreement >= bounds.agreement:
+            broken.append(f"top-1 agreement {self.agreement:.1f} % (at least {bounds.agreement:g})")
+        if not abs(self.map_change) <= bounds.map_change:
+            broken.append(f"MAP {self.map_change:+.2f} (at most {bounds.map_change:g})")
+        if not self.difference <= bounds.difference:
+            broken.append(f"score difference {self.difference:.3f} (at most {bounds.difference:g})")
+        if broken:
+            raise GateError(f"{form} does not rank like fp32 on {self.questions} questions: {'; '.join(broken)}")
+
+
+def measure_parity(
+    form: Backend[Any], reference: Backend[Any], encoder: PairEncoder, questions: Sequence[Question]
+) -> Parity:
+    """Compare the final scores of two backends; raises ValueError without a question that has a positive."""
+    questions = [question for question in questions if any(question.labels)]
+    if not questions:
+        raise ValueError("the gate needs questions with a positive candidate")
+    same, maps, differences = [], [], []
+    pairs = zip(score_questions(form, encoder, questions), score_questions(reference, encoder, questions), strict=True)
+    for (question, first), (_, second) in pairs:
+        ours, theirs = first.stages[-1], second.stages[-1]
+        same.append(int(ours.argmax()) == int(theirs.argmax()))
+        differences.append(np.abs(ours - theirs))
+        flat, labels = np.zeros(len(ours), dtype=np.int64), np.asarray(question.labels)
+        maps.append([question_metrics(labels, ranks_of(flat, scores)).expected["map"] for scores in (ours, theirs)])
+    ours_map, theirs_map = np.mean(maps, axis=0)
+    return Parity(
+        questions=len(questions),
+        agreement=100 * float(np.mean(same)),
+        map_change=100 * float(ours_map - theirs_map),
+        difference=float(np.quantile(np.concatenate(differences), 0.99)),
+    )

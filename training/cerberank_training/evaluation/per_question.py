@@ -1,0 +1,134 @@
+"""The per-question file: one JSON line a question with labels, and each ranking's metrics, ranks and scores.
+
+Written by `cerberank evaluate --per-question`, read by `compare`, `ensemble` and `evaluate --teacher`. The candidates'
+hash ties files over the same candidates together, whatever system ranked them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from cerberank_models.backends.contract import Scores
+from cerberank_models.config import Frozen
+from cerberank_training.data import DataError, Question
+from cerberank_training.data.question import parse_line, read_lines
+from cerberank_training.evaluation.metrics import QuestionMetrics
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Label = Annotated[int, Field(ge=0, le=1)]
+Place = Annotated[int, Field(ge=0)]
+
+
+class RankingRecord(Frozen):
+    """One ranking of a question's n candidates."""
+
+    metrics: dict[str, Finite]
+    """Expectations in 0..1; empty for a question without a positive."""
+    ranks: tuple[Place, ...]
+    """0 best, equal = tied."""
+    scores: tuple[Finite, ...] | None = None
+    """None where scores cannot be compared: after drops."""
+
+
+class QuestionRecord(Frozen):
+    """One line of the file."""
+
+    id: str
+    candidates: str
+    """Hash of the question's and the candidates' texts, in order."""
+    labels: Annotated[tuple[Label, ...], Field(min_length=1)]
+    rankings: dict[str, RankingRecord]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, ranking in self.rankings.items():
+            for values in (ranking.ranks, ranking.scores):
+                if values is not None and len(values) != len(self.labels):
+                    raise ValueError(f"{name}: {len(values)} ranks or scores for {len(self.labels)} labels")
+        return self
+
+    def ranks(self, ranking: str) -> NDArray[np.int64]:
+        """Ranks [n] of one ranking."""
+        return np.asarray(self.rankings[ranking].ranks, dtype=np.int64)
+
+
+Records = Mapping[str, QuestionRecord]
+"""By question id."""
+
+
+def candidates_hash(question: Question) -> str:
+    """Of the texts alone: systems that see other context rank the same candidates."""
+    digest = hashlib.sha256()
+    for text in (question.text, *(row.candidate.text for row in question.candidates)):
+        content = text.encode(errors="surrogatepass")
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()[:32]
+
+
+def record(
+    question: Question,
+    *,
+    metrics: Mapping[str, QuestionMetrics],
+    ranks: Mapping[str, NDArray[np.int64]],
+    scores: Mapping[str, Scores],
+) -> QuestionRecord:
+    """The line of one question; rankings without comparable scores are absent from `scores`."""
+    answerable = any(question.labels)
+    return QuestionRecord(
+        id=question.id,
+        candidates=candidates_hash(question),
+        labels=question.labels,
+        rankings={
+            name: RankingRecord(
+                metrics=metrics[name].expected if answerable else {},
+                ranks=tuple(places.tolist()),
+                scores=tuple(scores[name].tolist()) if name in scores else None,
+            )
+            for name, places in ranks.items()
+        },
+    )
+
+
+def write_record(file: BinaryIO, line: QuestionRecord) -> None:
+    """Append one line."""
+    file.write(line.model_dump_json(exclude_none=True).encode() + b"\n")
+
+
+def read_records(path: Path, *, ranking: str = "final") -> dict[str, QuestionRecord]:
+    """The records by question id, in the file's order; every one must hold `ranking`.
+
+    Raises DataError with file and line for a broken line, a question that comes twice or lacks the ranking.
+    """
+    records: dict[str, QuestionRecord] = {}
+    for number, line in read_lines(path):
+        parsed = parse_line(QuestionRecord, path, number, line)
+        if parsed.id in records:
+            raise DataError(f"{path}:{number}: question {parsed.id!r} comes twice")
+        if ranking not in parsed.rankings:
+            raise DataError(f"{path}:{number}: no ranking {ranking!r}; there are: {', '.join(parsed.rankings)}")
+        records[parsed.id] = parsed
+    if not records:
+        raise DataError(f"{path} holds no question")
+    return records
+
+
+def check_same_candidates(
+    first: tuple[Path, Mapping[str, QuestionRecord]], second: tuple[Path, Mapping[str, QuestionRecord]]
+) -> None:
+    """Raises DataError, naming a question, when two files are not over the same questions, candidates and labels."""
+    (path_a, records_a), (path_b, records_b) = first, second
+    if differing := sorted(set(records_a) ^ set(records_b)):
+        raise DataError(
+            f"{path_a} and {path_b} are not over the same questions: {len(differing)} are in one of them alone, "
+            f"such as {differing[0]!r}"
+        )
+    for name, one in records_a.items():
+        if (one.candidates, one.labels) != (records_b[name].candidates, records_b[name].labels):
+            raise DataError(f"{path_a} and {path_b} have other candidates or labels for question {name!r}")

@@ -1,0 +1,82 @@
+"""Where the rankings of an evaluation come from: a checkpoint, a running service, or a file of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.registry import BackendKind, open_backend
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_training.data import Question
+from cerberank_training.evaluation.evaluate import (
+    Ranks,
+    apply_schedule,
+    flat_ranks,
+    flat_scores,
+    rank_questions,
+    schedule_name,
+    score_questions,
+)
+from cerberank_training.evaluation.given_scores import given_scores
+from cerberank_training.evaluation.remote import rank_remotely
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranked:
+    """A question as every variant ranks it."""
+
+    question: Question
+    ranks: dict[str, Ranks]
+    scores: dict[str, Scores] = field(default_factory=dict)
+    """Of the variants whose scores can be compared with each other: those that drop nothing."""
+
+
+def checkpoint_rankings(
+    checkpoint: Checkpoint,
+    questions: Iterable[Question],
+    *,
+    kind: BackendKind,
+    precision: str,
+    schedules: Iterable[tuple[float, ...]] = (),
+    minimum: int = 1,
+) -> Iterator[Ranked]:
+    """By every exit, head and drop schedule; these leave at least `minimum` candidates alive.
+
+    Raises as `open_backend` and `score_questions` do.
+    """
+    backend = open_backend(checkpoint, kind=kind, precision=precision)
+    names = {schedule_name(schedule): schedule for schedule in schedules}
+    for question, scores in score_questions(backend, checkpoint.encoder(), questions):
+        flat = flat_scores(scores)
+        dropping = {name: apply_schedule(scores, schedule, minimum) for name, schedule in names.items()}
+        yield Ranked(question=question, ranks=flat_ranks(flat) | dropping, scores=flat)
+
+
+def precision_rankings(
+    checkpoint: Checkpoint, questions: list[Question], *, kind: BackendKind, precision: str, against: str
+) -> Iterator[Ranked]:
+    """By the final stage in two precisions, `final` and the other one's name."""
+    encoder = checkpoint.encoder()
+    first, second = (
+        rank_questions(open_backend(checkpoint, kind=kind, precision=name), encoder, questions)
+        for name in (precision, against)
+    )
+    for (question, ranks), (_, others) in zip(first, second, strict=True):
+        yield Ranked(question=question, ranks={"final": ranks["final"], against: others["final"]})
+
+
+def service_rankings(
+    url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None
+) -> Iterator[Ranked]:
+    """By a service's answers, and by its heads. Raises as `rank_remotely` does."""
+    for question, ranks in rank_remotely(url, questions, drop_ratio=schedule):
+        yield Ranked(question=question, ranks=ranks)
+
+
+def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[Ranked]:
+    """By a file of scores. Raises DataError as `given_scores` does."""
+    for question, scores in given_scores(path, questions):
+        flat = {"final": scores}
+        yield Ranked(question=question, ranks=flat_ranks(flat), scores=flat)

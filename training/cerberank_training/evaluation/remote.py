@@ -1,0 +1,43 @@
+"""Evaluates through a running service, so that figures describe what clients get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import httpx
+import numpy as np
+
+from cerberank_training.data import Question
+from cerberank_training.evaluation.evaluate import Ranks
+from cerberank_training.evaluation.metrics import ranks_of
+
+
+def rank_remotely(
+    url: str, questions: Iterable[Question], *, drop_ratio: tuple[float, ...] | None = None
+) -> Iterator[tuple[Question, dict[str, Ranks]]]:
+    """Each question with its ranks as `POST /v1/rank` gives them: the answer's order, and each head's.
+
+    Raises httpx.HTTPStatusError when the service refuses a question.
+    """
+    with httpx.Client(base_url=url, timeout=300.0) as client:
+        for question in questions:
+            yield question, _rank(client, question, drop_ratio)
+
+
+def _rank(client: httpx.Client, question: Question, drop_ratio: tuple[float, ...] | None) -> dict[str, Ranks]:
+    candidates = [
+        {"text": c.candidate.text, "previous": c.candidate.previous, "next": c.candidate.next}
+        for c in question.candidates
+    ]
+    body = {"question": question.text, "candidates": candidates, "return_heads": True}
+    if drop_ratio is not None:
+        body["drop_ratio"] = list(drop_ratio)
+    results = client.post("/v1/rank", json=body).raise_for_status().json()["results"]
+    by_candidate = sorted(results, key=lambda result: result["index"])
+    stages = np.asarray([result["stage"] for result in by_candidate])
+    ranks = {"final": ranks_of(stages, np.asarray([result["score"] for result in by_candidate]))}
+    heads = [result.get("heads") for result in by_candidate]
+    if all(heads):
+        for head, scores in enumerate(np.asarray(heads, dtype=np.float64).T):
+            ranks[f"head {head + 1}"] = ranks_of(np.zeros(len(scores), dtype=np.int64), scores)
+    return ranks

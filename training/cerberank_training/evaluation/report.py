@@ -1,0 +1,50 @@
+"""An evaluation as a Markdown table: what people read; JSON holds the same figures for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cerberank_training.evaluation.agreement import Agreement
+from cerberank_training.evaluation.evaluate import Figures
+from cerberank_training.evaluation.metrics import METRICS
+
+
+def markdown(figures: Mapping[str, Figures], costs: Mapping[str, float] | None = None) -> str:
+    """A table with a row a variant; `costs` are relative to running every layer on every candidate."""
+    header = ["ranking", "MAP", "MRR", "P@1", "nDCG@10", "P@20", "MAP bounds (ties)", "cost", "questions / pairs"]
+    rows = []
+    for name, row in figures.items():
+        cost = (costs or {}).get(name)
+        rows.append(
+            [
+                name,
+                *(f"{row.mean[metric]:.1f}" for metric in METRICS),
+                f"{row.pessimistic['map']:.1f}-{row.optimistic['map']:.1f} ({row.tied})",
+                "" if cost is None else f"{cost:.2f}",
+                f"{row.questions} / {row.pairs}",
+            ]
+        )
+    text = table(header, rows)
+    error = next(iter(figures.values())).error["map"]
+    return text if error is None else f"{text}\n\nStandard error of the first row's MAP: {error:.1f}."
+
+
+def agreement_markdown(agreements: Mapping[tuple[str, str], Agreement]) -> str:
+    """A table with a row a (head, teacher)."""
+    header = ["head", "teacher", "agreement", "shared / correct"]
+    rows = [
+        [
+            head,
+            teacher,
+            "" if value.share is None else f"{value.share:.3f}",
+            f"{value.shared:.1f} / {value.correct:.1f}",
+        ]
+        for (head, teacher), value in agreements.items()
+    ]
+    return table(header, rows)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

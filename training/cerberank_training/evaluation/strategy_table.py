@@ -1,0 +1,84 @@
+"""CERBERUS's comparison of strategies (table 3): which runs it takes, and what they give as a table.
+
+In: per-question records of every run and seed. Out: mean and spread over seeds, and a paired test of each strategy
+against a rival, question by question, on the mean over the seeds that both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_training.evaluation.compare import compare_metric
+from cerberank_training.evaluation.per_question import Records
+from cerberank_training.evaluation.report import table
+from cerberank_training.learning.strategies import Strategy
+
+COLUMNS = ("p@1", "map", "mrr")
+"""As the paper's tables have them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """One row of the table."""
+
+    name: str
+    strategy: Strategy
+    heads: int
+    teachers: tuple[str, ...]
+    """Score caches, in the order of the heads."""
+
+
+def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...]:
+    """The rows for teachers of different kinds (the first is the single one) and, if given, of one kind.
+
+    >>> [run.name for run in plan(["a", "b", "c"], [])]
+    ['hard, one head', 'hard', 'single', 'kd_sum', 'kd_rr', 'single_all_heads', 'cerberus']
+    """
+    one, every, heads = (teachers[0],), tuple(teachers), len(teachers)
+    runs = [
+        PlannedRun(name="hard, one head", strategy="hard", heads=1, teachers=()),
+        PlannedRun(name="hard", strategy="hard", heads=heads, teachers=()),
+        PlannedRun(name="single", strategy="single", heads=1, teachers=one),
+        PlannedRun(name="kd_sum", strategy="kd_sum", heads=1, teachers=every),
+        PlannedRun(name="kd_rr", strategy="kd_rr", heads=1, teachers=every),
+        PlannedRun(name="single_all_heads", strategy="single_all_heads", heads=heads, teachers=one),
+    ]
+    if hydra:
+        runs.append(PlannedRun(name="hydra", strategy="hydra", heads=len(hydra), teachers=tuple(hydra)))
+    return (*runs, PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
+
+
+def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str = "cerberus") -> str:
+    """Markdown; `results` is strategy -> seed -> records of one test set, all over the same questions."""
+    header = ["strategy", "seeds", "P@1", "MAP", "MRR", f"MAP against {rival}", "p (Wilcoxon)", "better / same / worse"]
+    rows = []
+    for name, by_seed in results.items():
+        row = [name, str(len(by_seed)), *(_mean_and_spread(by_seed, metric) for metric in COLUMNS)]
+        common = sorted(set(by_seed) & set(results.get(rival, {})))
+        if name == rival or not common:
+            rows.append([*row, "", "", ""])
+            continue
+        ours, theirs = (
+            np.mean([_values(seeds[seed], "map") for seed in common], axis=0) for seeds in (by_seed, results[rival])
+        )
+        test = compare_metric(ours, theirs)
+        outcome = f"{test.wins} / {test.ties} / {test.losses}"
+        rows.append([*row, f"{test.difference:+.2f}", f"{test.p_value:.2g}", outcome])
+    return table(header, rows)
+
+
+def _mean_and_spread(by_seed: Mapping[int, Records], metric: str) -> str:
+    """The standard deviation over seeds, where there are several."""
+    means = [100 * float(_values(records, metric).mean()) for records in by_seed.values()]
+    spread = f" ± {np.std(means, ddof=1):.1f}" if len(means) > 1 else ""
+    return f"{np.mean(means):.1f}{spread}"
+
+
+def _values(records: Records, metric: str) -> NDArray[np.float64]:
+    """Of the questions that have a positive, in the order of their ids."""
+    metrics = [records[name].rankings["final"].metrics for name in sorted(records)]
+    return np.asarray([values[metric] for values in metrics if values])

@@ -1,0 +1,216 @@
+"""Searches a cascade's drop schedule {alpha_1..alpha_m} on dev data (CT section 4.3 left learning it open).
+
+In: every stage's scores of every dev question, computed once. Out: what each schedule costs and loses, the best
+schedules at every cost, and the one to use. Two searches share what they tried: the paper's grid, and Optuna's TPE
+at a finer step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from cerberank_models.config import TunedSchedule
+from cerberank_models.drop import cost_of, relative_cost
+from cerberank_training.data import Question
+from cerberank_training.evaluation.evaluate import AllScores, apply_schedule, schedule_name
+from cerberank_training.evaluation.metrics import METRICS, expected_metrics
+
+GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+"""The paper's ratios, and 0."""
+STEP, MOST = 0.05, 0.95
+"""Of Optuna's ratios."""
+BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Costs for which a service gets a schedule to choose."""
+
+Schedule = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """A schedule on the dev questions; accuracies in percent."""
+
+    schedule: Schedule
+    cost: float
+    """Relative to dropping nothing, in the limit of many candidates."""
+    dev_cost: float
+    """As `cost`, for the dev questions' numbers of candidates: of few candidates a ratio drops none."""
+    metrics: dict[str, float]
+    map_loss: float
+    """Points of MAP lost against dropping nothing."""
+    map_loss_error: float | None
+    """Standard error of `map_loss` over the questions; None of a single one."""
+
+    def tuned(self) -> TunedSchedule:
+        """As a checkpoint's config states it."""
+        metrics = {**self.metrics, "map_loss": self.map_loss}
+        if self.map_loss_error is not None:
+            metrics["map_loss_error"] = self.map_loss_error
+        rounded = {name: round(value, 3) for name, value in metrics.items()}
+        return TunedSchedule(schedule=self.schedule, cost=self.cost, metrics=rounded)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """What a schedule may lose and cost; with a loss the cheapest within both is wanted, else the most accurate."""
+
+    max_loss: float | None = None
+    """Points of MAP."""
+    max_cost: float | None = None
+
+    def excess(self, point: Measured) -> float:
+        """How far the bounds are broken; 0 when they hold."""
+        loss = 0.0 if self.max_loss is None else point.map_loss - self.max_loss
+        cost = 0.0 if self.max_cost is None else point.cost - self.max_cost
+        return max(0.0, loss) + max(0.0, cost)
+
+    def order(self, point: Measured) -> tuple[float, float, float]:
+        """The better of two points has the larger; points within the bounds come before all others."""
+        accuracy = point.metrics["map"]
+        rest = (accuracy, -point.cost) if self.max_loss is None else (-point.cost, accuracy)
+        return (-self.excess(point), *rest)
+
+    def value(self, point: Measured) -> float:
+        """The first of `order` that differs, as one number for Optuna: in 0..1 within the bounds, negative outside."""
+        if excess := self.excess(point):
+            return -excess
+        return point.metrics["map"] / 100.0 if self.max_loss is None else 1.0 - point.cost
+
+
+class DevSet:
+    """Measures schedules, each once, on the questions that have a positive."""
+
+    def __init__(
+        self, stage_layers: Sequence[float], scored: Iterable[tuple[Question, AllScores]], *, minimum: int = 1
+    ) -> None:
+        """Keep labels and scores; every schedule leaves at least `minimum` candidates alive.
+
+        Raises ValueError without exits or without a question that has a positive.
+        """
+        if len(stage_layers) < 2:
+            raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
+        self._layers, self.minimum = np.asarray(stage_layers), minimum
+        self._questions = [(np.asarray(question.labels), scores) for question, scores in scored if any(question.labels)]
+        if not self._questions:
+            raise ValueError("no dev question has a positive candidate")
+        self._whole = self._values(self.keep_all)
+        self._measured: dict[Schedule, Measured] = {}
+
+    @property
+    def exits(self) -> int:
+        """Ratios of a schedule."""
+        return len(self._layers) - 1
+
+    @property
+    def keep_all(self) -> Schedule:
+        """The schedule that drops nothing."""
+        return (0.0,) * self.exits
+
+    @property
+    def sizes(self) -> list[int]:
+        """Candidates of each question."""
+        return [len(labels) for labels, _ in self._questions]
+
+    @property
+    def measured(self) -> list[Measured]:
+        """Everything so far, in the order of the first time."""
+        return list(self._measured.values())
+
+    def measure(self, schedule: Schedule) -> Measured:
+        """Cost and accuracy of one schedule."""
+        if schedule not in self._measured:
+            self._measured[schedule] = self._measure(schedule)
+        return self._measured[schedule]
+
+    def _measure(self, schedule: Schedule) -> Measured:
+        values = self._values(schedule)
+        lost = 100.0 * (self._whole - values)[:, METRICS.index("map")]
+        return Measured(
+            schedule=schedule,
+            cost=relative_cost(self._layers.tolist(), schedule),
+            dev_cost=cost_of(self.sizes, self._layers.tolist(), schedule, self.minimum),
+            metrics=dict(zip(METRICS, (100.0 * values.mean(axis=0)).tolist(), strict=True)),
+            map_loss=float(lost.mean()),
+            map_loss_error=float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else None,
+        )
+
+    def _values(self, schedule: Schedule) -> NDArray[np.float64]:
+        """Expected metrics [questions, METRICS] in 0..1."""
+        rows = [
+            expected_metrics(labels, apply_schedule(scores, schedule, self.minimum))
+            for labels, scores in self._questions
+        ]
+        return np.asarray([[row[name] for name in METRICS] for row in rows])
+
+
+def search_grid(dev: DevSet, ratios: Sequence[float] = GRID) -> None:
+    """Measure every schedule with these ratios, as the paper does: `len(ratios) ** exits` of them."""
+    schedules = list(product(ratios, repeat=dev.exits))
+    for schedule in tqdm(schedules, unit="schedule", desc="grid", disable=None):
+        dev.measure(schedule)
+
+
+def search_optuna(dev: DevSet, bounds: Bounds, *, trials: int, seed: int) -> None:
+    """Measure up to `trials` schedules in steps of STEP, led by TPE, beginning with the best so far."""
+    optuna.logging.disable_default_handler()
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    names = [f"alpha {index}" for index in range(1, dev.exits + 1)]
+    if dev.measured:
+        best = max(dev.measured, key=bounds.order).schedule
+        study.enqueue_trial(dict(zip(names, best, strict=True)))
+
+    def value(trial: optuna.Trial) -> float:
+        drawn = tuple(round(trial.suggest_float(name, 0.0, MOST, step=STEP), 2) for name in names)
+        return bounds.value(dev.measure(drawn))
+
+    study.optimize(value, n_trials=trials)
+
+
+def choose(measured: Sequence[Measured], bounds: Bounds) -> Measured:
+    """The best schedule within the bounds. Raises ValueError when none holds them."""
+    best = max(measured, key=bounds.order)
+    if bounds.excess(best) > 0:
+        raise ValueError(
+            f"none of {len(measured)} schedules holds the bounds; the nearest, {schedule_name(best.schedule)}, "
+            f"loses {best.map_loss:.2f} points of MAP at a cost of {best.cost:.2f}"
+        )
+    return best
+
+
+def frontier(measured: Sequence[Measured]) -> list[Measured]:
+    """Schedules that nothing cheaper equals in MAP, the costliest and most accurate first."""
+    front: list[Measured] = []
+    for point in sorted(measured, key=lambda point: (point.cost, -point.metrics["map"])):
+        if not front or point.metrics["map"] > front[-1].metrics["map"]:
+            front.append(point)
+    return front[::-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """What the searches found."""
+
+    default: Measured
+    frontier: list[Measured]
+    tried: list[Measured]
+
+    @property
+    def menu(self) -> tuple[TunedSchedule, ...]:
+        """A few schedules for a service to choose among: the best within each of BUDGETS, and the default."""
+        within = [next((point for point in self.frontier if point.cost <= budget), self.default) for budget in BUDGETS]
+        points = {point.schedule: point for point in (*within, self.default)}
+        return tuple(point.tuned() for point in sorted(points.values(), key=lambda point: -point.cost))
+
+
+def tune(dev: DevSet, bounds: Bounds, *, ratios: Sequence[float] = GRID, trials: int, seed: int) -> Tuning:
+    """Search the grid, then with Optuna, and choose. Raises ValueError when no schedule holds the bounds."""
+    dev.measure(dev.keep_all)
+    search_grid(dev, ratios)
+    search_optuna(dev, bounds, trials=trials, seed=seed)
+    return Tuning(default=choose(dev.measured, bounds), frontier=frontier(dev.measured), tried=dev.measured)

@@ -1,0 +1,52 @@
+"""One training step's pairs: encoded, packed, with labels and teachers' scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs
+from cerberank_training.data.sampling import Group
+
+
+class TeacherScores(Protocol):
+    """Scores that a teacher gave before; `score_cache.ScoreCache` is one."""
+
+    def scores(self, question: str, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """One logit difference d = z1 - z0 a candidate; raises an error for a pair that was never scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Packed token ids of N pairs of Q questions, with what they are to be learnt from."""
+
+    token_ids: Tensor
+    type_ids: Tensor
+    offsets: Tensor
+    """`[N + 1]` into the tokens."""
+    labels: Tensor
+    """`[N]`, 0 or 1."""
+    questions: Tensor
+    """`[Q + 1]` into the pairs."""
+    teachers: Tensor
+    """`[N, t]` logit differences of t teachers."""
+
+
+def make_batch(
+    groups: Sequence[Group], encoder: PairEncoder, device: torch.device, teachers: Sequence[TeacherScores] = ()
+) -> Batch:
+    """Encode and pack the groups of one step and look their teachers' scores up."""
+    pairs = concat_pairs([encoder.encode(group.question, group.candidates) for group in groups])
+    sizes = np.cumsum([0, *(len(group.labels) for group in groups)])
+    labels = np.asarray([label for group in groups for label in group.labels], dtype=np.float32)
+    scores = np.empty((len(labels), len(teachers)), dtype=np.float32)
+    for column, teacher in enumerate(teachers):
+        scores[:, column] = np.concatenate([teacher.scores(group.question, group.candidates) for group in groups])
+    arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets, labels, sizes, scores)
+    return Batch(*(torch.from_numpy(array).to(device) for array in arrays))

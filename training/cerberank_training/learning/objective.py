@@ -1,0 +1,73 @@
+"""What a step minimises: labels and teachers for the heads, labels or the heads themselves for the exits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cerberank_training.learning.batch import Batch
+from cerberank_training.learning.losses import (
+    distillation_loss,
+    knowledge_distillation_loss,
+    listwise_loss,
+    pointwise_loss,
+)
+from cerberank_training.learning.strategies import Strategy, lessons
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """The strategy and its settings; tuples have one value for all heads, or one a head."""
+
+    strategy: Strategy = "hard"
+    alpha: tuple[float, ...] = (0.5,)
+    """Weight of the labels; 1 - alpha is the teacher's. CERBERUS's grid: 0, .1, .5, .9."""
+    tau: tuple[float, ...] = (3.0,)
+    """Temperature. CERBERUS's grid: 1, 3, 5."""
+    weights: tuple[float, ...] = (1.0,)
+    """lambda_i of the sum over the heads."""
+    listwise: float = 0.0
+    """Weight of the listwise loss beside the pointwise one; the paper has none."""
+    exits: Literal["labels", "heads"] = "labels"
+    """What exits learn from: CT's labels, or the model's own heads (no paper has it), with the settings of head 1."""
+
+    def heads_loss(self, logits: Tensor, batch: Batch, *, step: int, pair_share: float = 1.0) -> Tensor:
+        """The sum over the heads of `lambda_i L_i`, from `logits[N, k]`.
+
+        `pair_share` weighs means over pairs when the pairs of a step lie in several processes.
+        """
+        heads = logits.shape[1]
+        hard = self._hard(logits, batch, pair_share)
+        pairs = lessons(self.strategy, step=step, heads=heads, teachers=batch.teachers.shape[1])
+        if not pairs:
+            return torch.stack([_of(self.weights, head) * hard[head] for head in range(heads)]).sum()
+        losses = []
+        for head, teacher in pairs:
+            scores = batch.teachers[:, teacher : teacher + 1]
+            soft = pair_share * distillation_loss(logits[:, head : head + 1], scores, _of(self.tau, head))[0]
+            loss = knowledge_distillation_loss(hard[head], soft, _of(self.alpha, head))
+            losses.append(_of(self.weights, head) * loss)
+        return torch.stack(losses).sum()
+
+    def exit_loss(self, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_share: float = 1.0) -> Tensor:
+        """The loss of one exit, from its `logits[N, 1]` and, when exits learn from them, the `heads[N, k]`."""
+        hard = self._hard(logits, batch, pair_share)[0]
+        if heads is None:
+            return hard
+        # The ranking score is the mean of the heads' probabilities; the exit learns its logit.
+        target = heads.detach().sigmoid().mean(dim=1, keepdim=True).logit(eps=1e-6)
+        soft = pair_share * distillation_loss(logits, target, self.tau[0])[0]
+        return knowledge_distillation_loss(hard, soft, self.alpha[0])
+
+    def _hard(self, logits: Tensor, batch: Batch, pair_share: float) -> Tensor:
+        loss = pair_share * pointwise_loss(logits, batch.labels)
+        if self.listwise:
+            loss = loss + self.listwise * listwise_loss(logits, batch.labels, batch.questions)
+        return loss
+
+
+def _of(values: tuple[float, ...], head: int) -> float:
+    return values[head if len(values) > 1 else 0]

@@ -1,0 +1,1 @@
+"""What is trained: student shapes, recipes, calibration texts, model cards, averages of related students."""

@@ -1,0 +1,73 @@
+"""The model card that is written with every student: what it is, what made it, what was measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cerberank_models.config import ArchitectureConfig
+from cerberank_training.students.recipes import Recipe
+
+CARD = """# {name}
+
+A CERBERUS ranker `{architecture}` for answer sentence selection, written by
+`cerberank distil` on {date} (commit {commit}).
+
+| | |
+|---|---|
+| base | `{base}` |
+| data | `{data}` |
+| chosen on | `{dev}`, best MAP {best:.2f} |
+| strategy | `{strategy}`, teachers: {teachers} |
+| seed | {seed} |
+
+Data terms, licence, intended use and figures on test sets are to be added before the checkpoint is given away.
+
+## Recipe
+
+```json
+{recipe}
+```
+"""
+
+
+def student_card(recipe: Recipe, architecture: ArchitectureConfig, arguments: argparse.Namespace, best: float) -> str:
+    """Markdown; paths are cut to their names, because a card travels."""
+    settings = {"recipe": arguments.recipe, "objective": asdict(recipe.objective), "train": asdict(recipe.train)}
+    return CARD.format(
+        name=recipe.shape.name,
+        architecture=architecture,
+        date=datetime.now(UTC).date().isoformat(),
+        commit=_commit(),
+        base=Path(arguments.base).name,
+        data=_name(arguments.groups or arguments.train),
+        dev=_name(arguments.dev),
+        best=best,
+        strategy=recipe.objective.strategy,
+        teachers=", ".join(f"`{path.name}`" for path in arguments.teacher) or "none",
+        seed=recipe.train.seed,
+        recipe=json.dumps(settings, indent=2),
+    )
+
+
+def _name(spec: str) -> str:
+    format_, _, path = spec.partition(":")
+    return f"{format_}:{Path(path).name}"
+
+
+def _commit() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()

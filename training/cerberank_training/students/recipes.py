@@ -1,0 +1,233 @@
+"""Recipes: what to train, as functions that return everything a run needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cerberank_models.config import EncodingConfig, ExitConfig
+from cerberank_training.data.sampling import NegativeSampling
+from cerberank_training.learning.objective import Objective
+from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.students.shapes import StudentShape
+
+PAIR = EncodingConfig(max_length=128, question_length=48)
+OWN_CANDIDATES = NegativeSampling(own=9, hard=0, random=0)
+"""WikiQA and ASNQ give every question its candidates; four questions of ten are a batch of the paper's size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """A student: its shape, what it learns and its schedule; data and base are given when it runs."""
+
+    shape: StudentShape
+    objective: Objective = field(default_factory=Objective)
+    sampling: NegativeSampling = field(default_factory=NegativeSampling)
+    train: TrainConfig
+
+
+def mini_hard() -> Recipe:
+    """`cerberank-mini` 1: B5 3H1 with exits after layers 2 and 4, from all-MiniLM-L6-v2, on squad-as2's labels.
+
+    Goal: a small, really trained checkpoint. Command: `make train-mini DATA=... BASE=...`. Half of the steps train the
+    heads alone, then CT's uniform sampling trains exits and heads: with 35,200 questions (four tenths of an epoch)
+    uniform sampling from the start would leave the heads a third of them.
+    Measured: WikiQA test (clean, zero-shot) 78.6 MAP, squad-as2 test by article 84.3 (400 questions).
+    """
+    return Recipe(
+        shape=StudentShape(
+            name="cerberank-mini",
+            body_layers=5,
+            heads=3,
+            exits=(ExitConfig(after=2), ExitConfig(after=4)),
+            encoding=PAIR,
+        ),
+        objective=Objective(listwise=1.0),
+        train=TrainConfig(steps=2200, final_only=0.5, dropout=0.0, learning_rate=6e-5),
+    )
+
+
+def mini() -> Recipe:
+    """`cerberank-mini` 2: the same network, its heads distilled from three teachers, its exits from its heads.
+
+    Goal: better than `mini_hard`. Command: docs/training.md, from teachers to checkpoint. Every step trains all
+    stages, because a pass through the body then serves heads and exits alike. Measured: the runs behind
+    `cerberank-mini` 2.0.0, with what each gave, are in docs/decisions/0002.
+    """
+    return Recipe(
+        shape=mini_hard().shape,
+        objective=Objective(strategy="cerberus", alpha=(0.5,), tau=(1.0,), listwise=1.0, exits="heads"),
+        train=TrainConfig(
+            steps=300, stages="joint", dropout=0.0, learning_rate=4e-5, fresh_learning_rate=2e-4, evaluate_every=150
+        ),
+    )
+
+
+def mini_adapted() -> Recipe:
+    """TANDA's second step for `mini`: a checkpoint that has learnt on a large set adapts to WikiQA's own candidates.
+
+    Command: `distil --recipe mini-adapted --base CHECKPOINT --train wikiqa:WikiQA-train.tsv.gz --dev
+    wikiqa:WikiQA-dev.tsv.gz`. Two epochs of 873 questions. What it gives: docs/decisions/0002. WikiQA's terms forbid
+    shipping the result.
+    """
+    return Recipe(
+        shape=mini_hard().shape,
+        objective=Objective(listwise=1.0, exits="heads"),
+        sampling=OWN_CANDIDATES,
+        train=TrainConfig(
+            steps=110, stages="joint", dropout=0.0, learning_rate=2e-5, fresh_learning_rate=2e-5, evaluate_every=55
+        ),
+    )
+
+
+def mini_teacher_listwise() -> Recipe:
+    """A teacher for `mini`: MiniLM's six layers with one head, on question and candidate, point- and listwise loss.
+
+    The three teachers differ in what they read and minimise. Each learns on from `mini_hard`'s checkpoint (TANDA's
+    transfer step, so to speak), because two processor cores do not train three from the bare encoder in a session.
+    """
+    return _mini_teacher("listwise", PAIR, Objective(listwise=1.0), NegativeSampling())
+
+
+def mini_teacher_context() -> Recipe:
+    """A teacher that reads the previous and the next sentence as a third segment (SSP section 3)."""
+    encoding = EncodingConfig(max_length=192, question_length=48, segments=3)
+    return _mini_teacher("context", encoding, Objective(listwise=1.0), NegativeSampling())
+
+
+def mini_teacher_negatives() -> Recipe:
+    """A teacher with twice the negatives, most of them hard, and the pointwise loss alone (the paper's)."""
+    sampling = NegativeSampling(own=3, hard=6, hard_pool=24, random=2)
+    return _mini_teacher("negatives", PAIR, Objective(), sampling, questions_per_step=8)
+
+
+def mini_half() -> Recipe:
+    """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, to compare strategies by.
+
+    Two calls, as the paper's students start from an encoder that has seen AS2 already: `distil --recipe mini-half
+    --strategy hard --heads 1 --steps 800 --learning-rate 1e-4` on the labels, then `strategies --recipe mini-half` from
+    its checkpoint (docs/decisions/0002 has the table that it gave). Dropout is what sets the seeds apart.
+    """
+    return Recipe(
+        shape=StudentShape(name="mini-half", layers=3, body_layers=2, heads=3, encoding=PAIR),
+        objective=Objective(strategy="cerberus", alpha=(0.1,), tau=(1.0,)),
+        train=TrainConfig(steps=100, learning_rate=5e-5, fresh_learning_rate=2e-4, evaluate_every=100),
+    )
+
+
+def tiny() -> Recipe:
+    """B3 kH1 of any four-layer encoder, in a few seconds: to try the verbs on data of your own before a long run."""
+    return Recipe(
+        shape=StudentShape(
+            name="tiny",
+            body_layers=3,
+            heads=3,
+            exits=(ExitConfig(after=1),),
+            encoding=EncodingConfig(max_length=32, question_length=12),
+        ),
+        objective=Objective(strategy="cerberus"),
+        sampling=OWN_CANDIDATES,
+        train=TrainConfig(
+            steps=20, questions_per_step=2, evaluate_every=10, save_every=5, precision="fp32", dropout=0.0
+        ),
+    )
+
+
+def electra_base_b11_3h1() -> Recipe:
+    """The paper's CERBERUS: B11 3H1 from an ASNQ-tuned ELECTRA-base, teachers ALBERT, RoBERTa and ELECTRA.
+
+    Expected (CERBERUS table 2, WikiQA): P@1 89.3, MAP 92.4, MRR 93.5; ASNQ 64.3, 75.1, 75.2. Settings: 20,000 steps,
+    dev MAP every 250, patience 50, learning rate 1e-5; alpha and tau by the paper's grid on dev.
+    """
+    return _electra_base(body_layers=11)
+
+
+def electra_base_b10_3h2() -> Recipe:
+    """CERBERUS table 4: B10 3H2, 139 M parameters, IAS2 P@1 64.9, MAP 61.2, MRR 70.8."""
+    return _electra_base(body_layers=10)
+
+
+def electra_base_b8_3h4() -> Recipe:
+    """CERBERUS table 4: B8 3H4, 169 M parameters, IAS2 P@1 64.7, MAP 60.7, MRR 70.4."""
+    return _electra_base(body_layers=8)
+
+
+def electra_base_b6_3h6() -> Recipe:
+    """CERBERUS table 4: B6 3H6, 199 M parameters, IAS2 P@1 64.3, MAP 60.6, MRR 70.3."""
+    return _electra_base(body_layers=6)
+
+
+def roberta_base_cascade() -> Recipe:
+    """The Cascade Transformer: RoBERTa-base with exits after 4, 6, 8, 10 and a last one after 12 (CT section 5).
+
+    Expected on WikiQA without dropping (MAP by exit): 60.1, 79.8, 84.8, 89.7, 89.9.
+    """
+    return Recipe(
+        shape=StudentShape(
+            name="roberta-base-cascade",
+            body_layers=12,
+            heads=0,
+            exits=tuple(ExitConfig(after=after) for after in (4, 6, 8, 10, 12)),
+            encoding=PAIR,
+        ),
+        sampling=OWN_CANDIDATES,
+        train=TrainConfig(steps=20_000, learning_rate=1e-6, warmup=0.2, evaluate_every=250, patience=50),
+    )
+
+
+def _mini_teacher(
+    kind: str, encoding: EncodingConfig, objective: Objective, sampling: NegativeSampling, questions_per_step: int = 16
+) -> Recipe:
+    return Recipe(
+        shape=StudentShape(name=f"mini-teacher-{kind}", body_layers=5, heads=1, encoding=encoding),
+        objective=objective,
+        sampling=sampling,
+        train=TrainConfig(
+            steps=400,
+            questions_per_step=questions_per_step,
+            dropout=0.0,
+            learning_rate=4e-5,
+            fresh_learning_rate=1e-4,
+            evaluate_every=100,
+            save_every=50,
+        ),
+    )
+
+
+def _electra_base(body_layers: int) -> Recipe:
+    return Recipe(
+        shape=StudentShape(
+            name=f"cerberus-electra-base-b{body_layers}-3h{12 - body_layers}",
+            body_layers=body_layers,
+            heads=3,
+            encoding=PAIR,
+        ),
+        objective=Objective(strategy="cerberus", alpha=(0.1,), tau=(3.0,)),
+        sampling=OWN_CANDIDATES,
+        train=TrainConfig(
+            steps=20_000,
+            questions_per_step=4,
+            learning_rate=1e-5,
+            fresh_learning_rate=1e-5,
+            warmup=0.05,
+            evaluate_every=250,
+            patience=50,
+            train_token_embeddings=True,
+        ),
+    )
+
+
+RECIPES = {
+    "mini-hard": mini_hard,
+    "mini": mini,
+    "mini-adapted": mini_adapted,
+    "mini-half": mini_half,
+    "mini-teacher-listwise": mini_teacher_listwise,
+    "mini-teacher-context": mini_teacher_context,
+    "mini-teacher-negatives": mini_teacher_negatives,
+    "tiny": tiny,
+    "electra-base-b11-3h1": electra_base_b11_3h1,
+    "electra-base-b10-3h2": electra_base_b10_3h2,
+    "electra-base-b8-3h4": electra_base_b8_3h4,
+    "electra-base-b6-3h6": electra_base_b6_3h6,
+    "roberta-base-cascade": roberta_base_cascade,
+}

@@ -1,0 +1,106 @@
+"""A student's network: from a pretrained encoder, or from a checkpoint that learns on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.importing.hugging_face import UnsupportedModelError, initialise, load_weights, ranker_config
+from cerberank_models.network.ranker import Ranker
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudentShape:
+    """`B_b kH_h` with exits; n = b + h is the base's depth, or `layers`."""
+
+    name: str
+    body_layers: int
+    heads: int
+    exits: tuple[ExitConfig, ...] = ()
+    encoding: EncodingConfig
+    layers: int | None = None
+    """Of the base, its first layers alone: a student shallower than its base, or the peer of an exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """A network with the tokenizer that belongs to it."""
+
+    ranker: Ranker
+    tokenizer: Tokenizer
+
+    def encoder(self) -> PairEncoder:
+        """A fresh pair encoder for this student."""
+        config = self.ranker.config
+        return PairEncoder(
+            Tokenizer.from_str(self.tokenizer.to_str()),
+            family=config.transformer.family,
+            config=config.encoding,
+            type_vocab_size=config.transformer.type_vocab_size,
+        )
+
+
+def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) -> Student:
+    """The student before its first step.
+
+    `base` is a path or hub id of an encoder, or a checkpoint folder with weights of the same architecture.
+    Fresh parts are seeded: exits, and the heads' classifiers, each with a seed of its own, because with hard
+    labels alone they are all that sets the heads apart. Raises UnsupportedModelError when the base does not fit.
+    """
+    if (Path(base) / "manifest.json").is_file():
+        return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
+    depth = AutoConfig.from_pretrained(base).num_hidden_layers
+    if not 0 < (layers := shape.layers or depth) <= depth:
+        raise UnsupportedModelError(f"{base} has {depth} layers, not {layers}")
+    encoder: Any = AutoModel.from_pretrained(base, num_hidden_layers=layers)
+    config = ranker_config(
+        encoder.config,
+        name=shape.name,
+        body_layers=shape.body_layers,
+        heads=shape.heads,
+        exits=shape.exits,
+        encoding=shape.encoding,
+    )
+    ranker = Ranker(config, dropout=dropout)
+    load_weights(ranker, encoder.state_dict(), fresh_classifier=True)
+    initialise(ranker.exits, seed=seed)
+    for index, head in enumerate(ranker.heads):
+        initialise(head.get_submodule("classifier"), seed=seed + 1 + index)
+    return Student(ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer)
+
+
+def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
+    """Learn on: the checkpoint's weights in the shape asked for; heads beyond its own are copies of its first."""
+    checkpoint = read_checkpoint(path)
+    source = load_ranker(checkpoint)
+    have, architecture = checkpoint.config, checkpoint.config.architecture
+    if shape.body_layers != architecture.body_layers:
+        raise UnsupportedModelError(f"{path} is {architecture}, its body does not have {shape.body_layers} layers")
+    config = RankerConfig.model_validate(
+        {
+            **have.model_dump(),
+            "name": shape.name,
+            "architecture": {**architecture.model_dump(), "heads": shape.heads},
+            "exits": [exit_.model_dump() for exit_ in shape.exits],
+            "encoding": shape.encoding.model_dump(),
+            "drop_schedule": [],
+        }
+    )
+    ranker = Ranker(config, dropout=dropout)
+    initialise(ranker.exits, seed=seed)
+    ranker.embeddings.load_state_dict(source.embeddings.state_dict())
+    ranker.body.load_state_dict(source.body.state_dict())
+    for index, head in enumerate(ranker.heads):
+        head.load_state_dict(source.heads[index if index < len(source.heads) else 0].state_dict())
+    for exit_, own in zip(ranker.exits, config.exits, strict=True):
+        if own in have.exits:
+            exit_.load_state_dict(source.exits[have.exits.index(own)].state_dict())
+    return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")))

@@ -1,0 +1,230 @@
+"""Teachers' scores on disk: one float a pair, `d = z1 - z0`, by a hash of the pair's texts.
+
+    manifest.json (teacher, its revision, the data's hash; written first)    shard-00000.parquet (key, score) ...
+
+For two classes `softmax(z / tau)[1] = sigmoid(d / tau)`, so that one float serves every temperature. A shard is
+there or not; the cache is complete when all are there, and belongs to one teacher and one sequence of texts for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from cerberank_models.checkpoint.atomic import write_atomically
+from cerberank_models.config import Count, Frozen
+from cerberank_models.encoding import Candidate
+from cerberank_training.teachers.pair_keys import Keys, pair_keys
+
+MANIFEST = "manifest.json"
+IDENTITY = b"cerberank.data_sha256/revision"
+"""Metadata of every shard: one that was copied from another cache is noticed."""
+SCHEMA = pa.schema([pa.field("key", pa.uint64(), nullable=False), pa.field("score", pa.float32(), nullable=False)])
+Floats = NDArray[np.float32]
+
+
+class ScoreCacheError(ValueError):
+    """The folder is no usable cache, or one of another teacher or of other texts; the message says which."""
+
+
+class MissingScoreError(ScoreCacheError):
+    """The teacher never scored this pair; the message names it."""
+
+
+class TeacherIdentity(Frozen):
+    """What decides a teacher's scores, apart from the texts."""
+
+    name: str
+    """For people; a teacher that was moved is still the same."""
+    revision: str
+    """A hash of the teacher's files."""
+    precision: str
+    max_length: Count
+    context: bool
+    """Whether the teacher reads the previous and the next sentence; if so, they are part of a pair's key."""
+
+
+class CacheManifest(Frozen):
+    """`manifest.json` of a cache."""
+
+    format: Annotated[int, Field(ge=1, le=1)] = 1
+    teacher: TeacherIdentity
+    data: tuple[str, ...]
+    """Where the texts came from, for people."""
+    data_sha256: str
+    pairs: Count
+    shard_pairs: Count
+    """Shard i holds the pairs `i * shard_pairs` up to the next shard's first."""
+
+    @property
+    def shards(self) -> int:
+        """The number of shards of the complete cache."""
+        return -(-self.pairs // self.shard_pairs)
+
+    def rows(self, shard: int) -> slice:
+        """The pairs of a shard."""
+        return slice(shard * self.shard_pairs, min((shard + 1) * self.shard_pairs, self.pairs))
+
+    @property
+    def identity(self) -> bytes:
+        """What a shard carries."""
+        return f"{self.data_sha256}/{self.teacher.revision}".encode()
+
+
+class ScoreCache:
+    """The scores of a complete cache in memory: 12 bytes a pair, found by binary search."""
+
+    def __init__(self, manifest: CacheManifest, keys: Keys, scores: Floats) -> None:
+        """Take over keys [n] and scores [n] in any order; of a pair that occurs twice the first score counts."""
+        self.manifest = manifest
+        self._keys, first = np.unique(keys, return_index=True)
+        self._scores = scores[first]
+
+    @classmethod
+    def open(cls, folder: Path) -> ScoreCache:
+        """Read every shard. Raises ScoreCacheError when one is missing, damaged or another cache's."""
+        manifest = read_manifest(folder)
+        paths = [shard_path(folder, shard) for shard in range(manifest.shards)]
+        if missing := sum(not path.is_file() for path in paths):
+            raise ScoreCacheError(
+                f"{folder} lacks {missing} of {len(paths)} shards: its scoring was not finished; "
+                "run the same `cerberank score` again"
+            )
+        tables = [_read_shard(path, manifest, shard) for shard, path in enumerate(paths)]
+        keys, scores = (np.concatenate([table[name].to_numpy() for table in tables]) for name in ("key", "score"))
+        return cls(manifest, keys, scores)
+
+    @property
+    def teacher(self) -> TeacherIdentity:
+        """Whose scores these are."""
+        return self.manifest.teacher
+
+    def __len__(self) -> int:
+        """Different pairs in the cache."""
+        return len(self._keys)
+
+    def scores(self, question: str, candidates: Sequence[Candidate]) -> Floats:
+        """The logit differences [n] of one question's candidates; raises MissingScoreError for an unknown pair."""
+        keys = pair_keys(question, candidates, context=self.teacher.context)
+        rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        found = self._keys[rows] == keys
+        if not found.all():
+            text = candidates[int(np.argmin(found))].text
+            raise MissingScoreError(
+                f"{self.teacher.name} never scored the candidate {text!r} of the question {question!r}: "
+                f"the cache holds {', '.join(self.manifest.data)}"
+            )
+        return np.asarray(self._scores[rows])
+
+
+class ScoreCacheWriter:
+    """Fills a cache shard by shard; the only writer of its folder while it is open."""
+
+    def __init__(self, folder: Path, manifest: CacheManifest) -> None:
+        """Begin the cache, or go on with the one that is there.
+
+        Raises ScoreCacheError when another process is filling it, or when it is of another teacher or other texts.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._lock = FileLock(folder / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ScoreCacheError(f"{folder} is being filled by another process") from None
+        try:
+            self.manifest = self._begin(manifest)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let other processes write."""
+        self._lock.release()
+
+    def pending(self) -> list[int]:
+        """The shards that are not there yet, in order."""
+        return [shard for shard in range(self.manifest.shards) if not shard_path(self._folder, shard).is_file()]
+
+    def write(self, shard: int, keys: Keys, scores: Floats) -> None:
+        """Write one shard; keys and scores have its number of pairs."""
+        rows = self.manifest.rows(shard)
+        if not len(keys) == len(scores) == rows.stop - rows.start:
+            raise ValueError(f"shard {shard} takes {rows.stop - rows.start} pairs, not {len(keys)} and {len(scores)}")
+        table = pa.table({"key": keys, "score": scores}, SCHEMA.with_metadata({IDENTITY: self.manifest.identity}))
+        sink = pa.BufferOutputStream()
+        # Hashes do not repeat: a dictionary or a compressor would only cost time.
+        pq.write_table(table, sink, compression="none", use_dictionary=False, write_page_checksum=True)
+        write_atomically(shard_path(self._folder, shard), sink.getvalue().to_pybytes())
+
+    def _begin(self, wanted: CacheManifest) -> CacheManifest:
+        if not (self._folder / MANIFEST).exists():
+            if any(self._folder.glob("shard-*.parquet")):
+                raise ScoreCacheError(f"{self._folder} has shards but no {MANIFEST}: nobody knows whose they are")
+            write_atomically(self._folder / MANIFEST, wanted.model_dump_json(indent=2).encode() + b"\n")
+            return wanted
+        there = read_manifest(self._folder)
+        _refuse_another(self._folder, there, wanted)
+        return there
+
+
+def read_manifest(folder: Path) -> CacheManifest:
+    """The manifest of the cache `folder`; raises ScoreCacheError when there is none."""
+    try:
+        return CacheManifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise ScoreCacheError(f"{folder} is no score cache: it has no {MANIFEST}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "content"
+        raise ScoreCacheError(f"{folder / MANIFEST}: {place}: {first['msg']}") from error
+
+
+def shard_path(folder: Path, shard: int) -> Path:
+    """Where a shard lies."""
+    return folder / f"shard-{shard:05d}.parquet"
+
+
+def _refuse_another(folder: Path, there: CacheManifest, wanted: CacheManifest) -> None:
+    old, new = there.teacher, wanted.teacher
+    for field in ("revision", "precision", "max_length", "context"):
+        if getattr(old, field) != getattr(new, field):
+            raise ScoreCacheError(
+                f"{folder} holds the scores of another teacher: {old.name} with {field} {getattr(old, field)}, "
+                f"not {new.name} with {getattr(new, field)}"
+            )
+    if (there.data_sha256, there.pairs) != (wanted.data_sha256, wanted.pairs):
+        raise ScoreCacheError(
+            f"{folder} holds the scores of other texts: {', '.join(there.data)} as it was then ({there.pairs} pairs), "
+            f"not {', '.join(wanted.data)} as it is now ({wanted.pairs} pairs)"
+        )
+
+
+def _read_shard(path: Path, manifest: CacheManifest, shard: int) -> pa.Table:
+    try:
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    except (OSError, pa.ArrowException) as error:
+        raise ScoreCacheError(f"{path} cannot be read: {error}; delete it and score again") from error
+    rows = manifest.rows(shard)
+    if (
+        not table.schema.equals(SCHEMA)
+        or table.num_rows != rows.stop - rows.start
+        or (table.schema.metadata or {}).get(IDENTITY) != manifest.identity
+    ):
+        raise ScoreCacheError(f"{path} does not belong to this cache; delete it and score again")
+    return table

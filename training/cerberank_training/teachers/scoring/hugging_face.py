@@ -1,0 +1,94 @@
+"""Any Hugging Face sequence classifier with one or two logits as a teacher, with its own tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import snapshot_download
+from numpy.typing import NDArray
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_training.learning.losses import logit_difference
+from cerberank_training.teachers.score_cache import TeacherIdentity
+from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
+from cerberank_training.teachers.teacher_input import Pair
+
+FILES = [
+    "config.json",
+    "model.safetensors",
+    "model-*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.model",
+]
+"""Weights, configuration and tokenizer, all that the scores depend on; never a pickle."""
+
+
+def identity(spec: TeacherSpec) -> TeacherIdentity:
+    """A hash of the model's files, the same wherever they lie, and how it is run."""
+    folder = _folder(spec.source)
+    return TeacherIdentity(
+        name=spec.source,
+        revision=files_revision([path for pattern in FILES for path in folder.glob(pattern)]),
+        precision=f"torch/{spec.precision}",
+        max_length=spec.input.max_length,
+        context=spec.input.context,
+    )
+
+
+class HuggingFaceTeacher:
+    """Scores in batches of like length."""
+
+    def __init__(self, spec: TeacherSpec) -> None:
+        """Load model and tokenizer, from the hub when `spec.source` is no folder.
+
+        Raises ValueError for another number of logits than one or two, or for a precision that torch does not have.
+        """
+        if spec.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
+        folder = _folder(spec.source)
+        model: Any = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
+        if model.config.num_labels not in (1, 2):
+            raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
+        self._device = torch.device(spec.device)
+        self._model = model.to(device=self._device, dtype=PRECISIONS[spec.precision]).eval()
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._spec = spec
+
+    @torch.inference_mode()
+    def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
+        """`z1 - z0`; one logit is the difference itself."""
+        encoded = self._spec.input.encode(self._tokenizer, pairs)
+        result = np.empty(len(pairs), dtype=np.float32)
+        for rows in _batches([len(ids) for ids in encoded["input_ids"]], self._spec.batch_tokens):
+            batch = {name: [values[row] for row in rows] for name, values in encoded.items()}
+            inputs = self._tokenizer.pad(batch, return_tensors="pt").to(self._device)
+            logits = self._model(**inputs).logits
+            result[rows] = logit_difference(logits).cpu().numpy()
+        return result
+
+
+def _folder(source: str) -> Path:
+    folder = Path(source)
+    return folder if folder.is_dir() else Path(snapshot_download(source, allow_patterns=FILES, ignore_patterns="*/*"))
+
+
+def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Rows of each padded batch, longest first: a batch that does not fit in memory fails at once."""
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    start = 0
+    while start < len(order):
+        room = max(1, batch_tokens // max(1, lengths[order[start]]))
+        yield order[start : start + room]
+        start += room

@@ -1,0 +1,127 @@
+"""Scores a data set into a cache: plans the shards, lets an engine score those that are not there, writes them.
+
+An engine takes shards and gives their scores back in any order; `local` is here, `ray_engine` spreads them over
+a cluster. A shard is scored as a whole, so that a resumed cache is bit for bit the one of a run without a break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.teachers.pair_keys import Keys, data_digest, pair_keys
+from cerberank_training.teachers.score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
+from cerberank_training.teachers.scoring.teacher import Teacher
+from cerberank_training.teachers.teacher_input import Pair
+
+Texts = Callable[[], Iterable[tuple[str, Sequence[Candidate]]]]
+"""Reads the questions with their candidates; called more than once, and always with the same result."""
+
+
+class NonFiniteTeacherError(ArithmeticError):
+    """The teacher gave NaN or infinity; the message names the pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The pairs of one shard."""
+
+    index: int
+    pairs: list[Pair]
+
+
+Engine = Callable[[Iterator[Shard]], Iterator[tuple[int, NDArray[np.float32]]]]
+
+
+def local(teacher: Teacher) -> Engine:
+    """One shard after the other, in this process."""
+
+    def run(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        for shard in shards:
+            yield shard.index, teacher.differences(shard.pairs)
+
+    return run
+
+
+def score_into(
+    folder: Path,
+    texts: Texts,
+    engine: Engine,
+    *,
+    teacher: TeacherIdentity,
+    data: Sequence[str],
+    shard_pairs: int = 8192,
+    progress: bool = True,
+) -> None:
+    """Fill the cache `folder` with the scores of all pairs of `texts`; `data` says for people where they came from.
+
+    Finished shards are kept and not scored again (they keep their size: `shard_pairs` is for a new cache).
+    Raises ScoreCacheError when the folder holds another teacher's scores or those of other texts, ValueError when
+    there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards before it are kept.
+    """
+    keys = _keys(texts, context=teacher.context, progress=progress)
+    if not len(keys):
+        raise ValueError(f"{', '.join(data)}: there is no pair to score")
+    manifest = CacheManifest(
+        teacher=teacher,
+        data=tuple(data),
+        data_sha256=data_digest(keys),
+        pairs=len(keys),
+        shard_pairs=shard_pairs,
+    )
+    with ScoreCacheWriter(folder, manifest) as writer:
+        manifest, pending = writer.manifest, writer.pending()
+        waiting = sum(len(keys[manifest.rows(shard)]) for shard in pending)
+        with tqdm(
+            total=len(keys),
+            initial=len(keys) - waiting,
+            unit="pair",
+            desc=folder.name,
+            disable=None if progress else True,
+        ) as bar:
+            for index, scores in engine(_shards(texts, manifest, set(pending))) if pending else ():
+                rows = manifest.rows(index)
+                if not np.isfinite(scores).all():
+                    row = rows.start + int(np.argmin(np.isfinite(scores)))
+                    question, candidate = next(islice(_pairs(texts), row, None))
+                    raise NonFiniteTeacherError(
+                        f"{teacher.name} gives {scores[row - rows.start]} to the candidate {candidate.text!r} "
+                        f"of the question {question!r}"
+                    )
+                writer.write(index, keys[rows], scores)
+                bar.update(len(scores))
+
+
+def _keys(texts: Texts, *, context: bool, progress: bool) -> Keys:
+    """Keys of all pairs in order: 8 bytes a pair stay in memory, the texts do not."""
+    parts = [np.empty(0, dtype=np.uint64)]
+    with tqdm(unit="pair", desc="reading", delay=1.0, disable=None if progress else True) as bar:
+        for question, candidates in texts():
+            parts.append(pair_keys(question, candidates, context=context))
+            bar.update(len(candidates))
+    return np.concatenate(parts)
+
+
+def _pairs(texts: Texts) -> Iterator[Pair]:
+    for question, candidates in texts():
+        for candidate in candidates:
+            yield question, candidate
+
+
+def _shards(texts: Texts, manifest: CacheManifest, wanted: set[int]) -> Iterator[Shard]:
+    pairs = _pairs(texts)
+    for index in range(max(wanted) + 1):
+        rows = manifest.rows(index)
+        chunk = islice(pairs, rows.stop - rows.start)
+        if index in wanted:
+            yield Shard(index, list(chunk))
+        else:
+            for _ in chunk:
+                pass

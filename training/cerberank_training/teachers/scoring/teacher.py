@@ -1,0 +1,75 @@
+"""Which teacher scores, and how: what the command line says, small enough to be sent to another machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_training.teachers.score_cache import TeacherIdentity
+from cerberank_training.teachers.teacher_input import Pair, TeacherInput
+
+
+class Teacher(Protocol):
+    """Gives pairs their scores."""
+
+    def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
+        """The logit differences `d = z1 - z0`, shape [n]; the same for the same pairs in the same order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherSpec:
+    """How to open a teacher."""
+
+    source: str
+    """A cerberank checkpoint folder, or the folder or hub id of a Hugging Face sequence classifier."""
+    backend: Literal["torch", "onnx"] = "torch"
+    """For a checkpoint; a Hugging Face model runs on torch."""
+    precision: str = "fp32"
+    device: str = "cpu"
+    input: TeacherInput = TeacherInput()  # noqa: RUF009 - frozen
+    """What a Hugging Face model reads; a checkpoint knows."""
+    batch_tokens: int = 16384
+    """Most tokens (padding included) of one batch."""
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether this is a cerberank checkpoint."""
+        return (Path(self.source) / "manifest.json").is_file()
+
+    def identity(self) -> TeacherIdentity:
+        """What decides the scores, without loading the network; raises as `open` does."""
+        if self.is_checkpoint:
+            from cerberank_training.teachers.scoring import checkpoint  # noqa: PLC0415 - needs no transformers
+
+            return checkpoint.identity(self)
+        from cerberank_training.teachers.scoring import hugging_face  # noqa: PLC0415
+
+        return hugging_face.identity(self)
+
+    def open(self) -> Teacher:
+        """Load the teacher.
+
+        Raises ValueError when it cannot score pairs or lacks the precision, OSError when it is not there.
+        """
+        if self.is_checkpoint:
+            from cerberank_training.teachers.scoring.checkpoint import CheckpointTeacher  # noqa: PLC0415
+
+            return CheckpointTeacher(self)
+        from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher  # noqa: PLC0415
+
+        return HuggingFaceTeacher(self)
+
+
+def files_revision(paths: Sequence[Path]) -> str:
+    """SHA-256 over names and contents; the order does not matter."""
+    digests = []
+    for path in paths:
+        with path.open("rb") as file:
+            digests.append(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n")
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
