@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Listen, then on the admin port too, on the same event loop."""
         await super().startup(sockets)
-        self._service.ranking.start()
+        self._service.large_bodies.start()
         if self._admin is not None:
             self._admin.config.load()
             self._admin.lifespan = self._admin.config.lifespan_class(self._admin.config)

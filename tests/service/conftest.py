@@ -59,9 +59,9 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 
     def start(backend: FakeBackend, **settings: object) -> TestClient:
         client = open_app(loader(backend, tmp_path), **settings)
-        served = client.app.state.service.served  # type: ignore[attr-defined]
-        wait_until(lambda: served.state is not State.LOADING)
-        assert served.state is State.READY, served.reason
+        versions = client.app.state.service.versions  # type: ignore[attr-defined]
+        wait_until(lambda: versions.snapshot.state is not State.LOADING)
+        assert versions.snapshot.state is State.READY, versions.snapshot.reason
         return client
 
     return start

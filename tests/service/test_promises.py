@@ -15,7 +15,7 @@ from tests.service.fakes import FakeBackend, Faults, ranker_config
 from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_models.config import TunedSchedule
-from cerberank_service.dialects.schema import RankResponse
+from cerberank_service.dialects.native_schema import RankResponse
 
 BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris", "1889"]}
 LABELS = "model=fake-ranker,version=7"

@@ -46,7 +46,7 @@ def test_a_signal_only_ends_the_main_loop() -> None:
     """The handler may interrupt anything, so it touches no lock; a second Ctrl-C ends at once."""
     app = create_app(Settings(), lambda settings: pytest.fail("loaded"))
     server = Server(uvicorn.Config(app), app.state.service)
-    with app.state.service.served.lock:
+    with app.state.service.versions._lock:
         server.handle_exit(signal.SIGTERM, None)
     assert (server.should_exit, server.force_exit) == (True, False)
     server.handle_exit(signal.SIGTERM, None)
@@ -66,7 +66,7 @@ def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) 
         try:
             accepted = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(4)]
             assert backend.entered.wait(20)
-            wait_until(lambda: sum(live.leases for live in service_of(client).served.live()) == 4)
+            wait_until(lambda: sum(live.leases for live in service_of(client).versions.snapshot.live()) == 4)
             shut_down(client)
             shut_down(client)  # a second signal changes nothing
             assert client.get("/health/ready").json() == {"ready": False, "state": "stopped"}
@@ -106,7 +106,7 @@ def test_the_server_tells_the_service_before_it_waits(serve: Serve, monkeypatch:
 
     async def wait(self: uvicorn.Server, sockets: object = None) -> None:
         await asyncio.sleep(0)
-        seen.append(service.served.state.value)
+        seen.append(service.versions.snapshot.state.value)
 
     monkeypatch.setattr(uvicorn.Server, "shutdown", wait)
     assert client.portal is not None

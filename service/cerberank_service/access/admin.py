@@ -13,12 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, Version
 from cerberank_service.access.bearer import bearer, digest, same
-from cerberank_service.dialects.schema import Ratio
+from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
-from cerberank_service.http.error_answers import add_error_answers, error_response, request_id_of
+from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.openapi import describe_errors
 from cerberank_service.service import Service
-from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.describe import describe
 
 logger = logging.getLogger(__name__)
@@ -48,9 +47,9 @@ class ScheduleChange(Change):
 class TokenGuard:
     """Answers 401 to every request without the token, whatever its path, before anything else looks at it."""
 
-    def __init__(self, app: ASGIApp, token: str, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, token: str, errors: ErrorResponses) -> None:
         """Guard `app`."""
-        self._app, self._metrics = app, metrics
+        self._app, self._errors = app, errors
         self._digest = digest(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +64,7 @@ class TokenGuard:
         refusal = ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
         request = Request(scope)
         logger.warning("the admin port refused a request without its token")
-        await error_response(refusal, request_id_of(request), self._metrics)(scope, receive, send)
+        await self._errors.respond(refusal, request_id_of(request))(scope, receive, send)
 
 
 def create_admin(service: Service) -> FastAPI:
@@ -80,11 +79,12 @@ def create_admin(service: Service) -> FastAPI:
         redoc_url=None,
         responses=describe_errors(ErrorBody),
     )
-    app.add_middleware(TokenGuard, token=secret.get_secret_value(), metrics=service.metrics)
+    errors = ErrorResponses(service.metrics)
+    errors.handle(app)
+    app.add_middleware(TokenGuard, token=secret.get_secret_value(), errors=errors)
     _add_models(app, service)
     _add_labels(app, service)
     _add_replica(app, service)
-    add_error_answers(app, service.metrics, {})
     return app
 
 
@@ -124,7 +124,7 @@ def _add_labels(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/models/{model}/rollback", summary="Make the version before stable again")
     def rollback(model: Name) -> dict[str, str | None]:
-        stable, _ = service.served.stable_and_previous(model)
+        stable = service.versions.snapshot.model(model).serving.get("stable")
         return _moved(model, "stable", stable, labels.rollback(model))
 
 
@@ -132,12 +132,12 @@ def _add_replica(app: FastAPI, service: Service) -> None:
     @app.post("/v1/drain", summary="Take no new questions, and be not ready")
     def drain() -> dict[str, str]:
         service.operations.drain()
-        return {"state": service.served.state.value}
+        return {"state": service.versions.snapshot.state.value}
 
     @app.post("/v1/resume", summary="Take questions again")
     def resume() -> dict[str, str]:
         service.operations.resume()
-        return {"state": service.served.state.value}
+        return {"state": service.versions.snapshot.state.value}
 
 
 def _moved(model: str, label: str, before: str | None, after: str | None) -> dict[str, str | None]:
@@ -146,8 +146,8 @@ def _moved(model: str, label: str, before: str | None, after: str | None) -> dic
 
 
 def _shown(service: Service, model: str | None = None) -> Models:
-    entries: Sequence[dict[str, Any]] = describe(service.served, service.settings)
+    entries: Sequence[dict[str, Any]] = describe(service.versions.snapshot, service.settings)
     return {
-        "state": service.served.state.value,
+        "state": service.versions.snapshot.state.value,
         "models": [entry for entry in entries if model in {None, entry.get("model")}],
     }

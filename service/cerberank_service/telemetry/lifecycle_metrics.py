@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cerberank_models.checkpoint.store.contract import LABELS, Label
-from cerberank_service.versions.lifecycle import ServedModel
 from cerberank_service.versions.rejection import Reason
 
 
 class LabelCollector(Collector):
     """What each label means at the moment of a scrape."""
 
-    def __init__(self, snapshot: Callable[[], Mapping[str, ServedModel]]) -> None:
-        """`snapshot` gives the models by name."""
-        self._snapshot = snapshot
+    def __init__(self, labelled: Callable[[], Iterable[tuple[str, Label, str]]]) -> None:
+        """`labelled` gives model, label and version of every label that is set."""
+        self._labelled = labelled
 
     def collect(self) -> Iterator[Metric]:
         """One sample for a label that is set."""
         names = ("model", "label", "version")
         family = GaugeMetricFamily("cerberank_labelled_version", "1 for the version that a label means", labels=names)
-        for model, served in self._snapshot().items():
-            for label, version in served.serving.items():
-                family.add_metric((model, label, version), 1.0)
+        for row in self._labelled():
+            family.add_metric(row, 1.0)
         yield family
 
 

@@ -179,6 +179,11 @@ class Metrics:
             self.top_score.labels(*model).observe(score, example)
             self.top_score_squares.labels(*model).inc(score * score)
 
+    def saved(self, model: str, version: str, *, duplicates: int, cached: int) -> None:
+        """Count candidates of an answer that were not run: they equal another one, or were ranked before."""
+        self.duplicates.labels(model, version).inc(duplicates)
+        self.cached.labels(model, version).inc(cached)
+
     def count_in_flight(self) -> int:
         """Requests being handled."""
         (family,) = self.in_flight.collect()

@@ -10,7 +10,6 @@ from prometheus_client.metrics_core import Metric
 from cerberank_models.config import TunedSchedule
 from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.lifecycle import ServedModel
 
 BOUNDS = "le"
 """The label that every histogram has."""
@@ -32,7 +31,7 @@ def _families() -> Iterator[Metric]:
     tuned = TunedSchedule(schedule=(0.5,), cost=0.5, metrics={"map": 0.0})
     metrics.for_model("model", "version", 2, tuned=[tuned])
     metrics.for_key("key")
-    metrics.registry.register(LabelCollector(lambda: {"model": ServedModel(serving={"stable": "version"})}))
+    metrics.registry.register(LabelCollector(lambda: [("model", "stable", "version")]))
     return iter(sorted(metrics.registry.collect(), key=lambda family: str(family.name)))
 
 

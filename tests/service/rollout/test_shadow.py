@@ -114,7 +114,7 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
     shadow = client.app.state.service.shadow  # type: ignore[attr-defined]
     served_by(client)
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
-    stable = client.app.state.service.served.find("fake-ranker@1", None)  # type: ignore[attr-defined]
+    stable = client.app.state.service.versions.find("fake-ranker@1", None)  # type: ignore[attr-defined]
     backends["1"].faults = Faults(gate=gate)
     backends["1"].entered.clear()
     with ThreadPoolExecutor(1) as pool:

@@ -52,7 +52,7 @@ def test_the_process_answers_while_the_model_loads(open_app: Serve, tmp_path: Pa
 
 def test_no_client_pays_for_a_tokenizer_s_first_time(serve: Serve) -> None:
     """Every worker's encoder has encoded before the first client comes."""
-    (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.served.live()  # type: ignore[attr-defined]
+    (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
     with live.encoder() as first, live.encoder() as second, live.encoder() as third:
         assert len({id(first), id(second), id(third)}) == 3
         assert all(each._remembered.cache_info().currsize for each in (first, second, third))

@@ -67,7 +67,7 @@ def test_a_load_stands_back_behind_what_serves(
     assert classes == [os.SCHED_OTHER, os.SCHED_IDLE]
     threads = [thread for thread in threading.enumerate() if thread.name == "engine"]
     assert {os.sched_getscheduler(thread.native_id or 0) for thread in threads} == {os.SCHED_OTHER}
-    first, second = client.app.state.service.served.live()  # type: ignore[attr-defined]
+    first, second = client.app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
     assert first.tokenizer is second.tokenizer
 
 
