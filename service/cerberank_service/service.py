@@ -23,6 +23,7 @@ from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.rejection import Reason
 from cerberank_service.versions.single import SingleCheckpoint
 from cerberank_service.versions.watcher import Watcher
 
@@ -37,10 +38,10 @@ class Service:
         """Nothing runs before `start`. Raises KeysError, StoreError or OSError for what the settings name in vain."""
         self.settings = settings
         self.tracing = Tracing(tracer_provider)
-        self.metrics = Metrics()
+        self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         self.workers = Workers(settings.encode_workers)
         self.served = ServedModels(settings)
-        self.metrics.registry.register(LabelCollector(self.served.snapshot))
+        self.metrics.registry.register(LabelCollector(self._labels))
         self.shadow = Shadow(settings, self.served, self.metrics)
         store = open_store(settings.store) if settings.store else None
         self.source: Watcher | SingleCheckpoint = (
@@ -66,6 +67,13 @@ class Service:
         """Begin to load, or to follow the store."""
         self.source.start()
         self.shadow.start()
+
+    def _labels(self) -> list[tuple[str, str, str]]:
+        return [
+            (name, label, version)
+            for name, model in self.served.snapshot().items()
+            for label, version in model.serving.items()
+        ]
 
     def begin_shutdown(self) -> None:
         """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""

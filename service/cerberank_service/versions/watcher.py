@@ -172,7 +172,7 @@ class Watcher:
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
         message = message.replace(str(self._copies), "")  # where a copy lay for a moment helps nobody
-        self._metrics.lifecycle.rejected(reason)
+        self._metrics.lifecycle.rejected(reason.value)
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
         self._served.failed(reference, f"{reason.value}: {message}")
 
@@ -180,7 +180,7 @@ class Watcher:
         """Those that do not fit beside what is more important; they are loaded when there is room."""
         for reference, why in refused.items():
             if reference not in self._served.refused:
-                self._metrics.lifecycle.rejected(Reason.TOO_BIG)
+                self._metrics.lifecycle.rejected(Reason.TOO_BIG.value)
                 logger.error("%s@%s is rejected (%s): %s", *reference, Reason.TOO_BIG.value, why)
         self._served.refused = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
 
