@@ -30,7 +30,7 @@ from cerberank_service.ranking.ranking import free
 from cerberank_service.ranking.reading import Read, Reading
 from cerberank_service.rollout.shadow_figures import judge
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings
+from cerberank_service.settings import PRODUCTION, Limits, Settings
 from cerberank_service.telemetry.logs import log_answer
 from cerberank_service.telemetry.tracing import RequestSpan
 from cerberank_service.versions.describe import describe
@@ -49,9 +49,15 @@ class Readiness(BaseModel):
     state: str
 
 
-def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: TracerProvider | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    loader: Loader = load,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    limits: Limits = PRODUCTION,
+) -> FastAPI:
     """The application; the model loads when it starts."""
-    service = Service(settings, loader, tracer_provider)
+    service = Service(settings, loader, tracer_provider, limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -42,12 +42,7 @@ class Rules:
         self._served, self._shadow, self._labels = served, shadow, labels
         self._taken_back: set[Reference] = set()
         self._rollback = RollbackRule(settings.rollback_failure_percent)
-        self.promotion = PromotionRule(
-            questions=settings.promote_after,
-            flip_percent=settings.promote_flip_percent,
-            overlap=settings.promote_overlap,
-            latency_ratio=settings.promote_latency_ratio,
-        )
+        self.promotion = PromotionRule(questions=settings.promote_after)
 
     def apply(self) -> None:
         """Take back what fails, or else promote what did well. A store that is away is asked again next time."""

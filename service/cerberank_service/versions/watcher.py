@@ -54,7 +54,7 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to follow the store. Raises OSError when there is no place for copies."""
-        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-", dir=self._settings.copies))
+        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-"))
         self._thread.start()
 
     def wake(self) -> None:
