@@ -24,15 +24,21 @@ from cerberank_service.http.pages import add_pages
 from cerberank_service.http.plain_routes import add_health, add_metrics, add_models
 from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings
+from cerberank_service.settings import PRODUCTION, Limits, Settings
 from cerberank_service.versions.loading import Loader, load
 
 PATHS = by_path(DIALECTS)
 
 
-def create_app(settings: Settings, loader: Loader = load, *, tracer_provider: TracerProvider | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    loader: Loader = load,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    limits: Limits = PRODUCTION,
+) -> FastAPI:
     """The application; the model loads when it starts."""
-    service = Service(settings, loader, tracer_provider)
+    service = Service(settings, loader, tracer_provider, limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -19,12 +19,13 @@ from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.labels import Labels
 from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
-from cerberank_service.settings import Settings
+from cerberank_service.settings import PRODUCTION, Limits, Settings
 from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import VersionRegistry
+from cerberank_service.versions.rejection import Reason
 from cerberank_service.versions.single import SingleCheckpoint
 from cerberank_service.versions.watcher import Watcher
 
@@ -35,11 +36,17 @@ JOIN_SECONDS = 5.0
 class Service:
     """Made by `create_app`, found at `app.state.service`; the admin port's app works on the same one."""
 
-    def __init__(self, settings: Settings, loader: Loader, tracer_provider: TracerProvider | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loader: Loader,
+        tracer_provider: TracerProvider | None,
+        limits: Limits = PRODUCTION,
+    ) -> None:
         """Nothing runs before `start`. Raises KeysError, StoreError or OSError for what the settings name in vain."""
         self.settings = settings
         self.tracing = Tracing(tracer_provider)
-        self.metrics = Metrics()
+        self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         self.workers = Workers(settings.encode_workers)
         look = threading.Event()  # set whenever the store's watcher should look at once
         self.versions = VersionRegistry(settings, on_idle=look.set)
@@ -57,7 +64,7 @@ class Service:
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
-            seconds=settings.client_seconds,
+            seconds=limits.client_seconds,
             together=settings.max_bodies_bytes,
             busy=self.versions.answering,
         )

@@ -44,7 +44,7 @@ def service(tiny_checkpoint: Path, tmp_path: Path, certificate: dict[str, Path])
     store.move_label(MODEL, "stable", "1")
     settings = {
         "CERBERANK_STORE": str(tmp_path / "store"),
-        "CERBERANK_COPIES": str(tmp_path),
+        "TMPDIR": str(tmp_path),
         "CERBERANK_STORE_POLL_SECONDS": "60",  # verbs take effect at once, not with the next look
         "CERBERANK_ADMIN_TOKEN": TOKEN,
         "CERBERANK_ADMIN_PORT": "0",

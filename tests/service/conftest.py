@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -110,11 +111,12 @@ def made(tmp_path: Path) -> Callable[..., Checkpoint]:
 
 
 @pytest.fixture
-def follow(open_app: Serve, tmp_path: Path) -> Follow:
-    """Starts an app that follows `store`."""
+def follow(open_app: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
+    """Starts an app that follows `store`; its copies lie in `tmp_path`."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def start(load: Loader = open_fake, **settings: object) -> TestClient:
-        options = {"store": str(tmp_path / "store"), "store_poll_seconds": 0.01, "copies": tmp_path} | settings
+        options = {"store": str(tmp_path / "store"), "store_poll_seconds": 0.01} | settings
         return open_app(load, **options)
 
     return start

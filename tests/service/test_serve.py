@@ -16,7 +16,7 @@ from tests.service.observe import engine_of, wait_until
 from cerberank_service.app import create_app
 from cerberank_service.serve import SWITCH_SECONDS, Server, assemble, main
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings
+from cerberank_service.settings import REMOVED, Settings
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
 
@@ -40,6 +40,16 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
     monkeypatch.setenv("CERBERANK_PORT", "http")
     assert main([]) == 2
     assert "CERBERANK_PORT='http'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_ends_the_program_before_it_serves(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, naming the variable and what there is instead: nobody runs on a default that he believes he set."""
+    monkeypatch.setenv(name, "1")
+    assert main([]) == 2
+    assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
 
 
 def test_a_signal_only_ends_the_main_loop() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cerberank_service.settings import Settings, SettingsError, markdown_table, read_settings
+from cerberank_service import settings as settings_module
+from cerberank_service.settings import REMOVED, Settings, SettingsError, markdown_table, read_settings
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -54,6 +56,26 @@ def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CERBERANK_BACKEND", "y")
     with pytest.raises(SettingsError, match=r"(?s)CERBERANK_BACKEND.*CERBERANK_PORT|CERBERANK_PORT.*CERBERANK_BACKEND"):
         read_settings()
+
+
+def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any case, as pydantic reads names; and none of them is a setting again."""
+    monkeypatch.setenv("CERBERANK_COPIES", "")
+    monkeypatch.setenv("cerberank_state_bytes", "0")
+    with pytest.raises(SettingsError, match=r"(?s)CERBERANK_COPIES.*TMPDIR.*CERBERANK_STATE_BYTES"):
+        read_settings()
+    assert not {name.removeprefix("CERBERANK_").lower() for name in REMOVED} & Settings.model_fields.keys()
+
+
+def test_nothing_else_in_the_service_reads_the_environment() -> None:
+    """Only the client programs do, for their own options: a second reader would see what nobody validated."""
+    package = Path(settings_module.__file__).parent
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
+    }
+    assert readers == {"settings.py", "access/admin_command.py", "access/keys_command.py"}
 
 
 def test_settings_do_not_change() -> None:

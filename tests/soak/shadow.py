@@ -72,7 +72,7 @@ class ShadowSoak:
         settings = {
             "CERBERANK_STORE": str(self.folder / "store"),
             "CERBERANK_STORE_POLL_SECONDS": "0.2",
-            "CERBERANK_COPIES": str(self.folder),
+            "TMPDIR": str(self.folder),
             "CERBERANK_SHADOW_PERCENT": str(self.percent),
             "CERBERANK_ADMIN_TOKEN": TOKEN,
             "CERBERANK_ADMIN_PORT": "0",

@@ -138,9 +138,9 @@ class RankRoute:
         self, question: Question, ranked: Ranked, request_id: str, trace: Mapping[str, str] | None
     ) -> Rendered:
         rendered, prepared = self.ranking.render(question, ranked, request_id), question.prepared
-        self.metrics.answered(rendered.answer, trace)
-        self.metrics.saved(
-            *question.live.reference,
+        self.metrics.answered(
+            rendered.answer,
+            trace,
             duplicates=len(prepared.pair_of) - len(prepared.pairs),
             cached=0 if prepared.known is None else len(prepared.known.rows),
         )

@@ -44,12 +44,3 @@ def loss_of(tuned: Sequence[TunedSchedule], schedule: Schedule) -> dict[str, flo
     own = known[schedule]
     reached = [name for name in best if name in own and not name.endswith(("_loss", "_loss_error"))]
     return {name: round(best[name] - own[name], 3) for name in reached}  # as `tune` rounds them
-
-
-def label_of(schedule: Schedule) -> str:
-    """How a schedule is called in the metrics.
-
-    >>> label_of((0.3, 0.5))
-    '0.3,0.5'
-    """
-    return ",".join(f"{ratio:g}" for ratio in schedule)

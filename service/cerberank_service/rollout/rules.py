@@ -43,12 +43,7 @@ class Rules:
         self._versions, self._shadow, self._labels = versions, shadow, labels
         self._taken_back: set[Reference] = set()
         self._rollback = RollbackRule(settings.rollback_failure_percent)
-        self.promotion = PromotionRule(
-            questions=settings.promote_after,
-            flip_percent=settings.promote_flip_percent,
-            overlap=settings.promote_overlap,
-            latency_ratio=settings.promote_latency_ratio,
-        )
+        self.promotion = PromotionRule(questions=settings.promote_after)
 
     def apply(self) -> None:
         """Take back what fails, or else promote what did well. A store that is away is asked again next time."""

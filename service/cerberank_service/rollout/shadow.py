@@ -118,7 +118,14 @@ class Shadow:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
         seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
         figures.add(compared, **seconds)
-        self._metrics.shadow.compared(model, figures.shadow, compared, **seconds)
+        self._metrics.shadow.compared(
+            model,
+            figures.shadow,
+            flipped=compared.flipped,
+            overlap=compared.overlap,
+            shift=compared.shift,
+            **seconds,
+        )
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """What the shadow says. Raises ServiceError, INTERNAL for what the version could not do."""

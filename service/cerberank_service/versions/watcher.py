@@ -63,7 +63,7 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to follow the store. Raises OSError when there is no place for copies."""
-        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-", dir=self._settings.copies))
+        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-"))
         self._thread.start()
 
     def stop(self) -> None:
@@ -178,7 +178,7 @@ class Watcher:
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
         message = message.replace(str(self._copies), "")  # where a copy lay for a moment helps nobody
-        self._metrics.lifecycle.rejected(reason)
+        self._metrics.lifecycle.rejected(reason.value)
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
         self._versions.failed(reference, f"{reason.value}: {message}")
 
@@ -186,7 +186,7 @@ class Watcher:
         """Those that do not fit beside what is more important; they are loaded when there is room."""
         for reference, why in refused.items():
             if reference not in self._versions.snapshot.refused:
-                self._metrics.lifecycle.rejected(Reason.TOO_BIG)
+                self._metrics.lifecycle.rejected(Reason.TOO_BIG.value)
                 logger.error("%s@%s is rejected (%s): %s", *reference, Reason.TOO_BIG.value, why)
         reasons = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
         self._versions.refuse_to_load(reasons)

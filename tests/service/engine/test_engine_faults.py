@@ -180,7 +180,7 @@ class BrokenMetrics(EngineMetrics):
 def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
     """A fault outside the model ends the thread; the engine then says so, and nobody is left waiting."""
     backend, gate = blocked()
-    running = start(backend, metrics=BrokenMetrics(Metrics(), "fake-ranker", "7", 0))
+    running = start(backend, metrics=BrokenMetrics(Metrics().series, "fake-ranker", "7", 3, 0))
     waiting = [running.ask(["a"])]
     assert backend.entered.wait(20)
     waiting += [running.ask(["b"]) for _ in range(3)]

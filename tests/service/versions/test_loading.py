@@ -11,7 +11,8 @@ from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.backends.processors import usable_processors
-from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import EngineMetrics
 from cerberank_service.versions.loading import Loaded
@@ -135,3 +136,20 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     """The loader's error says which folder it looked into."""
     with pytest.raises(CheckpointError, match="nowhere"):
         load_checkpoint(Settings(checkpoint=tmp_path / "nowhere"))
+
+
+def test_the_default_checkpoint_is_not_read_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the settings say is what is served: a variable that changes after the start, or that they do not hold."""
+    monkeypatch.setenv("CERBERANK_CHECKPOINT", str(tmp_path / "elsewhere"))
+    opened: list[Path] = []
+
+    def read(path: Path) -> Checkpoint:
+        opened.append(path)
+        raise CheckpointError("stop here")
+
+    monkeypatch.setattr("cerberank_service.versions.loading.read_checkpoint", read)
+    with pytest.raises(CheckpointError, match="stop here"):
+        load_checkpoint(Settings(checkpoint=None))
+    assert opened == [BUNDLED]
