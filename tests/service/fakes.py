@@ -163,7 +163,7 @@ def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-
     texts = ("the tower is 330 metres tall", "it was built in 1889", "")
     pairs = checkpoint.encoder().encode("how tall is the tower?", [Candidate(text=text) for text in texts])
     clean = FakeBackend(backend.config)
-    scores = rank_pairs(clean, pairs, schedule=(0.0,) * (len(backend.config.stages) - 1)).scores
+    scores = rank_pairs(clean, pairs, clean.config.drop_policy(0.0)).scores
     golden = GoldenQuestion(
         question="how tall is the tower?",
         candidates=tuple(GoldenCandidate(text=text) for text in texts),

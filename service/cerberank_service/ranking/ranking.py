@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.drop import UNSCORED, DropPolicy
 from cerberank_service.call import RankAnswer, RankCall, Timing
-from cerberank_service.engine.job import UNSCORED, Job, Outcome, Ranked, stage_tokens
+from cerberank_service.engine.job import Job, Outcome, Ranked, stage_tokens
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.deadlines import due
 from cerberank_service.http.large_bodies import LargeBodies
@@ -21,7 +22,7 @@ from cerberank_service.http.large_body import LargeBody
 from cerberank_service.ranking.prepare import Prepared, prepare
 from cerberank_service.ranking.reading import Read, Reading
 from cerberank_service.ranking.score_cache import ScoreCache
-from cerberank_service.ranking.slo import Schedule, choose
+from cerberank_service.ranking.slo import choose
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
@@ -116,15 +117,15 @@ class Ranking:
     def _in_time(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
         """With the schedule that meets the latency target, if there is one and the caller did not choose."""
         target = call.latency_target_ms or self._settings.latency_target_ms
-        tuned = live.checkpoint.config.tuned_schedules
-        if call.drop_ratio is not None or not target or not tuned:
+        config = live.checkpoint.config
+        if call.drop_ratio is not None or not target or not config.tuned_schedules:
             return prepared
 
-        def seconds(schedule: Schedule) -> float:
-            return live.engine.predict(stage_tokens(prepared.pairs, schedule, prepared.minimum), call.priority)
+        def seconds(policy: DropPolicy) -> float:
+            return live.engine.predict(stage_tokens(prepared.pairs, policy), call.priority)
 
-        choice = choose(tuned, seconds, target / 1000.0 - spent)
-        return replace(prepared, schedule=choice.schedule, loss=choice.loss)
+        choice = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
+        return replace(prepared, policy=choice.policy, loss=choice.loss)
 
     def _prepare(
         self, taken: tuple[RankCall, OptionsT], lease: Lease
@@ -156,8 +157,7 @@ async def _submit(
 
     job = Job(
         pairs=prepared.pairs,
-        schedule=prepared.schedule,
-        minimum=prepared.minimum,
+        policy=prepared.policy,
         received=received,
         submitted=time.monotonic(),
         deadline=deadline,
@@ -202,7 +202,7 @@ def _answer(
         request_id=request_id,
         model=reference.model,
         version=reference.version,
-        drop_schedule=prepared.schedule,
+        drop_schedule=prepared.policy.ratios,
         expected_loss=prepared.loss,
         complete=ranked.complete,
         order=by_place[: call.top_k],
