@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.margin import Margin
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends.contract import Backend, StageOutput
@@ -125,6 +126,28 @@ def test_the_checkpoint_s_minimum_holds_for_its_own_schedule_alone() -> None:
     pairs = random_pairs([4] * 12)
     assert np.bincount(rank_pairs(backend, pairs).stages).tolist() == [3, 0, 9]
     assert np.bincount(rank_pairs(backend, pairs, backend.config.drop_policy((0.5, 0.5))).stages).tolist() == [6, 3, 3]
+
+
+@given(
+    rows=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.5, 0.9])] * 3), min_size=1, max_size=25),
+    margin=st.sampled_from([0.0, 0.15, 0.35, 1.0]),
+)
+def test_a_policy_without_ratios_is_followed(rows: list[tuple[float, ...]], margin: float) -> None:
+    """Who is within a margin of the best runs each stage, against lists in plain Python."""
+    backend, policy = Table(np.array(rows)), Margin(stages=3, margin=margin)
+    ranking = rank_pairs(backend, random_pairs([4] * len(rows)), policy)
+    alive, runs = list(range(len(rows))), []
+    for stage in range(3):
+        runs.append(alive)
+        alive = [row for row in alive if rows[row][stage] >= max(rows[other][stage] for other in alive) - margin]
+    assert backend.seen == runs
+    assert np.flatnonzero(ranking.stages == 2).tolist() == runs[2]
+
+
+def test_a_policy_for_another_number_of_stages_is_refused(backend: Backend[Any]) -> None:
+    """Before anything runs."""
+    with pytest.raises(ValueError, match="3 stages take 2 drop ratios, not 1"):
+        rank_pairs(backend, random_pairs([9]), Margin(stages=2, margin=0.5))
 
 
 def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
