@@ -50,19 +50,11 @@ class Operations:
         One ratio for every exit, or one per exit; None goes back to the checkpoint's own. `version` may be a label.
         """
         live = self._versions.find(model, version, serving=False)
-        exits = len(live.checkpoint.config.stages) - 1
-        if ratios is None:
-            schedule: tuple[float, ...] = live.checkpoint.config.schedule
-        elif isinstance(ratios, float | int):
-            schedule = (float(ratios),) * exits
-        else:
-            schedule = tuple(ratios)
-        if len(schedule) != exits:
-            raise ServiceError(
-                Kind.INVALID, f"this model has {exits} exits and takes as many ratios, not {len(schedule)}"
-            )
-        live.schedule = schedule
-        logger.info("operator: %s@%s drops %s", *live.reference, list(schedule))
+        try:
+            live.schedule = live.checkpoint.config.drop_policy(ratios).ratios
+        except ValueError as error:
+            raise ServiceError(Kind.INVALID, f"drop_schedule: {error}") from error
+        logger.info("operator: %s@%s drops %s", *live.reference, list(live.schedule))
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
         """Versions and labels of each model in the store; None without a store. Raises ServiceError (503)."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.drop import UNSCORED
 from cerberank_service.call import RankAnswer, RankCall, Timing
-from cerberank_service.engine.job import UNSCORED, Ranked
+from cerberank_service.engine.job import Ranked
 from cerberank_service.ranking.prepare import Prepared
 
 
@@ -30,7 +31,7 @@ def answer_of(
         request_id=request_id,
         model=reference.model,
         version=reference.version,
-        drop_schedule=prepared.schedule,
+        drop_schedule=prepared.policy.ratios,
         expected_loss=prepared.loss,
         complete=ranked.complete,
         order=by_place[: call.top_k],

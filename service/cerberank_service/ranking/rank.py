@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from cerberank_models.drop import DropPolicy
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.engine.job import Job, Outcome, Ranked, stage_tokens
@@ -17,7 +18,7 @@ from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.answer import answer_of
 from cerberank_service.ranking.prepare import Prepared, prepare
 from cerberank_service.ranking.score_cache import ScoreCache
-from cerberank_service.ranking.slo import Schedule, choose
+from cerberank_service.ranking.slo import choose
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
@@ -72,8 +73,7 @@ class Ranking:
         outcome.set_running_or_notify_cancel()  # whoever stops waiting must not take the engine's future away
         job = Job(
             pairs=prepared.pairs,
-            schedule=prepared.schedule,
-            minimum=prepared.minimum,
+            policy=prepared.policy,
             received=received,
             submitted=time.monotonic(),
             deadline=deadline,
@@ -129,12 +129,12 @@ class Ranking:
     def _in_time(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
         """With the schedule that meets the latency target, if there is one and the caller did not choose."""
         target = call.latency_target_ms or self._latency_target_ms
-        tuned = live.checkpoint.config.tuned_schedules
-        if call.drop_ratio is not None or not target or not tuned:
+        config = live.checkpoint.config
+        if call.drop_ratio is not None or not target or not config.tuned_schedules:
             return prepared
 
-        def seconds(schedule: Schedule) -> float:
-            return live.engine.predict(stage_tokens(prepared.pairs, schedule, prepared.minimum), call.priority)
+        def seconds(policy: DropPolicy) -> float:
+            return live.engine.predict(stage_tokens(prepared.pairs, policy), call.priority)
 
-        choice = choose(tuned, seconds, target / 1000.0 - spent)
-        return replace(prepared, schedule=choice.schedule, loss=choice.loss)
+        choice = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
+        return replace(prepared, policy=choice.policy, loss=choice.loss)

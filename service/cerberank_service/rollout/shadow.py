@@ -135,8 +135,7 @@ class Shadow:
             prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
         job = Job(
             pairs=prepared.pairs,
-            schedule=prepared.schedule,
-            minimum=prepared.minimum,
+            policy=prepared.policy,
             received=(now := time.monotonic()),
             submitted=now,
             deadline=None,

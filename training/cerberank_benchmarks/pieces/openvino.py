@@ -97,11 +97,11 @@ def _forms(
     nncf: Any, openvino: Any, checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]
 ) -> dict[str, Callable[[EncodedPairs], Scores]]:
     """What ranks, by name. NNCF's ranges are measured on the questions themselves, which flatters it."""
-    keep_all = (0.0,) * (len(checkpoint.config.stages) - 1)
+    keep_all = checkpoint.config.drop_policy(0.0)
 
     def ours(precision: str) -> Callable[[EncodedPairs], Scores]:
         backend = open_backend(checkpoint, precision=precision)
-        return lambda pairs: rank_pairs(backend, pairs, schedule=keep_all).scores
+        return lambda pairs: rank_pairs(backend, pairs, keep_all).scores
 
     batch = calibration[0].select(np.arange(min(2, len(calibration[0]))))
     with torch.no_grad():

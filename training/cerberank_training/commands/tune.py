@@ -19,6 +19,7 @@ from tqdm import tqdm
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
@@ -64,10 +65,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ratios(text: str) -> tuple[float, ...]:
-    ratios = tuple(float(ratio) for ratio in text.split(","))
-    if not all(0.0 <= ratio < 1.0 for ratio in ratios):
-        raise argparse.ArgumentTypeError("every drop ratio must be at least 0 and below 1")
-    return ratios
+    try:
+        return RatioSchedule(tuple(float(ratio) for ratio in text.split(","))).ratios
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _run(arguments: argparse.Namespace) -> None:
