@@ -70,6 +70,8 @@ def test_what_each_stage_costs() -> None:
     """Body layers, and the three heads' first-token layers together half a layer; a second head layer counts fully."""
     assert random_ranker(exits=(1, 2)).config.stage_layers == (1.0, 1.0, 1.5)
     assert random_ranker(body_layers=4, heads=0, exits=(2, 4)).config.stage_layers == (2.0, 2.0)
+    one = changed(architecture={"body_layers": 3, "heads": 1}, exits=[])
+    assert RankerConfig.model_validate(one).stage_layers == (3.5,)
     two = changed(architecture={"body_layers": 2, "heads": 3, "head_layers": 2}, exits=[{"after": 1}])
     assert RankerConfig.model_validate(two).stage_layers == (1.0, 4.5)
 

@@ -51,10 +51,11 @@ class Operations:
         """
         live = self._versions.find(model, version, serving=False)
         try:
-            live.schedule = live.checkpoint.config.drop_policy(ratios).ratios
+            schedule = live.checkpoint.config.drop_policy(ratios).ratios
         except ValueError as error:
             raise ServiceError(Kind.INVALID, f"drop_schedule: {error}") from error
-        logger.info("operator: %s@%s drops %s", *live.reference, list(live.schedule))
+        live.schedule = schedule
+        logger.info("operator: %s@%s drops %s", *live.reference, list(schedule))
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
         """Versions and labels of each model in the store; None without a store. Raises ServiceError (503)."""

@@ -131,8 +131,8 @@ class Job:
     def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
         """The rows that may enter the next stage, now that `rows` have left this one.
 
-        An exit that drops must wait for all of the question's rows; one that drops nothing lets them pass, unless
-        there is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
+        Where the policy waits, all of the question's rows must be through; elsewhere they pass at once, unless there
+        is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
         """
         if stage < self._last and self.deadline is None and not self.policy.waits(stage):
             return rows
@@ -159,13 +159,13 @@ class Job:
     def _finish(self, stage: int, backend: Backend[Any]) -> None:
         """Commit the stage's scores and drop."""
         before = self._survival.alive
-        kept = self._survival.end(stage, self.trace[before, stage])
+        rows = self._survival.end(stage, self.trace[before, stage])
         self.done = stage == self._last
         if self.done:
             return
-        if len(kept) < len(before):
-            self.dropped.append((stage, len(before) - len(kept)))
-            self.held.release(np.delete(before, kept))
+        if len(rows) < len(before):
+            self.dropped.append((stage, len(before) - len(rows)))
+            self.held.release(np.delete(before, rows))
             self.held.compact(backend)
         self._waiting = len(self._to_run)
 
