@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from cerberank_service.access.admin import create_admin
+from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.http.protocol import bounded
 from cerberank_service.memory import keep_spare_memory, return_large_arrays
@@ -95,9 +95,8 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> None:
     service: Service = app.state.service
     admin = None
     if settings.admin_token is not None:
-        admin = uvicorn.Server(
-            _config(create_admin(service), settings, limits, settings.admin_host, settings.admin_port)
-        )
+        admin_app = create_admin(settings, service.versions, service.operations, service.metrics)
+        admin = uvicorn.Server(_config(admin_app, settings, limits, settings.admin_host, settings.admin_port))
     Server(_config(app, settings, limits, settings.host, settings.port), service, admin).run()
 
 

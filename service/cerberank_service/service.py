@@ -10,7 +10,7 @@ from opentelemetry.trace import TracerProvider
 
 from cerberank_models.checkpoint.store.contract import open_store
 from cerberank_service.access.access import Access
-from cerberank_service.access.operations import Operations
+from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.response_headers import Load

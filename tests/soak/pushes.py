@@ -36,7 +36,7 @@ from tests.soak.report import Report, verdicts
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_service.access.admin_client import Admin
+from cerberank_service.admin.client import Admin
 
 TOKEN = "a-token-of-the-soak"
 SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"

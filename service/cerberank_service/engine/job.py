@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from cerberank_models.backends.contract import Backend, Scores, StageOutput
 from cerberank_models.drop import UNSCORED, DropPolicy, Survival, order
 from cerberank_models.encoding import EncodedPairs
+from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.engine.low_priority import Leisure
 from cerberank_service.engine.waiting_states import HeldStates, Rows
 from cerberank_service.errors import ServiceError
-from cerberank_service.ranking.score_cache import KnownScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

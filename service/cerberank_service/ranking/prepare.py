@@ -12,8 +12,8 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.call import RankCall
+from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.score_cache import KnownScores
 from cerberank_service.ranking.slo import loss_of
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from cerberank_service.access.admin_client import Admin, AdminError
+from cerberank_service.admin.client import Admin, AdminError
 
 TOKEN = "CERBERANK_ADMIN_TOKEN"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cerberank_models.commands.store import moved
-from cerberank_service.access.admin_client import Admin, AdminError
-from cerberank_service.access.admin_options import add_credentials, connect
+from cerberank_service.admin.client import Admin, AdminError
+from cerberank_service.admin.options import add_credentials, connect
 
 URL = "CERBERANK_ADMIN_URL"
 LABEL = "use: cerberank label --url URL MODEL LABEL VERSION"

@@ -12,8 +12,8 @@ from typing import Any
 
 from cerberank_models.checkpoint.store.contract import LABELS, check_label, check_model, check_version, open_store
 from cerberank_models.commands.store import STORE, moved
-from cerberank_service.access.admin_client import AdminError
-from cerberank_service.access.admin_options import add_credentials, connect
+from cerberank_service.admin.client import AdminError
+from cerberank_service.admin.options import add_credentials, connect
 
 USAGE = """cerberank label STORE MODEL LABEL (VERSION | --remove) [--json]
        cerberank label --url URL MODEL LABEL (VERSION | --remove) [--token-file FILE] [--certificate FILE] [--json]"""

@@ -19,11 +19,11 @@ class Operations:
 
     def __init__(self, versions: VersionRegistry, labels: Labels, changed: Callable[[], None]) -> None:
         """`changed` is called so that a verb takes effect at once."""
-        self._versions, self._labels, self._changed = versions, labels, changed
+        self._versions, self.labels, self._changed = versions, labels, changed
 
     def load(self, reference: Reference) -> None:
         """Keep a version of the store loaded until it is unloaded; one that failed is tried again. Does not wait."""
-        self._labels.check(reference)
+        self.labels.check(reference)
         self._versions.pin(reference)
         logger.info("operator: load %s@%s", *reference)
         self._changed()
@@ -59,4 +59,4 @@ class Operations:
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
         """Versions and labels of each model in the store; None without a store. Raises ServiceError (503)."""
-        return self._labels.stored()
+        return self.labels.stored()
