@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics import MetricWrapperBase
 
+from cerberank_models.backends.contract import Backend
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind
@@ -193,11 +194,6 @@ class Metrics:
         return Counter(f"cerberank_{name}", help_, labels, registry=self.registry)
 
 
-def padding_of(backend: Any) -> int:
-    """Padding that a backend has computed so far; 0 for those that do not count it."""
-    return int(getattr(backend, "padding_tokens", 0))
-
-
 class EngineMetrics:
     """What one model's engine counts."""
 
@@ -206,13 +202,13 @@ class EngineMetrics:
         self._metrics, self._model = metrics, (model, version)
         self._padding = padding
 
-    def step(self, stage: int, *, tokens: int, seconds: float, backend: Any) -> None:
-        """Count one batch; backends that pad count their padding in `padding_tokens`."""
+    def step(self, stage: int, *, tokens: int, seconds: float, backend: Backend[Any]) -> None:
+        """Count one batch, and the padding that the backend has computed since the last one."""
         labels = (str(stage), *self._model)
         self._metrics.steps.labels(*labels).inc()
         self._metrics.tokens.labels(*labels).inc(tokens)
         self._metrics.step_seconds.labels(*labels).inc(max(0.0, seconds))
-        padding = padding_of(backend)
+        padding = backend.padding_tokens
         self._metrics.padding.labels(*self._model).inc(padding - self._padding)
         self._padding = padding
 

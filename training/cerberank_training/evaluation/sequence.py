@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from cerberank_models.backends.registry import BackendKind, open_backend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import cost_of
 from cerberank_training.data import Question
@@ -41,7 +41,7 @@ def sequence_rankings(
     checkpoints: Sequence[Checkpoint],
     questions: Sequence[Question],
     *,
-    kind: BackendKind,
+    kind: str,
     precision: str,
     schedules: Iterable[tuple[float, ...]],
     minimum: int = 1,
