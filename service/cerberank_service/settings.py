@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from cerberank_models.backends.registry import BACKENDS, check_precision, precisions_help, spec_of
 
 
 class SettingsError(ValueError):
@@ -60,6 +63,22 @@ def _token(value: SecretStr | None) -> SecretStr | None:
     if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
         raise ValueError(f"a token has at least {SHORTEST_TOKEN} ASCII characters and no blank")
     return value
+
+
+def _backend(value: str) -> str:
+    return spec_of(value).name
+
+
+def _precision(value: str, info: ValidationInfo) -> str:
+    """Checked only against a backend that exists: the message about the other one is enough."""
+    return check_precision(info.data["backend"], value) if "backend" in info.data else value
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
+
+
+_DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
 
 
 class Settings(BaseSettings):
@@ -141,12 +160,16 @@ class Settings(BaseSettings):
         Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
     ] = ""
     backend: Annotated[
-        Literal["onnx", "torch"], Field(description="What runs the model: `onnx`, or `torch` (needs the extra).")
+        str,
+        AfterValidator(_backend),
+        Field(description=f"What runs the model, each with an extra of its own: {_either(BACKENDS)}."),
     ] = "onnx"
     precision: Annotated[
-        str, Field(description="`int8`, `fp32` or `fp16` (for GPUs) with onnx; `fp32`, `bf16` or `fp16` with torch.")
+        str,
+        AfterValidator(_precision),
+        Field(description=f"Number format of weights and activations: {precisions_help()}."),
     ] = "int8"
-    device: Annotated[str, Field(description="`cpu` or `cuda`.")] = "cpu"
+    device: Annotated[str, Field(description=f"{_either(_DEVICES)}.")] = "cpu"
     threads: Annotated[
         int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
     ] = 0

@@ -33,7 +33,7 @@ class Broken:
     """A backend whose second stage gives NaN."""
 
     def __init__(self, inner: Backend[Any]) -> None:
-        self.inner, self.config = inner, inner.config
+        self.inner, self.config, self.padding_tokens = inner, inner.config, 0
 
     def start(self, pairs: EncodedPairs) -> Any:
         return self.inner.start(pairs)
@@ -55,7 +55,7 @@ class Table:
     """A backend that reads its scores `[candidates, 3 stages]` from a table; its state are the rows alive."""
 
     def __init__(self, table: NDArray[np.float64]) -> None:
-        self.table, self.config = table, random_ranker().config
+        self.table, self.config, self.padding_tokens = table, random_ranker().config, 0
         self.seen: list[list[int]] = []
 
     def start(self, pairs: EncodedPairs) -> NDArray[np.int64]:

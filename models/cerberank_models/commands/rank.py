@@ -22,7 +22,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.registry import BACKENDS, open_backend, precisions_help
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.question_lines import QuestionLine, read_line
@@ -56,8 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
     parser.add_argument("--drop-ratio", type=_ratios, help="one number for every exit, or one per exit: 0.3,0.3")
-    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
-    parser.add_argument("--precision", default="int8", help="int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
+    parser.add_argument("--precision", default="int8", help=precisions_help())
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
     parser.add_argument("--return-text", action="store_true", help="repeat each candidate's text in the answer")
     parser.add_argument("--return-heads", action="store_true", help="give each head's probability")

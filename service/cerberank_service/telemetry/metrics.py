@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from cerberank_models.backends.contract import Backend
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.telemetry.answer_metrics import OTHER, AnswerMetrics, label_of
@@ -91,11 +92,6 @@ class Metrics:
         return encode(self.registry), media_type
 
 
-def padding_of(backend: Any) -> int:
-    """Padding that a backend has computed so far; 0 for those that do not count it."""
-    return int(getattr(backend, "padding_tokens", 0))
-
-
 class EngineMetrics:
     """What one model's engine counts."""
 
@@ -115,12 +111,12 @@ class EngineMetrics:
         self._step_tokens = series.gauge("step_tokens")
         self._padding = padding
 
-    def step(self, stage: int, *, tokens: int, seconds: float, backend: Any) -> None:
-        """Count one batch; backends that pad count their padding in `padding_tokens`."""
+    def step(self, stage: int, *, tokens: int, seconds: float, backend: Backend[Any]) -> None:
+        """Count one batch, and the padding that the backend has computed since the last one."""
         self._steps[stage].inc()
         self._tokens[stage].inc(tokens)
         self._busy_seconds[stage].inc(max(0.0, seconds))
-        padding = padding_of(backend)
+        padding = backend.padding_tokens
         self._padding_tokens.inc(padding - self._padding)
         self._padding = padding
 

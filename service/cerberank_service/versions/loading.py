@@ -20,7 +20,7 @@ from cerberank_models.rank import check_golden
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.objective import objective_of
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import Metrics, padding_of
+from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.warm_up import warm_up, warm_up_encoders
 
 TOKENIZER = "tokenizer.json"
@@ -112,7 +112,7 @@ def bring_up(
             config.name,
             checkpoint.manifest.version,
             len(config.stages),
-            padding=padding_of(backend),
+            padding=backend.padding_tokens,
             tuned=config.tuned_schedules,
         ),
         most_tokens=settings.max_queued_tokens,

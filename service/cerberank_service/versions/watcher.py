@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
 from cerberank_service.engine.low_priority import Leisure, at_low_priority
@@ -154,9 +155,9 @@ class Watcher:
             pull()
             return self._loader(settings)
         at_low_priority(pull)
-        if (settings.backend, settings.device) == ("onnx", "cpu"):
+        if settings.device in spec_of(settings.backend).low_priority_devices:
             return at_low_priority(partial(self._loader, settings))
-        return self._loader(settings)  # torch and CUDA start threads of their own, which would stand back for ever
+        return self._loader(settings)
 
     def _folder(self, reference: Reference) -> Path:
         return self._copies / reference.model / reference.version

@@ -33,7 +33,6 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.transformer import padded_positions
 from cerberank_models.rank import rank_pairs
 from cerberank_training.data import read_questions, sampled
 
@@ -132,9 +131,8 @@ class Whole(nn.Module):
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
         """`[N, S]` each to `[N, k]`."""
         layout = PaddedLayout(mask)
-        hidden = self.ranker.embeddings(token_ids, type_ids, padded_positions(token_ids))
-        for layer in self.ranker.body:
-            hidden = layer(hidden, layout)
+        encoder = self.ranker.encoder
+        hidden = encoder.run(encoder.embed(token_ids, type_ids, layout), layout, 0, len(encoder.layers))
         logits: Tensor = self.heads(hidden, layout)
         return logits
 

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 from tqdm import tqdm
 
+from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
-    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="what the table shows")

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from tqdm import tqdm
 
-from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.registry import BACKENDS, open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.drop import RatioSchedule
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=200, help="of Optuna after the grid; 0 leaves it out")
     parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8", help="the one that will be served (default: int8)")
     return parser
 

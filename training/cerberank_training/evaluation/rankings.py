@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cerberank_models.backends.contract import Scores
-from cerberank_models.backends.registry import BackendKind, open_backend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_training.data import Question
@@ -37,7 +37,7 @@ def checkpoint_rankings(
     checkpoint: Checkpoint,
     questions: Iterable[Question],
     *,
-    kind: BackendKind,
+    kind: str,
     precision: str,
     policies: Sequence[DropPolicy] = (),
 ) -> Iterator[Ranked]:
@@ -49,7 +49,7 @@ def checkpoint_rankings(
 
 
 def precision_rankings(
-    checkpoint: Checkpoint, questions: list[Question], *, kind: BackendKind, precision: str, against: str
+    checkpoint: Checkpoint, questions: list[Question], *, kind: str, precision: str, against: str
 ) -> Iterator[Ranked]:
     """By the final stage in two precisions, `final` and the other one's name."""
     encoder = checkpoint.encoder()

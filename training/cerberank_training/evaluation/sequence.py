@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cerberank_models.backends.registry import BackendKind, open_backend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, cost_of
 from cerberank_training.data import Question
@@ -43,7 +43,7 @@ def sequence_rankings(
     checkpoints: Sequence[Checkpoint],
     questions: Sequence[Question],
     *,
-    kind: BackendKind,
+    kind: str,
     precision: str,
     policies: Sequence[DropPolicy],
 ) -> Iterator[Ranked]:
