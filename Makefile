@@ -4,7 +4,7 @@ PORT ?= $(or $(CERBERANK_PORT),8000)
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test check image-check fuzz soak bench train-mini lock clean
+.PHONY: help serve test test-all test-tools check image-check fuzz soak bench train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -13,8 +13,18 @@ serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve th
 	CERBERANK_PORT=$(PORT) $(SERVE)/bin/cerberank serve
 
 # Networks of a few weights: several threads only wait for each other, for minutes when the machine is busy.
-test: $(DEV)/.installed ## run all tests
-	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest
+# A worker for each usable processor (tests/conftest.py); WORKERS=0 runs everything in one process.
+WORKERS ?= auto
+PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile
+
+test: $(DEV)/.installed ## run the tests that guard everyday changes, a few minutes
+	$(PYTEST) -m "not slow"
+
+test-all: $(DEV)/.installed ## what make test runs, and the slow tests
+	$(PYTEST)
+
+test-tools: $(DEV)/.installed ## install the programs without which some tests are skipped, where apt and npm work
+	./tests/tools.sh
 
 check: $(DEV)/.installed ## lint, format, types, import direction
 	$(DEV)/bin/ruff check .

@@ -1,24 +1,84 @@
-"""Fixtures that several folders share."""
+"""Fixtures that several folders share, how many processes run the tests, and what a run says at its end."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
 import pytest
+from filelock import FileLock
 from tests.tiny import random_checkpoint
+
+from cerberank_models.backends.processors import usable_processors
 
 # A busy machine is no failure: nothing here is timed.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+MOST_WORKERS = 8
+"""A worker imports PyTorch, which takes 0.4 GB; beyond eight the longest files decide how long a run takes."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: the processors that this process may use, in a container too, up to MOST_WORKERS."""
+    return min(usable_processors(), MOST_WORKERS)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason why tests were skipped, with how many they were."""
+    skipped = {report.nodeid: report for report in terminalreporter.stats.get("skipped", [])}
+    if not skipped:
+        return
+    # A file that is skipped as a whole is reported by every worker, but has one node id.
+    reasons = Counter(skip_reason(report) for report in skipped.values())
+    terminalreporter.section(f"{sum(reasons.values())} skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:4} {reason}")
+
+
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """What the skip said of itself; the place when it said nothing."""
+    if not isinstance(report.longrepr, tuple):
+        return str(report.longrepr)
+    path, line, reason = report.longrepr
+    return reason.removeprefix("Skipped: ") or f"{path}:{line}"
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with random weights; read-only for every test."""
-    return random_checkpoint(tmp_path_factory.mktemp("checkpoints") / "random-tiny")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`made_once(name, make)` is a folder that `make(folder)` has made, once for all workers of this run.
+
+    `make` must write the folder as a whole, as `write_checkpoint` does: what exists is taken to be complete.
+    """
+    own = tmp_path_factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def get(name: str, make: Callable[[Path], object]) -> Path:
+        folder = common / "made-once" / name
+        folder.parent.mkdir(exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                make(folder)
+        return folder
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A checkpoint with random weights, version 1; read-only for every test."""
+    return made_once("random-tiny", random_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def other_checkpoint(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Version 2 of the same model, with other weights; read-only for every test."""
+    return made_once("random-tiny-2", lambda folder: random_checkpoint(folder, version="2", seed=7))
 
 
 @pytest.fixture(scope="session")

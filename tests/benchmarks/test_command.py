@@ -35,6 +35,7 @@ def data(tmp_path: Path) -> str:
     return f"jsonl:{path}"
 
 
+@pytest.mark.slow
 def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
     """Offline and over HTTP, a tiny cross-encoder: every row is there, and the fp32 results are the peer's."""
     source = save_cross_encoder("bert", tmp_path / "source", num_labels=1, vocab_size=300, max_position_embeddings=140)
@@ -49,6 +50,7 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
         assert all(row["largest difference"] <= 1e-4 for row in rows if "fp32" in row["by"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["heads", "cascade", "efficiency"])
 def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
     """What needs no server and no weights: figures that belong to the network it says."""
@@ -62,6 +64,7 @@ def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
         assert all(0 < row["padding share (ONNX)"] < 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_load_and_deadlines_are_measured_on_a_real_service(tmp_path: Path, tiny_checkpoint: Path, data: str) -> None:
     """Each arrival has one fate; no deadline gives the accuracy of a complete answer; overhead has all its phases."""
     out = tmp_path / "out"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,13 +65,28 @@ def wait_until_ready(service: Process) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def service(tiny_checkpoint: Path, tmp_path: Path) -> Iterator[Process]:
-    """A ready service; killed if the test leaves it running."""
-    running = start(tiny_checkpoint, tmp_path / "log", CERBERANK_ALIASES="rerank-v3.5")
+@contextmanager
+def serving(checkpoint: Path, log: Path, **settings: str) -> Iterator[Process]:
+    """A ready service; killed at the end if it still runs."""
+    running = start(checkpoint, log, **settings)
     try:
         wait_until_ready(running)
         yield running
     finally:
         running.process.kill()
         running.process.wait()
+
+
+@pytest.fixture
+def service(tiny_checkpoint: Path, tmp_path: Path) -> Iterator[Process]:
+    """A service of its own for each test, which may stop it and count what it has answered."""
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_ALIASES="rerank-v3.5") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_service(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """One service for all tests of a worker that do nothing but ask; the rest take `service`."""
+    log = tmp_path_factory.mktemp("shared-service") / "log"
+    with serving(tiny_checkpoint, log, CERBERANK_ALIASES="rerank-v3.5") as running:
+        yield running

@@ -23,6 +23,8 @@ from tests.service.pushes import push, version_at
 
 from cerberank_models.checkpoint.store.folder import FolderStore
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"5m": "2s", "15m": "2s", "30m": "2s", "1h": "3s", "6h": "3s", "3d": "4s"}
 """Windows of the rules, in their order of length."""
 ALERTS = {rule["alert"] for rule in yaml.safe_load((FOLDER / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]}

@@ -23,8 +23,8 @@ NO_RETRY = {"max_retries": 0}
 
 
 @pytest.fixture
-def sdk(service: Process) -> Iterator[cohere.ClientV2]:
-    with cohere.ClientV2(api_key="none", base_url=service.url) as client:
+def sdk(shared_service: Process) -> Iterator[cohere.ClientV2]:
+    with cohere.ClientV2(api_key="none", base_url=shared_service.url) as client:
         yield client
 
 
@@ -34,10 +34,10 @@ def expected_order(checkpoint: Path) -> list[int]:
     return rank_pairs(open_backend(loaded, precision="int8"), pairs).order.tolist()
 
 
-def test_native_and_dialects_give_the_offline_order(service: Process, tiny_checkpoint: Path) -> None:
+def test_native_and_dialects_give_the_offline_order(shared_service: Process, tiny_checkpoint: Path) -> None:
     """One order in four wires, equal to ranking the same texts without a server."""
     order = expected_order(tiny_checkpoint)
-    with httpx.Client(base_url=service.url) as client:
+    with httpx.Client(base_url=shared_service.url) as client:
         native = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS}).raise_for_status().json()
         v2 = client.post("/v2/rerank", json={"model": "random-tiny", "query": QUESTION, "documents": TEXTS})
         v1 = client.post("/v1/rerank", json={"query": QUESTION, "documents": TEXTS, "return_documents": True})
@@ -72,13 +72,13 @@ def test_the_cohere_sdk_gets_typed_errors(sdk: cohere.ClientV2) -> None:
     assert "documents" in str(empty.value.body)
 
 
-def test_bad_requests_harm_no_neighbour(service: Process) -> None:
+def test_bad_requests_harm_no_neighbour(shared_service: Process) -> None:
     """Sixty requests at once, every third bad: each good one gets the order, each bad one its 4xx."""
     good = {"question": QUESTION, "candidates": TEXTS}
     bodies = [{"json": good}, {"json": good}, {"content": b'{"question": "x", "candidates": ["\\ud800"'}]
 
     def post(number: int) -> tuple[int, list[int] | None]:
-        answer = httpx.post(f"{service.url}/v1/rank", timeout=60, **bodies[number % 3])  # type: ignore[arg-type]
+        answer = httpx.post(f"{shared_service.url}/v1/rank", timeout=60, **bodies[number % 3])  # type: ignore[arg-type]
         results = answer.json().get("results")
         return answer.status_code, results and [result["index"] for result in results]
 

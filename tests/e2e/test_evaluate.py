@@ -26,19 +26,19 @@ def data(tmp_path: Path) -> str:
 
 
 def test_a_service_gets_the_figures_of_its_checkpoint(
-    service: Process, tiny_checkpoint: Path, tmp_path: Path, data: str
+    shared_service: Process, tiny_checkpoint: Path, tmp_path: Path, data: str
 ) -> None:
     """Every head, and the final order with and without drops."""
     at, here = tmp_path / "service.json", tmp_path / "offline.json"
     offline = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--schedule", "0.5,0.3", "--json", str(here)]
     assert main(offline) == 0
     expected = json.loads(here.read_text())["figures"]["clean"]
-    assert main(["--data", data, "--url", service.url, "--schedule", "0.0,0.0", "--json", str(at)]) == 0
+    assert main(["--data", data, "--url", shared_service.url, "--schedule", "0.0,0.0", "--json", str(at)]) == 0
     got = json.loads(at.read_text())["figures"]["clean"]
     assert list(got) == ["final", "head 1", "head 2", "head 3"]
     for name, figures in got.items():
         assert figures["mean"] == pytest.approx(expected[name]["mean"])
-    assert main(["--data", data, "--url", service.url, "--schedule", "0.5,0.3", "--json", str(at)]) == 0
+    assert main(["--data", data, "--url", shared_service.url, "--schedule", "0.5,0.3", "--json", str(at)]) == 0
     dropped = json.loads(at.read_text())["figures"]["clean"]["final"]["mean"]
     assert dropped == pytest.approx(expected["drop 0.5,0.3"]["mean"])
 

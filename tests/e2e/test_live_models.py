@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.e2e.conftest import Process, start
-from tests.tiny import random_checkpoint
+from tests.models.stores import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
@@ -22,11 +22,10 @@ BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in p
 MODEL = "random-tiny"
 
 
-@pytest.fixture(scope="module")
-def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Three versions that score differently."""
-    folder = tmp_path_factory.mktemp("versions")
-    return {v: random_checkpoint(folder / v, version=v, seed=int(v)) for v in ("1", "2", "3")}
+@pytest.fixture
+def versions(tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path) -> dict[str, Path]:
+    """Two versions that score differently, and a third that is never served."""
+    return {"1": tiny_checkpoint, "2": other_checkpoint} | versions_of(other_checkpoint, tmp_path, ["3"])
 
 
 @pytest.fixture

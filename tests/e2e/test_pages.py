@@ -14,6 +14,8 @@ from selenium.webdriver.support.ui import Select
 from tests.e2e.browser import DESKTOP, PHONE, Browser, open_browser
 from tests.e2e.conftest import Process
 
+pytestmark = pytest.mark.slow
+
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 QUESTION = "how tall is the tower ?"
 TEXTS = [f"{number} metres word " + "word " * number for number in range(10)]

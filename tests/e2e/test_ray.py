@@ -17,6 +17,8 @@ from tests.service.observe import wait_until
 
 pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = 6
 # Larger than HAProxy's usual buffer: a body that does not fit could not be sent a second time.
 CANDIDATES = ["Harry Beck drew the map.", "London is large.", "The Central line is red.", "a " * 20_000]

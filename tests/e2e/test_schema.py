@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.e2e.fuzz import TOKEN, fuzz, serving
+
+pytestmark = pytest.mark.slow
 
 
 def test_both_ports_keep_to_their_document(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
+
+pytestmark = pytest.mark.slow
 
 
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:

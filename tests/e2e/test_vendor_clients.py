@@ -18,14 +18,14 @@ TEXTS = ["it was built in paris", "330 metres", "bees make honey", "the tower is
 
 
 @pytest.fixture
-def order(service: Process) -> list[int]:
-    answer = httpx.post(f"{service.url}/v1/rank", json={"question": QUESTION, "candidates": TEXTS})
+def order(shared_service: Process) -> list[int]:
+    answer = httpx.post(f"{shared_service.url}/v1/rank", json={"question": QUESTION, "candidates": TEXTS})
     return [result["index"] for result in answer.raise_for_status().json()["results"]]
 
 
 @pytest.fixture
-def voyage(service: Process, monkeypatch: pytest.MonkeyPatch) -> voyageai.Client:
-    monkeypatch.setattr(voyageai, "api_base", f"{service.url}/v1")
+def voyage(shared_service: Process, monkeypatch: pytest.MonkeyPatch) -> voyageai.Client:
+    monkeypatch.setattr(voyageai, "api_base", f"{shared_service.url}/v1")
     return voyageai.Client(api_key="none", max_retries=1)
 
 
@@ -47,8 +47,8 @@ def test_the_voyage_sdk_gets_typed_errors(voyage: voyageai.Client) -> None:
 
 
 @pytest.fixture
-def client(service: Process) -> Iterator[triton.InferenceServerClient]:
-    with triton.InferenceServerClient(service.url.removeprefix("http://"), network_timeout=60) as client:
+def client(shared_service: Process) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(shared_service.url.removeprefix("http://"), network_timeout=60) as client:
         yield client
 
 
@@ -88,9 +88,9 @@ def test_triton_s_client_asks_about_server_and_model(client: triton.InferenceSer
         client.infer("other", tensors(binary=True))
 
 
-def test_the_cohere_sdk_of_v1_ranks(service: Process, order: list[int]) -> None:
+def test_the_cohere_sdk_of_v1_ranks(shared_service: Process, order: list[int]) -> None:
     """On the path that Voyage and Jina share, with documents back."""
-    with cohere.Client(api_key="none", base_url=service.url) as client:
+    with cohere.Client(api_key="none", base_url=shared_service.url) as client:
         answer = client.rerank(model="rerank-v3.5", query=QUESTION, documents=TEXTS, return_documents=True)
     assert [result.index for result in answer.results] == order
     assert [result.document.text for result in answer.results if result.document] == [TEXTS[i] for i in order]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.soak.pushes import BAD, Soak
+
+pytestmark = pytest.mark.slow
 
 
 def test_good_and_bad_pushes_under_load_fail_no_request(tiny_checkpoint: Path, tmp_path: Path) -> None:

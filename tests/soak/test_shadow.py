@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.soak.shadow import ShadowSoak
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_shadow_s_figures_are_those_of_both_checkpoints_offline(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +65,7 @@ def start(arguments: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(program, stderr=subprocess.PIPE, env=SINGLE)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
     """Killed with -9 twice in the middle, then run to the end: bit for bit what a run without a kill gives."""
     arguments = command(tmp_path / "killed", teacher, data, "--shard-pairs", "2")
@@ -87,9 +87,10 @@ def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_p
     assert len(content(tmp_path / "whole")) == shards
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="the extra 'ray' is not installed")
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
     """Two workers of a local cluster against one process; a worker that fails is one clear line and no shard."""
+    pytest.importorskip("ray.data", reason="needs the extra ray", exc_type=ImportError)
     broken = save_cross_encoder("bert", tmp_path / "broken", num_labels=3)
     ray = ["--shard-pairs", "100", "--engine", "ray", "--workers", "2"]
     calls = [command(tmp_path / "ray", teacher, data, *ray), command(tmp_path / "failed", broken, data, *ray)]

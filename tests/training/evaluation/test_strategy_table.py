@@ -57,6 +57,7 @@ def test_means_spread_and_the_paired_test() -> None:
     assert rows["single"][4] == f"{100 * (np.mean(single[1]) - np.mean(cerberus[1])):+.2f}"
 
 
+@pytest.mark.slow
 def test_the_verb_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
     """gloo, uniform stages, groups of unequal size: every weight within 1e-4 after five steps of 1e-3."""
     train(tmp_path / "one")
     call = f"train(Path({str(tmp_path / 'two')!r}))"
-    script = f"from pathlib import Path; from tests.training.test_processes import train; {call}"
+    script = f"from pathlib import Path; from tests.training.learning.test_processes import train; {call}"
     launched = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.tiny import ENCODING, random_checkpoint
+from tests.tiny import ENCODING
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -62,12 +62,14 @@ def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
         average_rankers([])
 
 
-def test_the_verb_writes_a_checkpoint_to_learn_on_from(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_the_verb_writes_a_checkpoint_to_learn_on_from(
+    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path
+) -> None:
     """Weights, ONNX form and a card that names the parts; an existing folder stays as it is."""
-    other = random_checkpoint(tmp_path / "other", version="2", seed=7)
-    assert main([str(tmp_path / "mean"), str(tiny_checkpoint), str(other), "--version", "3"]) == 0
+    assert main([str(tmp_path / "mean"), str(tiny_checkpoint), str(other_checkpoint), "--version", "3"]) == 0
     mean = read_checkpoint(tmp_path / "mean")
-    weights = [load_ranker(read_checkpoint(path)).state_dict()["body.0.up.weight"] for path in (tiny_checkpoint, other)]
+    parts = (tiny_checkpoint, other_checkpoint)
+    weights = [load_ranker(read_checkpoint(path)).state_dict()["body.0.up.weight"] for path in parts]
     torch.testing.assert_close(load_ranker(mean).state_dict()["body.0.up.weight"], (weights[0] + weights[1]) / 2)
     assert mean.manifest.version == "3"
     assert "random-tiny 1, random-tiny 2" in (mean.path / "README.md").read_text(encoding="utf-8")

@@ -67,6 +67,7 @@ def die_at_event(limit: int) -> None:
     sys.addaudithook(hook)
 
 
+@pytest.mark.slow
 @STORES
 def test_a_pusher_that_dies_at_any_file_leaves_no_half_version(
     make: Stores, tiny_checkpoint: Path, tmp_path: Path
@@ -96,6 +97,7 @@ def test_a_pusher_that_dies_at_any_file_leaves_no_half_version(
     assert code == 0
 
 
+@pytest.mark.slow
 @STORES
 def test_a_pusher_killed_at_any_moment_leaves_no_half_version(
     make: Stores, tiny_checkpoint: Path, tmp_path: Path
