@@ -11,7 +11,7 @@ from typing import cast
 
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("cerberank_service.serve", "answer ranking requests over HTTP"),
-    "admin": ("cerberank_service.access.admin_command", "load, unload, label, roll back, drain: on a running service"),
+    "admin": ("cerberank_service.admin.command", "load, unload, roll back, drain: on a running service"),
     "keys": ("cerberank_service.access.keys_command", "make, list and remove the API keys of a service"),
     "rank": ("cerberank_models.commands.rank", "rank candidates from a file or standard input"),
     "bench": ("cerberank_benchmarks.command", "measure candidates per second against sentence-transformers"),
@@ -30,7 +30,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "push": ("cerberank_models.commands.store:push", "make a checkpoint a version in a store, and move a label to it"),
     "pull": ("cerberank_models.commands.store:pull", "copy a version out of a store"),
     "list": ("cerberank_models.commands.store:list_", "show the models, versions and labels of a store"),
-    "label": ("cerberank_models.commands.store:label", "move a label to a version, or take it away"),
+    "label": ("cerberank_service.admin.label_command", "move a label to a version, or take it away"),
 }
 
 EXTRAS = {

@@ -6,9 +6,12 @@ exporter and the service read. Pure data: no torch, no files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cerberank_models.drop import DropPolicy, RatioSchedule, drop_ratios
 
 Count = Annotated[int, Field(ge=1)]
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
@@ -180,3 +183,18 @@ class RankerConfig(Frozen):
     def schedule(self) -> tuple[float, ...]:
         """The default drop schedule, one ratio per stage but the last."""
         return self.drop_schedule or (0.0,) * (len(self.stages) - 1)
+
+    def drop_policy(
+        self,
+        given: float | Sequence[float] | None = None,
+        *,
+        default: Sequence[float] | None = None,
+        keep: int = 1,
+    ) -> DropPolicy:
+        """What a caller who gives these ratios gets (`drop.drop_ratios`), at least `keep` candidates staying alive.
+
+        None takes the `default` schedule, or else this checkpoint's, and leaves `drop_minimum` alive too. Raises
+        ValueError for ratios that do not fit the exits.
+        """
+        ratios = drop_ratios(given, self.schedule if default is None else default)
+        return RatioSchedule(ratios, max(keep, self.drop_minimum) if given is None else keep)

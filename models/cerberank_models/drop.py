@@ -9,36 +9,145 @@ of different exits cannot be compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_DOWN, Decimal
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+UNSCORED = -1
+"""The stage of a candidate that no stage has scored."""
+
+
+class DropPolicy(Protocol):
+    """Decides who goes on after each stage but the last. Immutable: many threads may share one."""
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """What answers, logs and metrics state as the drop schedule, one ratio an exit; empty where there are none."""
+
+    def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Rows (ascending, at least one) of `scores[n]` that stay alive after `stage`, counted from 0.
+
+        `scores` are those of all the question's candidates that are still alive.
+        """
+
+    def expected_alive(self, candidates: int) -> Sequence[float]:
+        """How many of `candidates` are expected to enter each stage: one number a stage, the first is `candidates`."""
+
+    def waits(self, stage: int) -> bool:
+        """Whether `survivors` needs all the scores of `stage` at once; False where it drops nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatioSchedule:
+    """Drops a fixed share of those alive at every exit (CT section 3). Raises ValueError for a ratio outside [0, 1).
+
+    >>> RatioSchedule((0.3, 0.3, 0.3, 0.3)).expected_alive(128)
+    (128, 90, 63, 44, 31)
+    >>> RatioSchedule((0.5,)).survivors(0, np.array([0.1, 0.9, 0.9, 0.4])).tolist()
+    [1, 2]
+    """
+
+    ratios: tuple[float, ...]
+    """One for every stage but the last."""
+    minimum: int = 1
+    """Candidates that are left alive at least."""
+
+    def __post_init__(self) -> None:
+        """Check the ratios; NaN compares false."""
+        for alpha in self.ratios:
+            if not 0.0 <= alpha < 1.0:
+                raise ValueError(f"every drop ratio must be at least 0 and below 1, not {alpha}")
+
+    def __str__(self) -> str:
+        """The ratios as reports print them, such as `0.3,0.5`."""
+        return ",".join(f"{alpha:g}" for alpha in self.ratios)
+
+    def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """As `DropPolicy` has it: the best ones; of equal scores the earlier."""
+        dropped = drop_count(len(scores), self.ratios[stage], self.minimum)
+        if not dropped:
+            return np.arange(len(scores), dtype=np.int64)
+        best_first = np.argsort(-scores, kind="stable")
+        return np.sort(best_first[: len(scores) - dropped])
+
+    def expected_alive(self, candidates: int) -> tuple[int, ...]:
+        """As `DropPolicy` has it, and exact."""
+        counts = [candidates]
+        for alpha in self.ratios:
+            counts.append(counts[-1] - drop_count(counts[-1], alpha, self.minimum))
+        return tuple(counts)
+
+    def waits(self, stage: int) -> bool:
+        """As `DropPolicy` has it."""
+        return self.ratios[stage] != 0.0
+
+
+def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:
+    """One ratio an exit from what a caller gives: a number for every exit, one number an exit, or None for `default`.
+
+    >>> drop_ratios(0.3, (0.1, 0.1)), drop_ratios((0.5, 0), (0.1, 0.1)), drop_ratios(None, (0.1, 0.1))
+    ((0.3, 0.3), (0.5, 0.0), (0.1, 0.1))
+
+    `default` has a ratio for each exit. Raises ValueError for another number of ratios.
+    """
+    if given is None:
+        return tuple(default)
+    if isinstance(given, float | int):
+        return (float(given),) * len(default)
+    check_exits(len(default) + 1, len(given))
+    return tuple(float(alpha) for alpha in given)
+
+
+def check_exits(stages: int, ratios: int) -> None:
+    """Raises ValueError unless so many ratios are one for each of `stages` but the last."""
+    exits = stages - 1
+    if ratios != exits:
+        raise ValueError(f"{stages} stages take {exits} drop ratios, not {ratios}: one for each of the {exits} exits")
+
 
 def drop_count(alive: int, alpha: float, minimum: int = 1) -> int:
-    """How many of `alive` candidates go.
+    """How many of `alive` candidates go at a ratio of `alpha`.
 
     >>> [drop_count(alive, 0.3) for alive in (128, 90, 63, 44)]
     [38, 27, 19, 13]
     >>> drop_count(5, 0.5), drop_count(10, 0.9, minimum=4)
     (2, 6)
     """
-    if not 0.0 <= alpha < 1.0:
-        raise ValueError(f"a drop ratio must be at least 0 and below 1, not {alpha}")
     # Decimal of the shortest text: 0.15 * 10 is one and a half here, which binary floats miss.
     wanted = int((Decimal(repr(float(alpha))) * alive).quantize(Decimal(1), rounding=ROUND_HALF_DOWN))
     return max(0, min(wanted, alive - max(1, minimum)))
 
 
-def survivors(scores: NDArray[np.floating], alpha: float, minimum: int = 1) -> NDArray[np.int64]:
-    """Rows (ascending) of `scores[n]` that stay alive.
+class Survival:
+    """One question's candidates on their way through the stages: who is alive, and the last score of each."""
 
-    >>> survivors(np.array([0.1, 0.9, 0.9, 0.4]), 0.5).tolist()
-    [1, 2]
-    """
-    keep = len(scores) - drop_count(len(scores), alpha, minimum)
-    best_first = np.argsort(-scores, kind="stable")
-    return np.sort(best_first[:keep])
+    __slots__ = ("_last", "_policy", "alive", "scores", "stages")
+
+    def __init__(self, candidates: int, stages: int, policy: DropPolicy) -> None:
+        """All are alive, and none is scored."""
+        self._policy, self._last = policy, stages - 1
+        self.alive: NDArray[np.int64] = np.arange(candidates, dtype=np.int64)
+        """Ascending."""
+        self.scores: NDArray[np.float64] = np.full(candidates, np.nan)
+        """Shape [n]: at the last stage that each has ended, NaN before the first."""
+        self.stages: NDArray[np.int64] = np.full(candidates, UNSCORED, dtype=np.int64)
+        """Shape [n]: that stage."""
+
+    def end(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Keep the `scores` of those alive and drop; returns the rows of `scores` that stay alive, ascending.
+
+        After the last stage nobody is dropped.
+        """
+        self.scores[self.alive], self.stages[self.alive] = scores, stage
+        if stage == self._last:
+            return np.arange(len(self.alive), dtype=np.int64)
+        rows = self._policy.survivors(stage, scores)
+        if len(rows) < len(self.alive):
+            self.alive = self.alive[rows]
+        return rows
 
 
 def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -50,48 +159,32 @@ def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[
     return np.lexsort((np.arange(len(scores)), -scores, -stages)).astype(np.int64)
 
 
-def alive_counts(candidates: int, schedule: Sequence[float], minimum: int = 1) -> list[int]:
-    """Candidates that enter each stage.
-
-    >>> alive_counts(128, (0.3, 0.3, 0.3, 0.3))
-    [128, 90, 63, 44, 31]
-    """
-    counts = [candidates]
-    for alpha in schedule:
-        counts.append(counts[-1] - drop_count(counts[-1], alpha, minimum))
-    return counts
-
-
-def relative_cost(stage_layers: Sequence[float], schedule: Sequence[float]) -> float:
+def relative_cost(stage_layers: Sequence[float], ratios: Sequence[float]) -> float:
     """Layers run per candidate, relative to running all of them (CT section 4.3), in the limit of many.
 
     >>> [round(relative_cost((4, 2, 2, 2, 2), (alpha,) * 4), 3) for alpha in (0.3, 0.4, 0.5)]
     [0.629, 0.551, 0.49]
     """
-    _check_length(stage_layers, schedule)
+    check_exits(len(stage_layers), len(ratios))
     spent, alive = float(stage_layers[0]), 1.0
-    for layers, alpha in zip(stage_layers[1:], schedule, strict=True):
+    for layers, alpha in zip(stage_layers[1:], ratios, strict=True):
         alive *= 1.0 - alpha
         spent += alive * layers
     return spent / float(sum(stage_layers))
 
 
-def cost_of(sizes: Sequence[int], stage_layers: Sequence[float], schedule: Sequence[float], minimum: int = 1) -> float:
+def cost_of(sizes: Sequence[int], stage_layers: Sequence[float], policy: DropPolicy) -> float:
     """Layers run on questions of so many candidates each, relative to running all of them on all candidates.
 
-    >>> cost_of([100], (2, 2, 2), (0.5, 0.5)), cost_of([100, 20], (2, 2, 2), (0.5, 0.5), minimum=20)
+    >>> half, most = RatioSchedule((0.5, 0.5)), RatioSchedule((0.5, 0.5), minimum=20)
+    >>> cost_of([100], (2, 2, 2), half), cost_of([100, 20], (2, 2, 2), most)
     (0.5833333333333334, 0.6527777777777778)
 
-    Raises ValueError for a schedule that does not fit, or without questions.
+    Raises ValueError for a policy of another number of stages, or without questions.
     """
-    _check_length(stage_layers, schedule)
     if not sizes:
         raise ValueError("there is no question to count the cost on")
-    counts = [alive_counts(size, schedule, minimum) for size in sizes]
+    counts = [policy.expected_alive(size) for size in sizes]
+    check_exits(len(stage_layers), len(counts[0]) - 1)
     run = sum(alive * layers for each in counts for alive, layers in zip(each, stage_layers, strict=True))
     return float(run) / float(sum(sizes) * sum(stage_layers))
-
-
-def _check_length(stage_layers: Sequence[float], schedule: Sequence[float]) -> None:
-    if len(schedule) != len(stage_layers) - 1:
-        raise ValueError(f"{len(stage_layers)} stages take {len(stage_layers) - 1} drop ratios, not {len(schedule)}")

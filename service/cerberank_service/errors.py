@@ -1,6 +1,6 @@
 """The few kinds of error that a client can get, and the one body that carries them.
 
-Dialects dress the same kinds in their own clothes; see `dialects/`.
+Every dialect gives the same kinds in a format of its own; see `dialects/`.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ MESSAGES = {
     "missing": "is required",
     "extra_forbidden": "is no field of this request",
     "too_long": "holds far more items than this service takes; send fewer",
+    "model_type": "Input should be an object",
+    "dict_type": "Input should be an object",
+    "list_type": "Input should be a valid array",
 }
 """Said instead of pydantic's words, which do not tell a client what to change."""
 
 
 def from_validation(error: ValidationError) -> ServiceError:
-    """400 for bytes that are not JSON, 422 naming the first fields that do not fit."""
+    """422 naming the first fields that do not fit."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    if problems[0]["type"] == "json_invalid":
-        reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
-        return ServiceError(Kind.MALFORMED, f"the body is not valid UTF-8 JSON: {reason}")
     return ServiceError(Kind.INVALID, describe_problems(problems))
 
 

@@ -12,12 +12,12 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from cerberank_service.access.admin import create_admin
+from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.http.protocol import bounded
 from cerberank_service.memory import keep_spare_memory, return_large_arrays
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings, read_settings
+from cerberank_service.settings import PRODUCTION, Limits, Settings, read_settings
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 
@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Listen, then on the admin port too, on the same event loop."""
         await super().startup(sockets)
-        self._service.ranking.start()
+        self._service.large_bodies.start()
         if self._admin is not None:
             self._admin.config.load()
             self._admin.lifespan = self._admin.config.lifespan_class(self._admin.config)
@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
             await self._admin.shutdown()
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
     """Run the verb until a signal ends it; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="cerberank serve", description="Serve a checkpoint. Settings are environment variables CERBERANK_*."
@@ -69,15 +69,15 @@ def main(argv: list[str]) -> int:
     parser.parse_args(argv)
     try:
         settings = read_settings()
-        app = assemble(settings)
+        app = assemble(settings, limits)
     except (ValueError, OSError) as error:  # settings, keys, a store of an unknown kind
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
-    run(app, settings)
+    run(app, settings, limits)
     return 0
 
 
-def assemble(settings: Settings) -> FastAPI:
+def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
     """The app, with logs, traces and memory set up for the process around it.
 
     Raises SettingsError, or what reading a file that a setting names raises.
@@ -87,24 +87,25 @@ def assemble(settings: Settings) -> FastAPI:
     return_large_arrays()
     keep_spare_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
-    return create_app(settings, tracer_provider=provider)
+    return create_app(settings, tracer_provider=provider, limits=limits)
 
 
-def run(app: FastAPI, settings: Settings) -> None:
+def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> None:
     """Serve until SIGTERM or SIGINT."""
     service: Service = app.state.service
     admin = None
     if settings.admin_token is not None:
-        admin = uvicorn.Server(_config(create_admin(service), settings, settings.admin_host, settings.admin_port))
-    Server(_config(app, settings, settings.host, settings.port), service, admin).run()
+        admin_app = create_admin(settings, service.versions, service.operations, service.metrics)
+        admin = uvicorn.Server(_config(admin_app, settings, limits, settings.admin_host, settings.admin_port))
+    Server(_config(app, settings, limits, settings.host, settings.port), service, admin).run()
 
 
-def _config(app: FastAPI, settings: Settings, host: str, port: int) -> uvicorn.Config:
+def _config(app: FastAPI, settings: Settings, limits: Limits, host: str, port: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=bounded(settings.max_header_bytes, settings.client_seconds),
+        http=bounded(limits.head_bytes, limits.client_seconds),
         ws="none",
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
 from cerberank_models.checkpoint.store.contract import open_store
 from cerberank_service.access.access import Access
-from cerberank_service.access.operations import Operations
+from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
+from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.response_headers import Load
-from cerberank_service.ranking.ranking import Ranking
+from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.labels import Labels
 from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
-from cerberank_service.settings import Settings
+from cerberank_service.settings import PRODUCTION, Limits, Settings
 from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
+from cerberank_service.versions.rejection import Reason
 from cerberank_service.versions.single import SingleCheckpoint
 from cerberank_service.versions.watcher import Watcher
 
@@ -33,33 +36,40 @@ JOIN_SECONDS = 5.0
 class Service:
     """Made by `create_app`, found at `app.state.service`; the admin port's app works on the same one."""
 
-    def __init__(self, settings: Settings, loader: Loader, tracer_provider: TracerProvider | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loader: Loader,
+        tracer_provider: TracerProvider | None,
+        limits: Limits = PRODUCTION,
+    ) -> None:
         """Nothing runs before `start`. Raises KeysError, StoreError or OSError for what the settings name in vain."""
         self.settings = settings
         self.tracing = Tracing(tracer_provider)
-        self.metrics = Metrics()
+        self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         self.workers = Workers(settings.encode_workers)
-        self.served = ServedModels(settings)
-        self.metrics.registry.register(LabelCollector(self.served.snapshot))
-        self.shadow = Shadow(settings, self.served, self.metrics)
+        look = threading.Event()  # set whenever the store's watcher should look at once
+        self.versions = VersionRegistry(settings, on_idle=look.set)
+        self.metrics.registry.register(LabelCollector(self.versions.labels))
+        self.shadow = Shadow(settings, self.versions, self.metrics)
         store = open_store(settings.store) if settings.store else None
+        self.labels = Labels(store, self.versions, look.set)
+        self.operations = Operations(self.versions, self.labels, look.set)
+        self.rules = Rules(settings, self.versions, self.shadow, self.labels)
         self.source: Watcher | SingleCheckpoint = (
-            SingleCheckpoint(settings, self.served, self.metrics, loader)
+            SingleCheckpoint(settings, self.versions, self.metrics, loader)
             if store is None
-            else Watcher(store, self.served, settings, self.metrics, loader)
+            else Watcher(store, self.versions, settings, self.metrics, loader, wake=look, after_turn=self.rules.apply)
         )
-        self.labels = Labels(store, self.served, self.source.wake)
-        self.operations = Operations(self.served, self.labels, self.source.wake)
-        self.rules = Rules(settings, self.served, self.shadow, self.labels)
-        self.source.after_turn = self.rules.apply
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
-            seconds=settings.client_seconds,
+            seconds=limits.client_seconds,
             together=settings.max_bodies_bytes,
-            busy=self.served.answering,
+            busy=self.versions.answering,
         )
-        self.ranking = Ranking(settings, self.served, self.shadow, self.workers, self.metrics)
+        self.large_bodies = LargeBodies(together=settings.max_bodies_bytes)
+        self.ranking = Ranking(settings)
         self._stopping = False
 
     def start(self) -> None:
@@ -71,12 +81,12 @@ class Service:
         """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""
         if not self._stopping:
             self._stopping = True
-            self.served.refuse()
-            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.served.stop)
+            self.versions.refuse()
+            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.versions.stop)
 
     def load(self) -> Load:
         """What is accepted and not answered, now."""
-        engines = [live.engine for live in self.served.live()]
+        engines = [live.engine for live in self.versions.snapshot.live()]
         return Load(
             queued_tokens=sum(engine.queued_tokens for engine in engines),
             queued_seconds=sum(engine.queued_seconds for engine in engines),
@@ -85,9 +95,9 @@ class Service:
 
     async def end_shutdown(self) -> None:
         """Nobody waits any more: end the threads."""
-        self.served.stop()
+        self.versions.stop()
         self.shadow.stop()
         await self.workers.run(self.source.stop)
-        await self.workers.run(partial(self.served.join, JOIN_SECONDS))
+        await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()
-        self.ranking.close()
+        self.large_bodies.close()

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cerberank_service.engine.objective import UNLIMITED, Objective
+from cerberank_models.backends.registry import BACKENDS, check_precision, precisions_help, spec_of
 
 
 class SettingsError(ValueError):
@@ -22,6 +25,34 @@ class SettingsError(ValueError):
 
 
 SHORTEST_TOKEN = 16
+BODIES = 16
+"""So many of the largest bodies may be on their way in at once."""
+
+REMOVED = {
+    "CERBERANK_COPIES": "set TMPDIR: local copies of versions lie in the system's temporary folder",
+    "CERBERANK_PROMOTE_FLIP_PERCENT": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 10 %",
+    "CERBERANK_PROMOTE_OVERLAP": "the rule that CERBERANK_PROMOTE_AFTER switches on asks for 0.9",
+    "CERBERANK_PROMOTE_LATENCY_RATIO": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 1.25",
+    "CERBERANK_OBJECTIVE_GRACE_MS": "the grace beside CERBERANK_OBJECTIVE_SLOWDOWN is one second",
+    "CERBERANK_MAX_BODIES_BYTES": "all bodies together may take 16 times CERBERANK_MAX_BODY_BYTES",
+    "CERBERANK_MAX_HEADER_BYTES": "a request's head may take 32 KB",
+    "CERBERANK_CLIENT_SECONDS": "a client has 30 seconds; a proxy in front can give it less",
+    "CERBERANK_STATE_BYTES": "hidden states that wait may take 512 MB",
+}
+"""Variables that were settings once, and what there is instead; with one of them the service does not start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Bounds of the HTTP server that no operator sets; tests take smaller ones."""
+
+    head_bytes: int = 32 * 1024
+    """Path and headers of a request."""
+    client_seconds: float = 30.0
+    """How long a client may take to send its head, its body, or to read on in an answer."""
+
+
+PRODUCTION = Limits()
 
 
 def _token(value: SecretStr | None) -> SecretStr | None:
@@ -34,8 +65,27 @@ def _token(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _backend(value: str) -> str:
+    return spec_of(value).name
+
+
+def _precision(value: str, info: ValidationInfo) -> str:
+    """Checked only against a backend that exists: the message about the other one is enough."""
+    return check_precision(info.data["backend"], value) if "backend" in info.data else value
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
+
+
+_DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
+
+
 class Settings(BaseSettings):
-    """Read once at start-up; nothing else reads the environment."""
+    """Read once at start-up; nothing else in the service reads a variable of ours.
+
+    Libraries read their own (`OTEL_*`, `TMPDIR`); `cerberank admin`, `keys` and `rank` are programs of their own.
+    """
 
     model_config = SettingsConfigDict(env_prefix="CERBERANK_", frozen=True, extra="ignore")
 
@@ -49,9 +99,6 @@ class Settings(BaseSettings):
         ),
     ] = ""
     store_poll_seconds: Annotated[float, Field(gt=0, description="How often the store is looked at.")] = 2.0
-    copies: Annotated[
-        Path | None, Field(description="Folder for local copies of versions; empty takes the system's temporary one.")
-    ] = None
     model_memory_bytes: Annotated[
         int,
         Field(ge=0, description="Memory that all loaded versions together may take, as estimated from their files."),
@@ -72,16 +119,11 @@ class Settings(BaseSettings):
     promote_after: Annotated[
         int,
         Field(
-            ge=0, description="Mirrored questions after which a shadow within the limits becomes stable; 0: by hand."
+            ge=0,
+            description="Mirrored questions after which a shadow within the limits becomes stable: 10 % other first "
+            "candidates, overlap 0.9, 1.25 times the time; 0: by hand.",
         ),
     ] = 0
-    promote_flip_percent: Annotated[
-        float, Field(ge=0, le=100, description="Limit: share of questions where another candidate comes first.")
-    ] = 10.0
-    promote_overlap: Annotated[float, Field(ge=0, le=1, description="Limit: least mean rank-biased overlap.")] = 0.9
-    promote_latency_ratio: Annotated[
-        float, Field(gt=0, description="Limit: the shadow's compute time by the stable version's.")
-    ] = 1.25
     rollback_failure_percent: Annotated[
         float,
         Field(
@@ -118,12 +160,16 @@ class Settings(BaseSettings):
         Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
     ] = ""
     backend: Annotated[
-        Literal["onnx", "torch"], Field(description="What runs the model: `onnx`, or `torch` (needs the extra).")
+        str,
+        AfterValidator(_backend),
+        Field(description=f"What runs the model, each with an extra of its own: {_either(BACKENDS)}."),
     ] = "onnx"
     precision: Annotated[
-        str, Field(description="`int8`, `fp32` or `fp16` (for GPUs) with onnx; `fp32`, `bf16` or `fp16` with torch.")
+        str,
+        AfterValidator(_precision),
+        Field(description=f"Number format of weights and activations: {precisions_help()}."),
     ] = "int8"
-    device: Annotated[str, Field(description="`cpu` or `cuda`.")] = "cpu"
+    device: Annotated[str, Field(description=f"{_either(_DEVICES)}.")] = "cpu"
     threads: Annotated[
         int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
     ] = 0
@@ -133,20 +179,6 @@ class Settings(BaseSettings):
     ] = 8192
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 16 * 1024 * 1024
-    max_bodies_bytes: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Memory for bodies on their way in (64 KB each are free), again for large ones to be read.",
-        ),
-    ] = 256 * 1024 * 1024
-    max_header_bytes: Annotated[int, Field(ge=1024, description="Largest head (path and headers) of a request.")] = (
-        32768
-    )
-    client_seconds: Annotated[
-        float,
-        Field(gt=0, description="How long a client may take to send its head, its body, or to read on in an answer."),
-    ] = 30.0
     keep_alive_seconds: Annotated[
         float, Field(gt=0, description="How long a connection may wait for its next request; longer than a proxy's.")
     ] = 75.0
@@ -157,15 +189,10 @@ class Settings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="Answer within this many times a question's own compute and the grace, or refuse it at once "
+            description="Answer within this many times a question's own compute and a second, or refuse it at once "
             "with 503; 0 refuses by backlog alone.",
         ),
     ] = 0.0
-    objective_grace_ms: Annotated[float, Field(ge=0, description="Grace of that objective.")] = 1000.0
-    state_bytes: Annotated[
-        int,
-        Field(ge=0, description="Bytes of hidden states that may wait between steps; beyond, they are run again."),
-    ] = 512 * 1024 * 1024
     latency_target_ms: Annotated[
         float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
     ] = 0.0
@@ -197,11 +224,9 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def objective(self) -> Objective:
-        """By when questions are to be answered."""
-        if not self.objective_slowdown:
-            return UNLIMITED
-        return Objective(grace=self.objective_grace_ms / 1000.0, slowdown=self.objective_slowdown)
+    def max_bodies_bytes(self) -> int:
+        """Memory for bodies on their way in (64 KB each are free), and again for large ones to be read."""
+        return BODIES * self.max_body_bytes
 
     @property
     def alias_names(self) -> frozenset[str]:
@@ -219,7 +244,10 @@ def _listed(value: str) -> list[str]:
 
 
 def read_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError naming every variable that is wrong."""
+    """Settings from the environment. Raises SettingsError naming every variable that is wrong or was removed."""
+    named = {name.upper() for name in os.environ}
+    if gone := [name for name in REMOVED if name in named]:
+        raise SettingsError("; ".join(f"{name} is no setting any more: {REMOVED[name]}" for name in gone))
     try:
         return Settings()
     except ValidationError as error:

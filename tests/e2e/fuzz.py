@@ -86,8 +86,13 @@ def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[Process, dict[str,
     store = FolderStore(folder / "store")
     model, version = store.push(read_checkpoint(checkpoint))
     store.move_label(model, "stable", version)
-    settings = {"STORE": str(folder / "store"), "COPIES": str(folder), "ADMIN_TOKEN": TOKEN, "ADMIN_PORT": "0"}
-    service = start(Path(), folder / "log", **{f"CERBERANK_{name}": value for name, value in settings.items()})
+    settings = {
+        "CERBERANK_STORE": str(folder / "store"),
+        "CERBERANK_ADMIN_TOKEN": TOKEN,
+        "CERBERANK_ADMIN_PORT": "0",
+        "TMPDIR": str(folder),
+    }
+    service = start(Path(), folder / "log", **settings)
     try:
         wait_until_ready(service)
         yield service, {"model": model, "version": version, "label": "stable"}

@@ -27,7 +27,8 @@ from tests.soak.elsewhere import another_machine
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
-SETTINGS = {"CERBERANK_CLIENT_SECONDS": "1", "CERBERANK_KEEP_ALIVE_SECONDS": "2", "CERBERANK_LOG_LEVEL": "debug"}
+SETTINGS = {"CERBERANK_KEEP_ALIVE_SECONDS": "2", "CERBERANK_LOG_LEVEL": "debug"}
+IMPATIENT = ("-m", "tests.e2e.impatient")
 MARK = "a mark"
 """A text of the neighbour's: it must stand in no log."""
 
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        service = start(default_checkpoint(), Path(folder) / "log", **SETTINGS)
+        service = start(default_checkpoint(), Path(folder) / "log", program=IMPATIENT, **SETTINGS)
         try:
             wait_until_ready(service)
             with httpx.Client(base_url=service.url, timeout=60) as client:

@@ -44,7 +44,7 @@ def service(tiny_checkpoint: Path, tmp_path: Path, certificate: dict[str, Path])
     store.move_label(MODEL, "stable", "1")
     settings = {
         "CERBERANK_STORE": str(tmp_path / "store"),
-        "CERBERANK_COPIES": str(tmp_path),
+        "TMPDIR": str(tmp_path),
         "CERBERANK_STORE_POLL_SECONDS": "60",  # verbs take effect at once, not with the next look
         "CERBERANK_ADMIN_TOKEN": TOKEN,
         "CERBERANK_ADMIN_PORT": "0",
@@ -94,7 +94,8 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     assert admin("list") == f"ready\n{MODEL}@1  ready  stable  drops [0.0, 0.0]\nin the store: {MODEL} 1, 2\n"
     loaded = admin("load", f"{MODEL}@2", "--wait", "60")
     assert f"{MODEL}@2  ready  pinned" in loaded
-    assert admin("label", MODEL, "stable", "2") == f"{MODEL}@stable: 1 -> 2\n"
+    assert main(["label", "--url", service.admin_url, *options, MODEL, "stable", "2"]) == 0
+    assert capsys.readouterr().out == f"{MODEL}@stable: 1 -> 2\n"
     wait_for(service, certificate, "2")
     assert admin("rollback", MODEL) == f"{MODEL}@stable: 2 -> 1\n"
     wait_for(service, certificate, "1")

@@ -74,7 +74,7 @@ def start_slow(folder: Path, port: str = "0") -> Process:
         program=("-m", "tests.e2e.faulty", str(folder), "slow"),
         CERBERANK_STORE=str(folder / "store"),
         CERBERANK_STORE_POLL_SECONDS="0.1",
-        CERBERANK_COPIES=str(folder),
+        TMPDIR=str(folder),
         CERBERANK_STEP_TOKENS="128",
         CERBERANK_PORT=port,
     )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import httpx
 from tests.e2e.conftest import start, wait_until_ready
-from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, besiege, resident, warm_up
+from tests.e2e.siege import IMPATIENT, MARK, SETTINGS, Neighbour, ask, besiege, resident, warm_up
 
 
 def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """All kinds get what they deserve; neighbours are answered, memory stays, and no text is in the log."""
-    service = start(tiny_checkpoint, tmp_path / "log", **SETTINGS)
+    service = start(tiny_checkpoint, tmp_path / "log", program=IMPATIENT, **SETTINGS)
     try:
         wait_until_ready(service)
         with httpx.Client(base_url=service.url, timeout=60) as client:

@@ -41,7 +41,7 @@ def store(tmp_path: Path, versions: dict[str, Path]) -> FolderStore:
 def following(store: FolderStore, tmp_path: Path) -> Iterator[Process]:
     """A process that follows the store, ready."""
     settings = {"CERBERANK_STORE": str(tmp_path / "store"), "CERBERANK_STORE_POLL_SECONDS": "0.1"}
-    running = start(Path(), tmp_path / "log", CERBERANK_COPIES=str(tmp_path), **settings)
+    running = start(Path(), tmp_path / "log", TMPDIR=str(tmp_path), **settings)
     try:
         until(lambda: httpx.get(f"{running.url}/health/ready").status_code == 200, running)
         yield running

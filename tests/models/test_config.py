@@ -5,6 +5,7 @@ from pydantic import ValidationError
 from tests.tiny import random_ranker
 
 from cerberank_models.config import RankerConfig
+from cerberank_models.drop import RatioSchedule
 
 
 def changed(**changes: object) -> dict[str, object]:
@@ -69,8 +70,33 @@ def test_what_each_stage_costs() -> None:
     """Body layers, and the three heads' first-token layers together half a layer; a second head layer counts fully."""
     assert random_ranker(exits=(1, 2)).config.stage_layers == (1.0, 1.0, 1.5)
     assert random_ranker(body_layers=4, heads=0, exits=(2, 4)).config.stage_layers == (2.0, 2.0)
+    one = changed(architecture={"body_layers": 3, "heads": 1}, exits=[])
+    assert RankerConfig.model_validate(one).stage_layers == (3.5,)
     two = changed(architecture={"body_layers": 2, "heads": 3, "head_layers": 2}, exits=[{"after": 1}])
     assert RankerConfig.model_validate(two).stage_layers == (1.0, 4.5)
+
+
+def test_heads_without_a_layer_cost_nothing() -> None:
+    """Classifiers on the body's last layer: a stage of no layer after an exit there, or of the layers since."""
+    architecture = {"body_layers": 4, "heads": 3, "head_layers": 0}
+    costs = [
+        RankerConfig.model_validate(changed(architecture=architecture, exits=[{"after": after}])).stage_layers
+        for after in (2, 4)
+    ]
+    assert costs == [(2.0, 2.0), (4.0, 0.0)]
+
+
+def test_a_policy_is_the_caller_s_or_the_checkpoint_s() -> None:
+    """The checkpoint's minimum holds for its own schedule and for one that stands in for it, not for a caller's."""
+    config = RankerConfig.model_validate(changed(exits=[{"after": 1}], drop_schedule=[0.3], drop_minimum=5))
+    assert config.drop_policy() == RatioSchedule((0.3,), 5)
+    assert config.drop_policy(keep=9) == RatioSchedule((0.3,), 9)
+    assert config.drop_policy(default=(0.1,)) == RatioSchedule((0.1,), 5)
+    assert config.drop_policy(0.5, default=(0.1,), keep=2) == RatioSchedule((0.5,), 2)
+    with pytest.raises(ValueError, match="not 2"):
+        config.drop_policy((0.5, 0.5))
+    with pytest.raises(ValueError, match="below 1"):
+        config.drop_policy(1.0)
 
 
 def test_a_configuration_of_before_tuning_still_reads() -> None:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cerberank_models.drop import alive_counts, cost_of, drop_count, order, relative_cost, survivors
+from cerberank_models.drop import (
+    UNSCORED,
+    RatioSchedule,
+    Survival,
+    cost_of,
+    drop_count,
+    drop_ratios,
+    order,
+    relative_cost,
+)
 
 hundredths = st.integers(0, 99)
 scores = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.9]), min_size=1, max_size=30).map(np.array)
@@ -15,7 +24,7 @@ scores = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.9]), min_size=1, max_si
 
 def test_the_papers_batch_shrinks_as_printed() -> None:
     """CT section 4.3: 128 candidates at alpha .3 leave 90, 63, 44, 31."""
-    assert alive_counts(128, (0.3,) * 4) == [128, 90, 63, 44, 31]
+    assert RatioSchedule((0.3,) * 4).expected_alive(128) == (128, 90, 63, 44, 31)
 
 
 @pytest.mark.parametrize(("alpha", "saved"), [(0.3, 37), (0.4, 45), (0.5, 51)])
@@ -38,7 +47,7 @@ def test_drop_count_is_the_nearest_integer_halves_down(alive: int, percent: int,
 def test_a_ratio_outside_its_range_is_refused(alpha: float) -> None:
     """NaN included, which compares false with everything."""
     with pytest.raises(ValueError, match="drop ratio"):
-        drop_count(10, alpha)
+        RatioSchedule((0.0, alpha))
 
 
 @given(scores=scores, percent=hundredths, minimum=st.integers(1, 5))
@@ -46,7 +55,35 @@ def test_survivors_are_the_best_and_ties_keep_the_earlier(scores: np.ndarray, pe
     """Against a sort of (score, place) pairs in plain Python."""
     keep = len(scores) - drop_count(len(scores), percent / 100, minimum)
     best = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:keep]
-    assert survivors(scores, percent / 100, minimum).tolist() == sorted(best)
+    assert RatioSchedule((percent / 100,), minimum).survivors(0, scores).tolist() == sorted(best)
+
+
+@given(st.lists(hundredths, min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 10))
+def test_what_is_expected_to_be_alive_is_what_survives(percents: list[int], candidates: int, minimum: int) -> None:
+    """Stage by stage; an exit that does not wait drops nobody."""
+    policy = RatioSchedule(tuple(percent / 100 for percent in percents), minimum)
+    alive = [candidates]
+    for stage in range(len(percents)):
+        alive.append(len(policy.survivors(stage, np.linspace(0.1, 0.9, alive[-1]))))
+        assert policy.waits(stage) or alive[-1] == alive[-2]
+    assert policy.expected_alive(candidates) == tuple(alive)
+
+
+@pytest.mark.parametrize(
+    ("given", "ratios"), [(None, (0.1, 0.2)), (0.3, (0.3, 0.3)), (0, (0.0, 0.0)), ([0.5, 0], (0.5, 0.0))]
+)
+def test_a_caller_gives_nothing_one_ratio_or_one_an_exit(
+    given: float | list[float] | None, ratios: tuple[float, ...]
+) -> None:
+    """Nothing is the default, one number is for every exit."""
+    assert drop_ratios(given, (0.1, 0.2)) == ratios
+
+
+@pytest.mark.parametrize("given", [(), (0.3,), (0.3, 0.3, 0.3)])
+def test_another_number_of_ratios_is_refused(given: tuple[float, ...]) -> None:
+    """The message says how many exits and stages there are."""
+    with pytest.raises(ValueError, match=rf"3 stages take 2 drop ratios, not {len(given)}: .* 2 exits"):
+        drop_ratios(given, (0.1, 0.2))
 
 
 @given(scores=scores, data=st.data())
@@ -55,6 +92,19 @@ def test_order_puts_every_survivor_above_every_dropped_one(scores: np.ndarray, d
     stages = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(scores), max_size=len(scores))))
     expected = sorted(range(len(scores)), key=lambda row: (-stages[row], -scores[row], row))
     assert order(stages, scores).tolist() == expected
+
+
+def test_the_dropped_keep_the_score_of_the_stage_that_dropped_them() -> None:
+    """Four candidates, half of them dropped after each of two exits; nobody is dropped after the last stage."""
+    survival = Survival(4, 3, RatioSchedule((0.5, 0.5)))
+    assert survival.stages.tolist() == [UNSCORED] * 4
+    assert np.isnan(survival.scores).all()
+    assert survival.end(0, np.array([0.1, 0.8, 0.2, 0.9])).tolist() == [1, 3]
+    assert survival.end(1, np.array([0.7, 0.3])).tolist() == [0]
+    assert survival.alive.tolist() == [1]
+    assert survival.end(2, np.array([0.4])).tolist() == [0]
+    assert survival.stages.tolist() == [0, 2, 0, 1]
+    assert survival.scores.tolist() == [0.1, 0.4, 0.2, 0.3]
 
 
 def test_cost_needs_one_ratio_per_exit() -> None:
@@ -66,13 +116,14 @@ def test_cost_needs_one_ratio_per_exit() -> None:
 def test_a_cost_needs_questions_and_a_schedule_that_fits() -> None:
     """Said in words, not as a fault of ours."""
     with pytest.raises(ValueError, match="3 stages take 2 drop ratios, not 1"):
-        cost_of([10], (2, 2, 2), (0.5,))
+        cost_of([10], (2, 2, 2), RatioSchedule((0.5,)))
     with pytest.raises(ValueError, match="no question"):
-        cost_of([], (2, 2, 2), (0.5, 0.5))
+        cost_of([], (2, 2, 2), RatioSchedule((0.5, 0.5)))
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=5), st.floats(0.0, 0.9), st.integers(1, 30))
 def test_a_cost_lies_between_the_first_stage_and_everything(sizes: list[int], alpha: float, minimum: int) -> None:
     """And a higher minimum never makes it smaller."""
-    costs = [cost_of(sizes, (2, 2, 2), (round(alpha, 2),) * 2, least) for least in (minimum, minimum + 1)]
+    policies = [RatioSchedule((round(alpha, 2),) * 2, least) for least in (minimum, minimum + 1)]
+    costs = [cost_of(sizes, (2, 2, 2), policy) for policy in policies]
     assert 1 / 3 < costs[0] <= costs[1] <= 1.0

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.margin import Margin
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends.contract import Backend, StageOutput
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.drop import drop_count
+from cerberank_models.drop import RatioSchedule, drop_count
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.rank import GoldenMismatchError, NonFiniteScoreError, check_golden, rank_pairs
 
@@ -32,7 +33,7 @@ class Broken:
     """A backend whose second stage gives NaN."""
 
     def __init__(self, inner: Backend[Any]) -> None:
-        self.inner, self.config = inner, inner.config
+        self.inner, self.config, self.padding_tokens = inner, inner.config, 0
 
     def start(self, pairs: EncodedPairs) -> Any:
         return self.inner.start(pairs)
@@ -54,7 +55,7 @@ class Table:
     """A backend that reads its scores `[candidates, 3 stages]` from a table; its state are the rows alive."""
 
     def __init__(self, table: NDArray[np.float64]) -> None:
-        self.table, self.config = table, random_ranker().config
+        self.table, self.config, self.padding_tokens = table, random_ranker().config, 0
         self.seen: list[list[int]] = []
 
     def start(self, pairs: EncodedPairs) -> NDArray[np.int64]:
@@ -83,7 +84,7 @@ def test_every_candidate_keeps_its_own_scores(
 ) -> None:
     """Against lists in plain Python: who runs each stage, whose score is whose, and the order."""
     backend = Table(np.array(rows))
-    ranking = rank_pairs(backend, random_pairs([4] * len(rows)), schedule=schedule, minimum=minimum)
+    ranking = rank_pairs(backend, random_pairs([4] * len(rows)), RatioSchedule(schedule, minimum))
 
     alive, runs, expected = list(range(len(rows))), [], [(0, 0.0)] * len(rows)
     for stage, alpha in enumerate([*schedule, 0.0]):
@@ -104,7 +105,7 @@ def test_every_candidate_keeps_its_own_scores(
 
 def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
     """10 candidates at .3: 7 reach stage 1, 5 stage 2; the order goes by stage first."""
-    ranking = rank_pairs(backend, random_pairs([9] * 10), schedule=(0.3, 0.3))
+    ranking = rank_pairs(backend, random_pairs([9] * 10), RatioSchedule((0.3, 0.3)))
     assert np.bincount(ranking.stages).tolist() == [3, 2, 5]
     assert (np.diff(ranking.stages[ranking.order]) <= 0).all()
     assert ranking.head_scores is not None
@@ -114,7 +115,7 @@ def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
 
 def test_as_many_as_asked_for_survive(backend: Backend[Any]) -> None:
     """Minimum beats the ratio."""
-    ranking = rank_pairs(backend, random_pairs([9] * 10), schedule=(0.9, 0.9), minimum=8)
+    ranking = rank_pairs(backend, random_pairs([9] * 10), RatioSchedule((0.9, 0.9), minimum=8))
     assert (ranking.stages == 2).sum() == 8
 
 
@@ -124,7 +125,29 @@ def test_the_checkpoint_s_minimum_holds_for_its_own_schedule_alone() -> None:
     backend.config = backend.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 9})
     pairs = random_pairs([4] * 12)
     assert np.bincount(rank_pairs(backend, pairs).stages).tolist() == [3, 0, 9]
-    assert np.bincount(rank_pairs(backend, pairs, schedule=(0.5, 0.5)).stages).tolist() == [6, 3, 3]
+    assert np.bincount(rank_pairs(backend, pairs, backend.config.drop_policy((0.5, 0.5))).stages).tolist() == [6, 3, 3]
+
+
+@given(
+    rows=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.5, 0.9])] * 3), min_size=1, max_size=25),
+    margin=st.sampled_from([0.0, 0.15, 0.35, 1.0]),
+)
+def test_a_policy_without_ratios_is_followed(rows: list[tuple[float, ...]], margin: float) -> None:
+    """Who is within a margin of the best runs each stage, against lists in plain Python."""
+    backend, policy = Table(np.array(rows)), Margin(stages=3, margin=margin)
+    ranking = rank_pairs(backend, random_pairs([4] * len(rows)), policy)
+    alive, runs = list(range(len(rows))), []
+    for stage in range(3):
+        runs.append(alive)
+        alive = [row for row in alive if rows[row][stage] >= max(rows[other][stage] for other in alive) - margin]
+    assert backend.seen == runs
+    assert np.flatnonzero(ranking.stages == 2).tolist() == runs[2]
+
+
+def test_a_policy_for_another_number_of_stages_is_refused(backend: Backend[Any]) -> None:
+    """Before anything runs."""
+    with pytest.raises(ValueError, match="3 stages take 2 drop ratios, not 1"):
+        rank_pairs(backend, random_pairs([9]), Margin(stages=2, margin=0.5))
 
 
 def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
@@ -136,7 +159,7 @@ def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
 def test_a_schedule_that_does_not_fit_is_refused(backend: Backend[Any], schedule: tuple[float, ...]) -> None:
     """Too short, or a ratio outside [0, 1)."""
     with pytest.raises(ValueError, match="ratio"):
-        rank_pairs(backend, random_pairs([9]), schedule=schedule)
+        rank_pairs(backend, random_pairs([9]), RatioSchedule(schedule))
 
 
 def test_no_candidates_is_an_error(backend: Backend[Any], checkpoint: Checkpoint) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 from tests.service.fakes import FakeBackend, FakeState, Faults
 
 from cerberank_models.backends.contract import StageOutput
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.job import Job, Outcome, Ranked
 from cerberank_service.errors import ServiceError
 
-NO_DROP = (0.0, 0.0)
+NO_DROP = RatioSchedule((0.0, 0.0))
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Running:
     def submit(self, pairs: EncodedPairs, **job: Any) -> Future[Outcome]:
         future: Future[Outcome] = Future()
         times: dict[str, Any] = {"received": 0.0, "submitted": 0.0, "deadline": None}
-        options = {"schedule": NO_DROP, "minimum": 1} | times | job
+        options = {"policy": NO_DROP} | times | job
         self.engine.submit(Job(pairs=pairs, resolve=future.set_result, **options))
         return future
 

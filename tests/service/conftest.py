@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -59,9 +60,9 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 
     def start(backend: FakeBackend, **settings: object) -> TestClient:
         client = open_app(loader(backend, tmp_path), **settings)
-        served = client.app.state.service.served  # type: ignore[attr-defined]
-        wait_until(lambda: served.state is not State.LOADING)
-        assert served.state is State.READY, served.reason
+        versions = client.app.state.service.versions  # type: ignore[attr-defined]
+        wait_until(lambda: versions.snapshot.state is not State.LOADING)
+        assert versions.snapshot.state is State.READY, versions.snapshot.reason
         return client
 
     return start
@@ -110,11 +111,12 @@ def made(tmp_path: Path) -> Callable[..., Checkpoint]:
 
 
 @pytest.fixture
-def follow(open_app: Serve, tmp_path: Path) -> Follow:
-    """Starts an app that follows `store`."""
+def follow(open_app: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
+    """Starts an app that follows `store`; its copies lie in `tmp_path`."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def start(load: Loader = open_fake, **settings: object) -> TestClient:
-        options = {"store": str(tmp_path / "store"), "store_poll_seconds": 0.01, "copies": tmp_path} | settings
+        options = {"store": str(tmp_path / "store"), "store_poll_seconds": 0.01} | settings
         return open_app(load, **options)
 
     return start

@@ -40,7 +40,9 @@ TOKEN_ID = {token: index for index, token in enumerate(VOCABULARY)}
 SECRET = "secret internals of the backend"
 
 
-def ranker_config(*, exits: int = 2, heads: int = 3, schedule: tuple[float, ...] = ()) -> RankerConfig:
+def ranker_config(
+    *, exits: int = 2, heads: int = 3, head_layers: int = 1, schedule: tuple[float, ...] = ()
+) -> RankerConfig:
     """A ranker of `exits` one-layer exits and then `heads` heads."""
     body = max(1, exits)
     return RankerConfig(
@@ -49,13 +51,13 @@ def ranker_config(*, exits: int = 2, heads: int = 3, schedule: tuple[float, ...]
             family="bert",
             vocab_size=len(VOCABULARY),
             hidden_size=4,
-            layers=body + 1,
+            layers=body + head_layers,
             attention_heads=1,
             intermediate_size=4,
             max_positions=64,
             embedding_size=4,
         ),
-        architecture=ArchitectureConfig(body_layers=body, heads=heads),
+        architecture=ArchitectureConfig(body_layers=body, heads=heads, head_layers=head_layers),
         exits=tuple(ExitConfig(after=layer + 1) for layer in range(exits)),
         encoding=EncodingConfig(max_length=64, question_length=24),
         drop_schedule=schedule,
@@ -163,7 +165,7 @@ def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-
     texts = ("the tower is 330 metres tall", "it was built in 1889", "")
     pairs = checkpoint.encoder().encode("how tall is the tower?", [Candidate(text=text) for text in texts])
     clean = FakeBackend(backend.config)
-    scores = rank_pairs(clean, pairs, schedule=(0.0,) * (len(backend.config.stages) - 1)).scores
+    scores = rank_pairs(clean, pairs, clean.config.drop_policy(0.0)).scores
     golden = GoldenQuestion(
         question="how tall is the tower?",
         candidates=tuple(GoldenCandidate(text=text) for text in texts),

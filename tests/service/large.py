@@ -12,9 +12,9 @@ from typing import TypeVar
 from cerberank_service.dialects import NATIVE
 from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.large_body import LARGE_BYTES, LargeBody
-from cerberank_service.ranking.reading import Read, Reading
+from cerberank_service.ranking.read import Read, Reader
 
-READING = Reading((NATIVE,), 10)
+READING = Reader((NATIVE,), 10)
 LARGE = json.dumps({"question": "q", "candidates": ["a", "b" * LARGE_BYTES]}).encode()
 ResultT = TypeVar("ResultT")
 
@@ -30,7 +30,7 @@ def with_bodies(work: Callable[[LargeBodies], Awaitable[ResultT]], *, together: 
     return asyncio.run(run())
 
 
-async def read(bodies: LargeBodies, body: bytes = LARGE, reading: Reading = READING) -> Read:
+async def read(bodies: LargeBodies, body: bytes = LARGE, reading: Reader = READING) -> Read:
     """As a route does: the body is closed as soon as its client leaves."""
     with closing(LargeBody()) as large:
         large.write(body)
@@ -38,8 +38,8 @@ async def read(bodies: LargeBodies, body: bytes = LARGE, reading: Reading = READ
 
 
 def process_of(bodies: LargeBodies) -> int:
-    assert bodies._reader is not None
-    return bodies._reader._process.pid
+    assert bodies._process is not None
+    return bodies._process._process.pid
 
 
 def open_descriptors() -> int:

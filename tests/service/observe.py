@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], object], *, seconds: float = 20.0, every:
 
 def engine_of(client: Any) -> Engine:
     """The engine of the only version that an app serves."""
-    (live,) = client.app.state.service.served.live()
+    (live,) = client.app.state.service.versions.snapshot.live()
     engine = live.engine
     assert isinstance(engine, Engine)
     return engine

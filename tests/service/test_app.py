@@ -17,7 +17,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_service.app import create_app
 from cerberank_service.dialects import DIALECTS
-from cerberank_service.dialects.schema import EXAMPLE, RankResponse
+from cerberank_service.dialects.native_schema import EXAMPLE, RankResponse
 from cerberank_service.dialects.shared_paths import by_path
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris", "1889"]

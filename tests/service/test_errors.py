@@ -22,13 +22,6 @@ def validation_error(body: str) -> ServiceError:
     return from_validation(caught.value)
 
 
-def test_bytes_that_are_not_json_are_malformed() -> None:
-    """400, and where the JSON ends to make sense."""
-    error = validation_error('{"items": [')
-    assert error.kind is Kind.MALFORMED
-    assert "line 1 column" in error.message
-
-
 def test_a_wrong_field_is_named_with_its_place() -> None:
     """422 that points at the field in the way a client writes it."""
     error = validation_error('{"items": [{"text": "a"}, {"txt": "b"}]}')

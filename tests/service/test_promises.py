@@ -15,7 +15,7 @@ from tests.service.fakes import FakeBackend, Faults, ranker_config
 from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_models.config import TunedSchedule
-from cerberank_service.dialects.schema import RankResponse
+from cerberank_service.dialects.native_schema import RankResponse
 
 BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris", "1889"]}
 LABELS = "model=fake-ranker,version=7"
@@ -149,7 +149,7 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
 def test_with_an_objective_what_would_be_late_is_refused_at_once(serve: Serve) -> None:
     """With a Retry-After, while another question needs a minute; the model alone would take any."""
     backend = FakeBackend()
-    client = serve(backend, objective_slowdown=2.0, objective_grace_ms=100.0)
+    client = serve(backend, objective_slowdown=2.0)
     set_speed(client, 1.0)
     gate = threading.Event()
     backend.faults = Faults(gate=gate)

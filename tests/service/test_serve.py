@@ -16,7 +16,7 @@ from tests.service.observe import engine_of, wait_until
 from cerberank_service.app import create_app
 from cerberank_service.serve import SWITCH_SECONDS, Server, assemble, main
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings
+from cerberank_service.settings import REMOVED, Settings
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
 
@@ -42,11 +42,21 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
     assert "CERBERANK_PORT='http'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_ends_the_program_before_it_serves(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, naming the variable and what there is instead: nobody runs on a default that he believes he set."""
+    monkeypatch.setenv(name, "1")
+    assert main([]) == 2
+    assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
+
+
 def test_a_signal_only_ends_the_main_loop() -> None:
     """The handler may interrupt anything, so it touches no lock; a second Ctrl-C ends at once."""
     app = create_app(Settings(), lambda settings: pytest.fail("loaded"))
     server = Server(uvicorn.Config(app), app.state.service)
-    with app.state.service.served.lock:
+    with app.state.service.versions._lock:
         server.handle_exit(signal.SIGTERM, None)
     assert (server.should_exit, server.force_exit) == (True, False)
     server.handle_exit(signal.SIGTERM, None)
@@ -66,7 +76,7 @@ def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) 
         try:
             accepted = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(4)]
             assert backend.entered.wait(20)
-            wait_until(lambda: sum(live.leases for live in service_of(client).served.live()) == 4)
+            wait_until(lambda: sum(live.leases for live in service_of(client).versions.snapshot.live()) == 4)
             shut_down(client)
             shut_down(client)  # a second signal changes nothing
             assert client.get("/health/ready").json() == {"ready": False, "state": "stopped"}
@@ -106,7 +116,7 @@ def test_the_server_tells_the_service_before_it_waits(serve: Serve, monkeypatch:
 
     async def wait(self: uvicorn.Server, sockets: object = None) -> None:
         await asyncio.sleep(0)
-        seen.append(service.served.state.value)
+        seen.append(service.versions.snapshot.state.value)
 
     monkeypatch.setattr(uvicorn.Server, "shutdown", wait)
     assert client.portal is not None

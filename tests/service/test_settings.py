@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cerberank_service.settings import Settings, SettingsError, markdown_table, read_settings
+from cerberank_models.backends.registry import BACKENDS
+from cerberank_service import settings as settings_module
+from cerberank_service.settings import REMOVED, Settings, SettingsError, markdown_table, read_settings
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -16,6 +19,7 @@ def test_every_field_is_an_environment_variable(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CERBERANK_PORT", "9001")
     monkeypatch.setenv("CERBERANK_CHECKPOINT", "some/folder")
     monkeypatch.setenv("CERBERANK_BACKEND", "torch")
+    monkeypatch.setenv("CERBERANK_PRECISION", "bf16")
     settings = read_settings()
     assert (settings.port, settings.checkpoint, settings.backend) == (9001, Path("some/folder"), "torch")
 
@@ -54,6 +58,51 @@ def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CERBERANK_BACKEND", "y")
     with pytest.raises(SettingsError, match=r"(?s)CERBERANK_BACKEND.*CERBERANK_PORT|CERBERANK_PORT.*CERBERANK_BACKEND"):
         read_settings()
+
+
+def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any case, as pydantic reads names; and none of them is a setting again."""
+    monkeypatch.setenv("CERBERANK_COPIES", "")
+    monkeypatch.setenv("cerberank_state_bytes", "0")
+    with pytest.raises(SettingsError, match=r"(?s)CERBERANK_COPIES.*TMPDIR.*CERBERANK_STATE_BYTES"):
+        read_settings()
+    assert not {name.removeprefix("CERBERANK_").lower() for name in REMOVED} & Settings.model_fields.keys()
+
+
+def test_nothing_else_in_the_service_reads_the_environment() -> None:
+    """Only the client programs do, for their own options: a second reader would see what nobody validated."""
+    package = Path(settings_module.__file__).parent
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
+    }
+    assert readers == {"settings.py", "admin/command.py", "admin/options.py", "access/keys_command.py"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_precision_that_the_backend_lacks_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """Each backend takes all of its own; another one's is refused with the names of those that there are."""
+    monkeypatch.setenv("CERBERANK_BACKEND", backend)
+    own = BACKENDS[backend].precisions
+    for precision in own:
+        monkeypatch.setenv("CERBERANK_PRECISION", precision)
+        assert read_settings().precision == precision
+    others = {each for spec in BACKENDS.values() for each in spec.precisions} - set(own)
+    for precision in (*others, "fp64"):
+        monkeypatch.setenv("CERBERANK_PRECISION", precision)
+        with pytest.raises(SettingsError, match=f"CERBERANK_PRECISION='{precision}'.*only {', '.join(own)}"):
+            read_settings()
+
+
+def test_an_unknown_backend_is_named_with_those_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message about the backend, none about the precision that it might have had."""
+    monkeypatch.setenv("CERBERANK_BACKEND", "tensorflow")
+    with pytest.raises(SettingsError, match="only onnx, torch") as caught:
+        read_settings()
+    assert "PRECISION" not in str(caught.value)
 
 
 def test_settings_do_not_change() -> None:

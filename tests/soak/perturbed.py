@@ -33,8 +33,8 @@ def perturb(checkpoint: Checkpoint, path: Path, *, version: str, noise: float, s
     golden = []
     for question in checkpoint.golden:
         candidates = [Candidate(text=c.text, previous=c.previous, next=c.next) for c in question.candidates]
-        keep_all = (0.0,) * (len(graphs) - 1)
-        scores = rank_pairs(backend, encoder.encode(question.question, candidates), schedule=keep_all).scores
+        keep_all = backend.config.drop_policy(0.0)
+        scores = rank_pairs(backend, encoder.encode(question.question, candidates), keep_all).scores
         tolerance = {PRECISION: question.tolerance[PRECISION]}
         golden.append(question.model_copy(update={"scores": {PRECISION: tuple(scores)}, "tolerance": tolerance}))
     files = {

@@ -36,7 +36,7 @@ from tests.soak.report import Report, verdicts
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_service.access.admin_client import Admin
+from cerberank_service.admin.client import Admin
 
 TOKEN = "a-token-of-the-soak"
 SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
@@ -76,14 +76,12 @@ class Soak:
         self.rng = random.Random(0)
         self._push_here("0")
         settings = {
-            "STORE": str(self.folder / "store"),
-            "COPIES": str(self.folder),
-            "ADMIN_TOKEN": TOKEN,
-            "ADMIN_PORT": "0",
+            "CERBERANK_STORE": str(self.folder / "store"),
+            "CERBERANK_ADMIN_TOKEN": TOKEN,
+            "CERBERANK_ADMIN_PORT": "0",
+            "TMPDIR": str(self.folder),
         }
-        self.service = start(
-            Path(), self.folder / "log", **{f"CERBERANK_{name}": text for name, text in settings.items()}
-        )
+        self.service = start(Path(), self.folder / "log", **settings)
         try:
             wait_until_ready(self.service)
             texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]

@@ -86,7 +86,7 @@ def main() -> None:
         versions = versions_of(bundled, folder, [str(number) for number in range(arguments.pushes + 1)])
         pushed = [read_checkpoint(path) for path in versions.values()]
         _push(store, pushed[0])
-        settings = {"CERBERANK_STORE": str(folder / "store"), "CERBERANK_COPIES": str(folder)}
+        settings = {"CERBERANK_STORE": str(folder / "store"), "TMPDIR": str(folder)}
         service = start(Path(), folder / "log", **settings)
         try:
             wait_until_ready(service)

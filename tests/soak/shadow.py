@@ -25,7 +25,7 @@ from tests.soak.pushes import TOKEN, WORDS
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_service.access.admin_client import Admin
+from cerberank_service.admin.client import Admin
 from cerberank_service.rollout.comparison import compare
 
 Question = tuple[str, list[str]]
@@ -72,7 +72,7 @@ class ShadowSoak:
         settings = {
             "CERBERANK_STORE": str(self.folder / "store"),
             "CERBERANK_STORE_POLL_SECONDS": "0.2",
-            "CERBERANK_COPIES": str(self.folder),
+            "TMPDIR": str(self.folder),
             "CERBERANK_SHADOW_PERCENT": str(self.percent),
             "CERBERANK_ADMIN_TOKEN": TOKEN,
             "CERBERANK_ADMIN_PORT": "0",

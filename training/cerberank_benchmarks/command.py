@@ -147,8 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         help=f"of each phase of `load`, of all of `closed` and `fairness`; default {known.seconds:g}",
     )
-    parser.add_argument("--slack", type=float, help="`load`: in time is within grace + slack x own compute time")
-    parser.add_argument("--grace", type=float, help="seconds")
+    parser.add_argument("--slack", type=float, help="`load`: in time is within a second + slack x own compute time")
     parser.add_argument(
         "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
     )

@@ -36,9 +36,7 @@ class Settings:
     seconds: float = 60.0
     """Of each phase of `load`, and of `closed` and `fairness` in all."""
     slack: float = 5.0
-    """Times its own compute time that a question may take, beyond `grace`, before it counts as late."""
-    grace: float = 1.0
-    """Seconds."""
+    """Times its own compute time that a question may take, beyond a second, before it counts as late."""
     mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))
     """Sizes of questions under load, with their shares."""
     seed: int = 0

@@ -39,6 +39,10 @@ class Backend(Protocol[State]):
     def config(self) -> RankerConfig:
         """The ranker's shape; its stages are `config.stages`."""
 
+    @property
+    def padding_tokens(self) -> int:
+        """Tokens computed so far only to fill a batch, for the metrics; 0 for a backend that never pads."""
+
     def start(self, pairs: EncodedPairs) -> State:
         """Make the state from which stage 0 runs."""
 

@@ -80,7 +80,7 @@ class _CapturedStage:
         device, width = stages.device, stages.config.transformer.hidden_size
         # Any valid lengths will do for the capture: here, pairs of one token.
         offsets = torch.arange(bucket.pairs + 1, dtype=torch.int32, device=device)
-        tokens = torch.zeros((3, bucket.tokens), dtype=torch.int32, device=device) if stage == 0 else None
+        tokens = torch.zeros((2, bucket.tokens), dtype=torch.int32, device=device) if stage == 0 else None
         hidden = torch.zeros((bucket.tokens, width), dtype=stages.precision, device=device) if stage else None
         self._fixed = StageInput(offsets, tokens, hidden)
         self._replay = capture(lambda: stages(stage, self._fixed))

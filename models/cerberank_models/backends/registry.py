@@ -1,44 +1,147 @@
-"""Opens the backend that a setting names; torch is imported only when it is asked for."""
+"""Which backends there are, what each can do, and how it is opened.
+
+Another backend is a module that fulfils `contract.Backend`, an entry in `BACKENDS` and an extra in pyproject.toml:
+settings, command lines, the estimate of memory and the loader ask the entry. A backend's libraries are imported when
+one is opened, so that a service that runs ONNX installs without torch and the other way round.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.folder import Checkpoint
 
-BackendKind = Literal["onnx", "torch"]
+
+class Opener(Protocol):
+    """Opens a checkpoint's ranker; see `open_backend` for the arguments and what it raises."""
+
+    def __call__(
+        self, checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int
+    ) -> Backend[Any]:
+        """Import the libraries, read the weights or graphs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendSpec:
+    """What others need to know of a backend before it is opened."""
+
+    name: str
+    """As settings and command lines give it."""
+    open: Opener
+    precisions: tuple[str, ...]
+    devices: tuple[str, ...]
+    """Kinds of devices that it is tested on, named in help texts; another kind is tried all the same."""
+    files: Callable[[Iterable[str], str], tuple[str, ...]]
+    """Of a checkpoint's files, those that it reads in a precision: they decide the memory that it takes."""
+    low_priority_devices: tuple[str, ...] = ()
+    """Devices where a thread of low priority may open it: there it leaves no thread behind that would inherit the low
+    priority and keep it while requests are served."""
+
+
+def _open_onnx(
+    checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int
+) -> Backend[Any]:
+    if graph_tokens:
+        raise ValueError("CUDA graphs belong to the torch backend")
+    from cerberank_models.backends.onnx_backend import OnnxBackend  # noqa: PLC0415 - torch users need no onnxruntime
+
+    graphs = checkpoint.stage_graphs(precision)
+    if precision == "fp16":
+        from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend  # noqa: PLC0415
+
+        return OnnxDeviceBackend(graphs, checkpoint.config, threads=threads, device=device)
+    return OnnxBackend(graphs, checkpoint.config, threads=threads, device=device)
+
+
+def _open_torch(
+    checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int
+) -> Backend[Any]:
+    import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
+
+    from cerberank_models.backends.torch_backend import TorchBackend  # noqa: PLC0415
+
+    torch.set_num_threads(threads or usable_processors())
+    return TorchBackend.from_checkpoint(checkpoint, device=device, precision=precision, graph_tokens=graph_tokens)
+
+
+def _graphs(names: Iterable[str], precision: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name.startswith(f"onnx/{precision}/"))
+
+
+def _weights(names: Iterable[str], precision: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name == "model.safetensors")  # cast to any precision when it is loaded
+
+
+BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(
+    {
+        spec.name: spec
+        for spec in (
+            BackendSpec(
+                name="onnx",
+                open=_open_onnx,
+                precisions=("int8", "fp32", "fp16"),
+                devices=("cpu", "cuda"),
+                files=_graphs,
+                low_priority_devices=("cpu",),
+            ),
+            BackendSpec(
+                name="torch",
+                open=_open_torch,
+                precisions=("fp32", "bf16", "fp16"),
+                devices=("cpu", "cuda"),
+                files=_weights,
+            ),
+        )
+    }
+)
+"""Every backend by its name, the default one first."""
 
 
 def open_backend(
     checkpoint: Checkpoint,
     *,
-    kind: BackendKind = "onnx",
+    kind: str = "onnx",
     precision: str = "int8",
     threads: int | None = None,
     device: str = "cpu",
     graph_tokens: int = 0,
+    backends: Mapping[str, BackendSpec] = BACKENDS,
 ) -> Backend[Any]:
     """The checkpoint's ranker, ready to run on `device` (`cpu`, `cuda`, `cuda:1`).
 
-    `graph_tokens`, for torch on CUDA in bf16 or fp16: steps of up to so many tokens run as CUDA graphs, captured here.
-    Raises ValueError where they cannot be, CheckpointError when the checkpoint lacks what `kind` and `precision` need.
+    `threads` None takes the processors that this process may use. `graph_tokens`, for torch on CUDA in bf16 or fp16:
+    steps of up to so many tokens run as CUDA graphs, captured here.
+    Raises ValueError for an unknown `kind` or precision or where there can be no CUDA graphs, CheckpointError when
+    the checkpoint lacks what `kind` and `precision` need, RuntimeError when the device's libraries are not installed.
     """
-    if kind == "torch":
-        import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
+    return spec_of(kind, backends).open(
+        checkpoint, precision=precision, threads=threads, device=device, graph_tokens=graph_tokens
+    )
 
-        from cerberank_models.backends.torch_backend import TorchBackend  # noqa: PLC0415
 
-        torch.set_num_threads(threads or usable_processors())
-        return TorchBackend.from_checkpoint(checkpoint, device=device, precision=precision, graph_tokens=graph_tokens)
-    if graph_tokens:
-        raise ValueError("CUDA graphs belong to the torch backend")
-    from cerberank_models.backends.onnx_backend import OnnxBackend  # noqa: PLC0415 - nor torch users onnxruntime
+def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:
+    """The entry of a backend. Raises ValueError that names those that exist."""
+    if name not in backends:
+        raise ValueError(f"there is no backend {name!r}, only {', '.join(backends)}")
+    return backends[name]
 
-    if precision == "fp16":
-        from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend  # noqa: PLC0415
 
-        graphs = checkpoint.stage_graphs(precision)
-        return OnnxDeviceBackend(graphs, checkpoint.config, threads=threads, device=device)
-    return OnnxBackend(checkpoint.stage_graphs(precision), checkpoint.config, threads=threads, device=device)
+def check_precision(name: str, precision: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+    """`precision`, when the backend `name` has it. Raises ValueError that names those that it has."""
+    if precision not in (have := spec_of(name, backends).precisions):
+        raise ValueError(f"the backend {name} has no precision {precision!r}, only {', '.join(have)}")
+    return precision
+
+
+def precisions_help(backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+    """What settings and command lines say of precisions.
+
+    >>> precisions_help()
+    'int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch'
+    """
+    return "; ".join(f"{', '.join(spec.precisions)} with {spec.name}" for spec in backends.values())

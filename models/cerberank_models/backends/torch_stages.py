@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.network.absorbed import AbsorbedHeads
+from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.stacked import StackedHeads
+from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,7 +30,7 @@ class StageInput:
     offsets: Tensor
     """`[N + 1]`, int32."""
     tokens: Tensor | None
-    """`[3, T]`, int32: token ids, type ids, positions."""
+    """`[2, T]`, int32: token ids, type ids."""
     hidden: Tensor | None
     """`[T, D]`."""
 
@@ -51,38 +51,39 @@ class TorchStages:
         self._ranker = ranker.to(device=device, dtype=precision).eval()
         transformer = ranker.config.transformer
         self.kernel = kernel or kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)
-        self._heads = self._form_of(self._ranker.heads)
+        self._heads = self._heads_form()
 
     def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:
         """Hidden states `[T, D]` after the stage's body layers, and its logits `[N, c]`. Never waits for a GPU."""
-        layout = self._layout(inputs.offsets)
-        if inputs.hidden is None:
+        hidden = inputs.hidden
+        if hidden is None:
             assert inputs.tokens is not None, "there are token ids until there are hidden states"
-            hidden = self._ranker.embeddings(*inputs.tokens)
+            layout = self._layout(inputs.offsets, inputs.tokens.shape[1])
+            token_ids, type_ids = inputs.tokens
+            hidden = self._ranker.encoder.embed(token_ids, type_ids, layout)
         else:
-            hidden = inputs.hidden
+            layout = self._layout(inputs.offsets, hidden.shape[0])
         return self._ranker.run_stage(hidden, layout, stage, heads=self._heads)
 
-    def _form_of(self, heads: nn.ModuleList) -> nn.Module:
-        if not self.config.architecture.head_layers or not len(heads):
-            return heads
+    def _heads_form(self) -> nn.Module:
+        heads = self._ranker.heads
         if self.kernel is None:
-            return AbsorbedHeads(heads)
+            return AbsorbedHeads(heads) if can_absorb(self._ranker) else heads
         # The kernel's attention heads are not as wide as absorbed queries; side by side they save launches.
-        return StackedHeads([head for head in heads if isinstance(head, Head)]) if len(heads) > 1 else heads
+        stacked = self.config.architecture.head_layers and len(heads) > 1 and all(map(stackable, heads))
+        return StackedHeads([head for head in heads if isinstance(head, Head)]) if stacked else heads
 
     def upload(self, array: NDArray[np.generic]) -> Tensor:
         """The array on the device; through pinned memory, so that the copy runs beside the computation."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
-    def _layout(self, offsets: Tensor) -> Layout:
+    def _layout(self, offsets: Tensor, tokens: int) -> Layout:
         if self.kernel is None:
             return PackedLayout.of(offsets)
-        return VarlenLayout(offsets, self.config.encoding.max_length, self.kernel)
+        return VarlenLayout(offsets, self.config.encoding.max_length, self.kernel, tokens)
 
 
 def token_table(pairs: EncodedPairs) -> NDArray[np.int32]:
-    """`[3, T]`: token ids, type ids and each token's position within its pair."""
-    starts = np.repeat(pairs.offsets[:-1], pairs.lengths)
-    return np.stack([pairs.token_ids, pairs.type_ids, np.arange(pairs.tokens) - starts]).astype(np.int32)
+    """`[2, T]`: token ids and type ids."""
+    return np.stack([pairs.token_ids, pairs.type_ids]).astype(np.int32)

@@ -15,7 +15,8 @@ from cerberank_models.commands.question_lines import read_line
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
-from cerberank_models.importing.hugging_face import UnsupportedModelError, load_weights, ranker_config
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.network.ranker import Ranker
 
 CARD = """# {name}
@@ -71,9 +72,8 @@ def import_model(
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     network = AutoModelForSequenceClassification.from_pretrained(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    room = described.max_position_embeddings
-    if described.model_type == "roberta":
-        room -= described.pad_token_id + 1
+    transformer = transformer_config(described)
+    room = transformer.max_positions - transformer.position_offset
     length = min(max_length or 512, room, 512)
     config = ranker_config(
         described,

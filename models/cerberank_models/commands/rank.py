@@ -22,12 +22,13 @@ import numpy as np
 from tqdm import tqdm
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.registry import BACKENDS, open_backend, precisions_help
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.question_lines import QuestionLine, read_line
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.rank import NonFiniteScoreError, check_schedule, rank_pairs
+from cerberank_models.rank import NonFiniteScoreError, rank_pairs
 
 
 def main(argv: list[str]) -> int:
@@ -55,8 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
     parser.add_argument("--drop-ratio", type=_ratios, help="one number for every exit, or one per exit: 0.3,0.3")
-    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
-    parser.add_argument("--precision", default="int8", help="int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
+    parser.add_argument("--precision", default="int8", help=precisions_help())
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
     parser.add_argument("--return-text", action="store_true", help="repeat each candidate's text in the answer")
     parser.add_argument("--return-heads", action="store_true", help="give each head's probability")
@@ -70,14 +71,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _ratios(text: str) -> tuple[float, ...]:
+def _ratios(text: str) -> float | tuple[float, ...]:
     try:
-        ratios = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        ratios = ()
-    if not ratios or not all(0.0 <= ratio < 1.0 for ratio in ratios):
-        raise argparse.ArgumentTypeError(f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {text!r}")
-    return ratios
+        ratios = RatioSchedule(tuple(float(part) for part in text.split(","))).ratios
+    except ValueError as error:
+        message = f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from error
+    return ratios[0] if len(ratios) == 1 else ratios
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -144,17 +144,14 @@ class _Ranker:
         self, checkpoint: Checkpoint, encoder: PairEncoder, backend: Backend[Any], arguments: argparse.Namespace
     ) -> None:
         self._checkpoint, self._encoder, self._backend, self.arguments = checkpoint, encoder, backend, arguments
-        ratios = arguments.drop_ratio
-        if ratios is not None and len(ratios) == 1:
-            ratios = ratios * (len(checkpoint.config.stages) - 1)
-        self._schedule = check_schedule(ratios, backend)
+        self._policy = checkpoint.config.drop_policy(arguments.drop_ratio, keep=arguments.top_k or 1)
 
     def rank(self, line: QuestionLine) -> dict[str, Any]:
         """The answer in the shape of `/v1/rank`, without times."""
         items = line.parsed()
         pairs = self._encoder.encode(line.question, [item.candidate() for item in items])
         top_k = self.arguments.top_k
-        ranking = rank_pairs(self._backend, pairs, schedule=self._schedule, minimum=min(top_k or 1, len(items)))
+        ranking = rank_pairs(self._backend, pairs, self._policy)
         results = []
         for index in ranking.order[:top_k].tolist():
             result: dict[str, Any] = {
@@ -175,7 +172,7 @@ class _Ranker:
         return answer | {
             "model": self._checkpoint.config.name,
             "version": self._checkpoint.manifest.version,
-            "drop_schedule": list(self._schedule),
+            "drop_schedule": list(self._policy.ratios),
             "results": results,
             "usage": {"candidates": len(items), "tokens": pairs.tokens},
         }

@@ -1,4 +1,4 @@
-"""`cerberank push`, `pull`, `list` and `label`: the verbs of the store. None of them needs torch."""
+"""`cerberank push`, `pull` and `list`: the verbs of the store. None of them needs torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from cerberank_models.checkpoint.store.contract import (
     LABELS,
     Reference,
     Store,
-    check_label,
     check_model,
-    check_version,
     open_store,
     resolve,
 )
@@ -37,7 +35,7 @@ def push(argv: list[str]) -> int:
         model, version = store.push(read_checkpoint(arguments.checkpoint))
         _say(f"{model}@{version} is in {arguments.store}")
         if arguments.label:
-            _say(_moved(model, arguments.label, store.move_label(model, arguments.label, version), version))
+            _say(moved(model, arguments.label, store.move_label(model, arguments.label, version), version))
 
     return _guarded("push", run)
 
@@ -76,27 +74,6 @@ def list_(argv: list[str]) -> int:
     return _guarded("list", run)
 
 
-def label(argv: list[str]) -> int:
-    """Move a label, or take it away."""
-    parser = _parser("label", "Let a label stand for a version; services follow it.")
-    parser.add_argument("store", help=STORE)
-    parser.add_argument("model")
-    parser.add_argument("label", choices=LABELS)
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("version", nargs="?")
-    target.add_argument("--remove", action="store_true", help="let the label stand for nothing")
-    arguments = parser.parse_args(argv)
-
-    def run() -> None:
-        version = None if arguments.remove else check_version(arguments.version)
-        before = open_store(arguments.store).move_label(
-            check_model(arguments.model), check_label(arguments.label), version
-        )
-        _say(_moved(arguments.model, arguments.label, before, version))
-
-    return _guarded("label", run)
-
-
 def _rows(store: Store, model: str) -> list[dict[str, Any]]:
     labels = store.labels(model)
     rows = []
@@ -120,7 +97,12 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['model']}@{row['version']}  {row['created']}  {','.join(row['labels']) or '-'}  {metrics}".rstrip()
 
 
-def _moved(model: str, label: str, before: str | None, version: str | None) -> str:
+def moved(model: str, label: str, before: str | None, version: str | None) -> str:
+    """One line: what a label stood for, and what it stands for now.
+
+    >>> moved("mini", "stable", None, "2")
+    'mini@stable: nothing -> 2'
+    """
     return f"{model}@{label}: {before or 'nothing'} -> {version or 'nothing'}"
 
 

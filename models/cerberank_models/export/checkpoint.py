@@ -129,8 +129,8 @@ def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
 
 def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
     """Every question's scores, nothing dropped."""
-    keep_all = (0.0,) * (len(backend.config.stages) - 1)
-    return [rank_pairs(backend, question, schedule=keep_all).scores for question in pairs]
+    keep_all = backend.config.drop_policy(0.0)
+    return [rank_pairs(backend, question, keep_all).scores for question in pairs]
 
 
 def _check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from cerberank_models.network.absorbed import AbsorbedHeads
+from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.transformer import padded_positions
 
 OPSET = 20
 """What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""
@@ -30,8 +29,8 @@ class _FirstStage(nn.Module):
         self.ranker = ranker
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        hidden = self.ranker.embeddings(token_ids, type_ids, padded_positions(token_ids))
-        return _outputs(self.ranker, hidden, mask, 0)
+        layout = _FusedAttentionLayout(mask)
+        return _outputs(self.ranker, self.ranker.encoder.embed(token_ids, type_ids, layout), layout, 0)
 
 
 class _LaterStage(nn.Module):
@@ -42,7 +41,7 @@ class _LaterStage(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
         chosen = hidden if rows is None else hidden[rows]
-        return _outputs(self.ranker, chosen, mask, self.stage)
+        return _outputs(self.ranker, chosen, _FusedAttentionLayout(mask), self.stage)
 
 
 class _FusedAttentionLayout(PaddedLayout):
@@ -76,9 +75,9 @@ class _FusedAttentionLayout(PaddedLayout):
         return mixed
 
 
-def _outputs(ranker: Ranker, hidden: Tensor, mask: Tensor, stage: int) -> tuple[Tensor, ...]:
-    heads = AbsorbedHeads(ranker.heads) if ranker.config.architecture.head_layers else None
-    hidden, logits = ranker.run_stage(hidden, _FusedAttentionLayout(mask), stage, heads=heads)
+def _outputs(ranker: Ranker, hidden: Tensor, layout: PaddedLayout, stage: int) -> tuple[Tensor, ...]:
+    heads = AbsorbedHeads(ranker.heads) if can_absorb(ranker) else None
+    hidden, logits = ranker.run_stage(hidden, layout, stage, heads=heads)
     last = stage == len(ranker.config.stages) - 1
     return (logits,) if last else (logits, hidden)
 
@@ -127,7 +126,7 @@ def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tens
         return inputs, {name: {0: pairs, 1: tokens} for name in inputs}
     held = Dim("held") if gather else pairs
     size = (3 if gather else 2, 16, ranker.config.transformer.hidden_size)
-    inputs = {"hidden": torch.zeros(size, dtype=ranker.embeddings.norm.weight.dtype), "mask": mask}
+    inputs = {"hidden": torch.zeros(size, dtype=next(ranker.parameters()).dtype), "mask": mask}
     shapes = {"hidden": {0: held, 1: tokens}, "mask": {0: pairs, 1: tokens}}
     if not gather:
         return inputs, shapes

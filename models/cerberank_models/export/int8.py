@@ -20,13 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.absorbed import can_absorb
+from cerberank_models.network.bodies.contract import Layer
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.transformer import Layer
 
 SMOOTHING = 0.8
 """SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
 KEPT_CHANNELS = 16
-"""Input channels of each `down` product that stay fp32."""
+"""Input channels of each product that reads a feed-forward's inner ones (`Layer.inner_products`) that stay fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,14 @@ def quantise(ranker: Ranker, ranges: Sequence[InputRange], *, margin: float) -> 
     The copy can be exported, not run: its operators exist in ONNX Runtime alone.
     """
     quantised = copy.deepcopy(ranker)
-    for seen in [_outstanding_first(quantised, seen) for seen in ranges]:
+    inner = _inner_products(quantised)
+    for seen in [_outstanding_first(quantised, seen, inner.get(seen.readers[0], ())) for seen in ranges]:
         readers = [quantised.get_submodule(name) for name in seen.readers]
-        for name, linear in zip(seen.readers, _quantised(readers, seen, margin), strict=True):
+        kept = KEPT_CHANNELS if seen.readers[0] in inner and len(seen.low) > KEPT_CHANNELS else 0
+        for name, linear in zip(seen.readers, _quantised(readers, seen, margin, kept), strict=True):
             quantised.set_submodule(name, linear)
-    quantised.embeddings.tokens = _QuantisedEmbedding(ranker.embeddings.tokens.weight)  # type: ignore[assignment]
+    table = "embeddings.tokens"
+    quantised.set_submodule(table, _QuantisedEmbedding(ranker.get_parameter(f"{table}.weight")))
     return quantised
 
 
@@ -107,6 +111,8 @@ def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
 
 def _absorbed(ranker: Ranker) -> set[str]:
     """Projections that an exported graph does once a pair, as a matrix and not as a layer (`absorbed.py`)."""
+    if not can_absorb(ranker):
+        return set()
     last = ranker.config.architecture.head_layers - 1
     return {f"heads.{head}.layers.{last}.{part}" for head in range(len(ranker.heads)) for part in ("key", "value")}
 
@@ -115,25 +121,34 @@ def _stays_fp32(name: str) -> bool:
     return "classifier" in name or name.startswith("exits.")
 
 
-def _outstanding_first(ranker: Ranker, seen: InputRange) -> InputRange:
+def _inner_products(ranker: Ranker) -> dict[str, tuple[str, ...]]:
+    """Each linear layer that reads a feed-forward's inner channels, and those that make them, by their whole names."""
+    layers = [(name, module) for name, module in ranker.named_modules() if isinstance(module, Layer)]
+    return {
+        f"{name}.{reader}": tuple(f"{name}.{maker}" for maker in makers)
+        for name, layer in layers
+        for reader, makers in layer.inner_products.items()
+    }
+
+
+def _outstanding_first(ranker: Ranker, seen: InputRange, makers: Sequence[str]) -> InputRange:
     """Reorder a feed-forward's inner channels, so that those kept in fp32 are one slice; computes the same."""
-    name = seen.readers[0]
-    if not name.endswith(".down"):
+    if not makers:
         return seen
-    layer = ranker.get_submodule(name.removesuffix(".down"))
-    assert isinstance(layer, Layer), f"{name} is part of a layer"
-    order = (seen.largest * layer.down.weight.detach().abs().amax(0)).argsort(descending=True)
-    layer.up.weight.data, layer.up.bias.data = layer.up.weight.data[order], layer.up.bias.data[order]
-    layer.down.weight.data = layer.down.weight.data[:, order]
+    weight = ranker.get_parameter(f"{seen.readers[0]}.weight")
+    order = (seen.largest * weight.detach().abs().amax(0)).argsort(descending=True)
+    weight.data = weight.data[:, order]
+    for maker in makers:
+        for parameter in ranker.get_submodule(maker).parameters():  # a row of the weight and a bias each
+            parameter.data = parameter.data[order]
     return InputRange(seen.readers, seen.low[order], seen.high[order])
 
 
-def _quantised(readers: Sequence[nn.Module], seen: InputRange, margin: float) -> list[nn.Module]:
+def _quantised(readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int) -> list[nn.Module]:
     """The int8 form of linear layers with one input: one smoothing, one scale, so that it is quantised once."""
     linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
     weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
     smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
-    kept = KEPT_CHANNELS if seen.readers[0].endswith(".down") and len(smooth) > KEPT_CHANNELS else 0
     low, high = (seen.low / smooth)[kept:].min(), (seen.high / smooth)[kept:].max()
     entry = _QuantisedInput(smooth, margin * low.clamp(max=0), margin * high.clamp(min=0))
     return [_QuantisedLinear(linear, entry, smooth, kept) for linear in linears]
@@ -163,7 +178,7 @@ class _QuantisedLinear(nn.Module):
         self.weight = nn.Buffer((weight / scale).round().to(torch.int8))
         self.weight_scale = nn.Buffer(scale)
         self.weight_zero_point = nn.Buffer(torch.zeros(len(scale), dtype=torch.int8))
-        self.bias = nn.Buffer(linear.bias.detach().clone())
+        self.bias = nn.Buffer(torch.zeros(len(scale)) if linear.bias is None else linear.bias.detach().clone())
         self.kept = kept
         self.kept_weight = nn.Buffer(linear.weight.detach().T[:kept].contiguous()) if kept else None
 

@@ -1,4 +1,4 @@
-"""Hugging Face BERT, ELECTRA and RoBERTa models become rankers: configuration and weights.
+"""Hugging Face models become rankers: configuration and weights, by the mapping of their family.
 
 Every weight is accounted for: what the model has and the ranker has no place for is an error,
 unless it belongs to a head that ranking does not use (language modelling, an unused pooler).
@@ -6,9 +6,8 @@ unless it belongs to a head that ranking does not use (language modelling, an un
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,66 +16,19 @@ from cerberank_models.config import (
     ArchitectureConfig,
     EncodingConfig,
     ExitConfig,
-    Family,
     RankerConfig,
     TransformerConfig,
 )
+from cerberank_models.importing.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
-
-FAMILIES = ("bert", "electra", "roberta")
-ACTIVATIONS: dict[Family, Literal["tanh", "gelu"]] = {"bert": "tanh", "roberta": "tanh", "electra": "gelu"}
-
-EMBEDDINGS = {
-    "embeddings.word_embeddings.": "tokens.",
-    "embeddings.position_embeddings.": "positions.",
-    "embeddings.token_type_embeddings.": "types.",
-    "embeddings.LayerNorm.": "norm.",
-    "embeddings_project.": "project.",
-}
-LAYER = {
-    "attention.self.query.": "query.",
-    "attention.self.key.": "key.",
-    "attention.self.value.": "value.",
-    "attention.output.dense.": "attention_output.",
-    "attention.output.LayerNorm.": "attention_norm.",
-    "intermediate.dense.": "up.",
-    "output.dense.": "down.",
-    "output.LayerNorm.": "output_norm.",
-}
-CLASSIFIER: dict[Family, dict[str, str]] = {
-    "bert": {"pooler.dense.": "dense.", "classifier.": "output."},
-    "electra": {"classifier.dense.": "dense.", "classifier.out_proj.": "output."},
-    "roberta": {"classifier.dense.": "dense.", "classifier.out_proj.": "output."},
-}
-UNUSED = re.compile(r"position_ids$|token_type_ids$|^cls\.|^lm_head\.|^discriminator_predictions\.|^generator_")
-
-
-class UnsupportedModelError(ValueError):
-    """The Hugging Face model cannot become a ranker; the message says why."""
 
 
 def transformer_config(source: Any) -> TransformerConfig:
     """Translate a `transformers` configuration; refuse what our encoder does not compute."""
-    if source.model_type not in FAMILIES:
+    family = next((family for family in FAMILIES if family == source.model_type), None)
+    if family is None:
         raise UnsupportedModelError(f"model type {source.model_type!r} is not one of {', '.join(FAMILIES)}")
-    if source.hidden_act != "gelu":
-        raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only 'gelu'")
-    if getattr(source, "position_embedding_type", None) not in (None, "absolute"):
-        raise UnsupportedModelError("only absolute position embeddings are supported")
-    family = cast(Family, source.model_type)
-    return TransformerConfig(
-        family=family,
-        vocab_size=source.vocab_size,
-        hidden_size=source.hidden_size,
-        layers=source.num_hidden_layers,
-        attention_heads=source.num_attention_heads,
-        intermediate_size=source.intermediate_size,
-        max_positions=source.max_position_embeddings,
-        position_offset=source.pad_token_id + 1 if family == "roberta" else 0,
-        type_vocab_size=source.type_vocab_size,
-        embedding_size=getattr(source, "embedding_size", source.hidden_size),
-        layer_norm_epsilon=source.layer_norm_eps,
-    )
+    return FAMILIES[family].transformer(source, family)
 
 
 def ranker_config(
@@ -99,7 +51,7 @@ def ranker_config(
             body_layers=body,
             heads=heads,
             head_layers=transformer.layers - body,
-            classifier_activation=ACTIVATIONS[transformer.family],
+            classifier_activation=FAMILIES[transformer.family].activation,
             classifier_logits=logits,
         ),
         exits=exits,
@@ -115,14 +67,15 @@ def load_weights(ranker: Ranker, weights: Mapping[str, Tensor], *, fresh_classif
     classifiers, like all exits, keep their random initialisation. Raises UnsupportedModelError naming every
     key without a place or without a source.
     """
-    state = ranker.state_dict()
-    family, body = ranker.config.transformer.family, ranker.config.architecture.body_layers
+    state, family = ranker.state_dict(), ranker.config.transformer.family
+    names = FAMILIES[family]
     filled, surplus = set(), []
     for key, value in weights.items():
-        targets = [] if UNUSED.search(key) else _targets(key.removeprefix(f"{family}."), family, body, ranker)
-        if fresh_classifier and not UNUSED.search(key) and _is_classifier(key.removeprefix(f"{family}."), family):
+        own = key.removeprefix(f"{family}.")
+        if names.unused.search(key) or (fresh_classifier and names.is_classifier(own)):
             continue
-        if not targets and not UNUSED.search(key):
+        targets = _targets(own, names, ranker)
+        if not targets:
             surplus.append(key)
         for target in targets:
             if target not in state or state[target].shape != value.shape:
@@ -144,30 +97,26 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
         if isinstance(part, torch.nn.Linear):
             with torch.no_grad():
                 part.weight.normal_(0.0, deviation, generator=generator)
-                part.bias.zero_()
+                if part.bias is not None:
+                    part.bias.zero_()
 
 
-def _is_classifier(key: str, family: Family) -> bool:
-    return key.startswith((*CLASSIFIER[family], "pooler."))
-
-
-def _targets(key: str, family: Family, body: int, ranker: Ranker) -> list[str]:
+def _targets(key: str, names: ImportMapping, ranker: Ranker) -> list[str]:
     """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
-    if matched := re.match(r"encoder\.layer\.(\d+)\.(.*)", key):
-        index, name = int(matched[1]), _renamed(matched[2], LAYER)
+    body, heads = ranker.config.architecture.body_layers, range(len(ranker.heads))
+    if matched := names.layer.match(key):
+        index, name = int(matched[1]), _renamed(matched[2], names.layer_names)
         if name is None:
             return []
-        if index < body:
-            return [f"body.{index}.{name}"]
-        return [f"heads.{head}.layers.{index - body}.{name}" for head in range(len(ranker.heads))]
-    if name := _renamed(key, EMBEDDINGS):
+        return [f"body.{index}.{name}"] if index < body else [f"heads.{k}.layers.{index - body}.{name}" for k in heads]
+    if name := _renamed(key, names.embeddings):
         return [f"embeddings.{name}"]
-    if name := _renamed(key, CLASSIFIER[family]):
-        return [f"heads.{head}.classifier.{name}" for head in range(len(ranker.heads))]
+    if name := _renamed(key, names.classifier):
+        return [f"heads.{k}.{name}" for k in heads]
     return []
 
 
-def _renamed(key: str, names: Mapping[str, str]) -> str | None:
+def _renamed(key: str, names: Names) -> str | None:
     for old, new in names.items():
         if key.startswith(old):
             return new + key[len(old) :]

@@ -1,5 +1,7 @@
 """The heads without keys and values: exact, and at a tenth of the work.
 
+It takes keys and values that are linear in the hidden states (`Body.linear_keys`).
+
 A head's last layer asks one question a pair, from the first token. Legend as in `layout.py`; for attention head a
 with query q, keys W h + b and values V h + c of the tokens' hidden states h:
 
@@ -12,19 +14,28 @@ attention operation. At 48 tokens three heads then cost less than a tenth of a b
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
+from cerberank_models.network.bodies.contract import LinearKeysLayer
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
-from cerberank_models.network.transformer import Layer
+from cerberank_models.network.ranker import Ranker
+
+
+def can_absorb(ranker: Ranker) -> bool:
+    """Whether the heads have a layer, and keys and values that can be absorbed."""
+    architecture = ranker.config.architecture
+    return ranker.encoder.linear_keys and architecture.heads > 0 and architecture.head_layers > 0
 
 
 class AbsorbedHeads(nn.Module):
     """Computes what the heads compute one by one, within rounding; for inference, without dropout."""
 
     def __init__(self, heads: nn.ModuleList) -> None:
-        """Share the modules of `heads`; each must have a layer."""
+        """Share the modules of `heads`; each must have a layer, with linear keys."""
         super().__init__()
         self.heads = heads
 
@@ -33,7 +44,7 @@ class AbsorbedHeads(nn.Module):
         if not isinstance(layout, PaddedLayout | PackedLayout):
             raise TypeError(f"{type(layout).__name__} cannot be read by wide queries")
         heads = [head for head in self.heads if isinstance(head, Head)]
-        layers = [head.last_layer for head in heads]
+        layers = [cast(LinearKeysLayer, head.last_layer) for head in heads]
         below = [head.below_last(hidden, layout) for head in heads]
         firsts = [layout.first(states) for states in below]
         asked = [_asked(layer, first) for layer, first in zip(layers, firsts, strict=True)]
@@ -43,13 +54,13 @@ class AbsorbedHeads(nn.Module):
         else:
             mixed = [layout.read(queries, states, scale) for queries, states in zip(asked, below, strict=True)]
         logits = [
-            head.classifier(layer.finish(first, _answered(layer, seen)))
+            head.classify(layer.finish(first, _answered(layer, seen)))
             for head, layer, first, seen in zip(heads, layers, firsts, mixed, strict=True)
         ]
         return torch.stack(logits, dim=1)
 
 
-def _asked(layer: Layer, first: Tensor) -> Tensor:
+def _asked(layer: LinearKeysLayer, first: Tensor) -> Tensor:
     """`[N, D]` to `W^T q` of every attention head, `[N, H, D]`."""
     query = layer.query(first).reshape(first.shape[0], layer.attention_heads, -1)
     weight = layer.key.weight.reshape(layer.attention_heads, -1, first.shape[-1])  # [H, d, D]
@@ -57,7 +68,7 @@ def _asked(layer: Layer, first: Tensor) -> Tensor:
     return asked
 
 
-def _answered(layer: Layer, mixed: Tensor) -> Tensor:
+def _answered(layer: LinearKeysLayer, mixed: Tensor) -> Tensor:
     """What each attention head read, `[N, H, D]`, to its value `[N, H, d]`."""
     heads = layer.attention_heads
     weight = layer.value.weight.reshape(heads, -1, mixed.shape[-1])  # [H, d, D]

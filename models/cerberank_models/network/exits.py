@@ -12,16 +12,18 @@ from cerberank_models.network.layout import Layout
 class Exit(nn.Module):
     """Reads the mean of all token encodings (or the first token); shares nothing with other exits."""
 
-    def __init__(self, width: int, pooling: Pooling, dropout: float) -> None:
-        """`width` D of the hidden states and of the classifier."""
+    def __init__(self, width: int, pooling: Pooling, dropout: float, norm: nn.Module) -> None:
+        """`width` D of the hidden states and of the classifier; `norm` is the body's output norm."""
         super().__init__()
         self.pooling = pooling
+        self.norm = norm
         self.dense = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
         self.output = nn.Linear(width, 1)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states `[.., D]` to float32 logits `[N]`."""
+        hidden = self.norm(hidden)
         pooled = layout.mean(hidden) if self.pooling == "mean" else layout.first(hidden)
         for dense in self.dense:
             pooled = torch.tanh(dense(self.dropout(pooled)))

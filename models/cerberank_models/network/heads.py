@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.config import ArchitectureConfig, TransformerConfig
+from cerberank_models.config import ArchitectureConfig
+from cerberank_models.network.bodies.contract import Body, Layer
 from cerberank_models.network.layout import Layout
-from cerberank_models.network.transformer import Layer
 
 
 class Classifier(nn.Module):
@@ -34,17 +36,25 @@ class Classifier(nn.Module):
 class Head(nn.Module):
     """h layers, the last of which computes the first token alone, and a classifier."""
 
-    def __init__(self, transformer: TransformerConfig, architecture: ArchitectureConfig, dropout: float) -> None:
-        """Allocate one head; h may be 0, then the classifier reads the body's first token."""
+    def __init__(self, body: Body, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
+        """Allocate one head of layers like the `body`'s.
+
+        `width` D of the hidden states; h may be 0, then the classifier reads the body's first token.
+        """
         super().__init__()
-        self.layers = nn.ModuleList(Layer(transformer, dropout) for _ in range(architecture.head_layers))
-        self.classifier = Classifier(transformer.hidden_size, architecture, dropout)
+        self.layers = nn.ModuleList(body.head_layer() for _ in range(architecture.head_layers))
+        self.norm = body.output_norm()
+        self.classifier = Classifier(width, architecture, dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""
         below = self.below_last(hidden, layout)
         first = self.last_layer.forward_first(below, layout) if len(self.layers) else layout.first(below)
-        logits: Tensor = self.classifier(first)
+        return self.classify(first)
+
+    def classify(self, first: Tensor) -> Tensor:
+        """What the last layer gives for the first tokens, `[.., D]`, to logits `[..]`."""
+        logits: Tensor = self.classifier(self.norm(first))
         return logits
 
     def below_last(self, hidden: Tensor, layout: Layout) -> Tensor:
@@ -56,9 +66,7 @@ class Head(nn.Module):
     @property
     def last_layer(self) -> Layer:
         """The layer that computes the first token alone; h must not be 0."""
-        layer = self.layers[-1]
-        assert isinstance(layer, Layer), "a head is made of layers"
-        return layer
+        return cast(Layer, self.layers[-1])
 
 
 class Heads(nn.ModuleList):

@@ -16,7 +16,11 @@ from torch.nn import functional
 
 
 class Layout(Protocol):
-    """What a transformer layer needs to know about where tokens lie."""
+    """What a body, an exit or a head needs to know about where tokens lie."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Each token's position within its pair, from 0: `[T]` packed, `[1, S]` padded; computed when asked for."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Attention within each pair; all `[.., H, d]` as the hidden states lie."""
@@ -36,6 +40,11 @@ class PaddedLayout:
     """Pairs padded to a common length; `mask[N, S]` is True on real tokens."""
 
     mask: Tensor
+
+    @property
+    def positions(self) -> Tensor:
+        """`[1, S]`: every pair counts alike."""
+        return torch.arange(self.mask.shape[1], device=self.mask.device)[None, :]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Softmax attention with padding masked out."""

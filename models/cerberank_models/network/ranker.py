@@ -5,29 +5,37 @@ One module for a plain cross-encoder, a CERBERUS, a cascade, and a CERBERUS with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from cerberank_models.config import RankerConfig
+from cerberank_models.config import Family, RankerConfig
+from cerberank_models.network.bodies.contract import BodyType
+from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.heads import Head, Heads
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
-from cerberank_models.network.transformer import Embeddings, Layer, padded_positions
 
 
 class Ranker(nn.Module):
     """Scores pairs stage by stage; every stage gives logits `[N, c]`, c = k after the heads, else 1."""
 
-    def __init__(self, config: RankerConfig, *, dropout: float = 0.0) -> None:
-        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
+    def __init__(
+        self, config: RankerConfig, *, dropout: float = 0.0, bodies: Mapping[Family, BodyType] = BODIES
+    ) -> None:
+        """Allocate the network with PyTorch's initial weights, its body by the config's family out of `bodies`.
+
+        `dropout` acts in training only.
+        """
         super().__init__()
         transformer, architecture = config.transformer, config.architecture
         self.config = config
-        self.embeddings = Embeddings(transformer, dropout)
-        self.body = nn.ModuleList(Layer(transformer, dropout) for _ in range(architecture.body_layers))
-        self.exits = nn.ModuleList(Exit(transformer.hidden_size, exit_.pooling, dropout) for exit_ in config.exits)
-        self.heads = Heads(Head(transformer, architecture, dropout) for _ in range(architecture.heads))
+        width = transformer.hidden_size
+        self.encoder = body = bodies[transformer.family](transformer, architecture.body_layers, dropout)
+        # The names under which the checkpoint format knows the body's modules.
+        self.embeddings, self.body = body.embeddings, body.layers
+        self.exits = nn.ModuleList(Exit(width, exit_.pooling, dropout, body.output_norm()) for exit_ in config.exits)
+        self.heads = Heads(Head(body, width, architecture, dropout) for _ in range(architecture.heads))
 
     def run_stage(
         self, hidden: Tensor, layout: Layout, stage: int, *, heads: nn.Module | None = None
@@ -37,8 +45,7 @@ class Ranker(nn.Module):
         `heads` stand for the ranker's own, in another form.
         """
         plan = self.config.stages[stage]
-        for layer in self.body[plan.start : plan.stop]:
-            hidden = layer(hidden, layout)
+        hidden = self.encoder.run(hidden, layout, plan.start, plan.stop)
         if plan.kind == "exit":
             return hidden, self.exits[stage](hidden, layout)[:, None]
         return hidden, (self.heads if heads is None else heads)(hidden, layout)
@@ -53,22 +60,20 @@ class Ranker(nn.Module):
     def stage_logits(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor, stages: Sequence[int]) -> list[Tensor]:
         """As `forward`, for several `stages` in ascending order, in one pass through the body."""
         layout = PackedLayout.of(offsets)
-        hidden = self.embeddings(token_ids, type_ids, layout.positions)
+        hidden = self.encoder.embed(token_ids, type_ids, layout)
         logits = []
         for stage, plan in enumerate(self.config.stages[: stages[-1] + 1]):
             if stage in stages:
                 hidden, scores = self.run_stage(hidden, layout, stage)
                 logits.append(scores)
             else:
-                for layer in self.body[plan.start : plan.stop]:
-                    hidden = layer(hidden, layout)
+                hidden = self.encoder.run(hidden, layout, plan.start, plan.stop)
         return logits
 
     def forward_padded(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
         """As `forward` on padded ids and mask `[N, S]`."""
         layout = PaddedLayout(mask)
         stage %= len(self.config.stages)
-        hidden = self.embeddings(token_ids, type_ids, padded_positions(token_ids))
-        for layer in self.body[: self.config.stages[stage].start]:
-            hidden = layer(hidden, layout)
+        hidden = self.encoder.embed(token_ids, type_ids, layout)
+        hidden = self.encoder.run(hidden, layout, 0, self.config.stages[stage].start)
         return self.run_stage(hidden, layout, stage)[1]

@@ -1,7 +1,7 @@
 """The k heads of CERBERUS as one batched operation: k small products become one, k kernel launches too.
 
 Legend as in `layout.py`, and k heads. Hidden states are `[k, T, D]`; attention sees k * H attention heads. The
-modules are those of one head (`cerberus.Head`), with linear layers and norms that hold all heads' weights.
+modules are those of one head (`heads.Head`), with linear layers and norms that hold all heads' weights.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ from cerberank_models.network.layout import Layout
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
+def stackable(head: nn.Module) -> bool:
+    """Whether every weight of `head` is of a linear layer with a bias or of a LayerNorm: nothing else is stacked."""
+    return all(
+        isinstance(part, nn.LayerNorm | nn.Linear) and part.bias is not None
+        for part in head.modules()
+        if any(True for _ in part.parameters(recurse=False))
+    )
+
+
 class StackedHeads(nn.Module):
     """Equal-shaped heads side by side; computes what they compute one by one, within rounding."""
 
     def __init__(self, heads: Sequence[Head]) -> None:
-        """Copy the weights of `heads`, at least one."""
+        """Copy the weights of `heads`, at least one; each must be `stackable`."""
         super().__init__()
         self.heads = len(heads)
         self.head = _stacked(heads)
@@ -77,6 +86,11 @@ class _StackedLayout:
     """Lets a packed layout see `[k, T, ...]` as `[T, k, ...]`, and k heads of H attention heads as k * H."""
 
     layout: Layout
+
+    @property
+    def positions(self) -> Tensor:
+        """As the layout's: they count along T, and the heads in front broadcast."""
+        return self.layout.positions
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         mixed = self.layout.attend(_side_by_side(query), _side_by_side(key), _side_by_side(value), dropout)

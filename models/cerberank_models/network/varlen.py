@@ -62,6 +62,15 @@ class VarlenLayout:
     longest: int
     """No pair has more tokens; a larger bound changes nothing but the kernel's grid."""
     kernel: VarlenAttention
+    tokens: int
+    """T, tokens of no pair included."""
+
+    @property
+    def positions(self) -> Tensor:
+        """`[T]`: each token's position within its pair; below `longest` for tokens of no pair too."""
+        token = torch.arange(self.tokens, dtype=torch.int32, device=self.offsets.device)
+        pair = torch.searchsorted(self.offsets, token, right=True) - 1
+        return (token - self.offsets[pair]).clamp(max=self.longest - 1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Softmax attention; raises ValueError for `dropout`, which the kernel does not know."""

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import Items, Wire, candidate_kind, not_blank, read_json, spare
+from cerberank_service.dialects.wire import Document, Items, Wire, candidate_kind, not_blank, spare, validate
 from cerberank_service.errors import ServiceError
 
 
@@ -93,8 +93,8 @@ class RerankAnswerV1(RerankAnswer):
     usage: dict[str, int]
 
 
-def _parse_v2(body: bytes) -> tuple[RankCall, None]:
-    request = read_json(RerankV2, body)
+def _parse_v2(document: Document) -> tuple[RankCall, None]:
+    request = validate(RerankV2, document)
     candidates = tuple(Candidate(text=text) for text in request.documents)
     call = RankCall(
         question=request.query,
@@ -106,8 +106,8 @@ def _parse_v2(body: bytes) -> tuple[RankCall, None]:
     return call, None
 
 
-def _parse_v1(body: bytes) -> tuple[RankCall, RerankV1]:
-    request = read_json(RerankV1, body)
+def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
+    request = validate(RerankV1, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
     return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
@@ -154,7 +154,7 @@ class CohereError(Wire):
     message: str
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """Cohere's error body; the SDK maps the status to its own exception types."""
     return error.kind.value, {"id": request_id, "message": error.message}
 
@@ -168,7 +168,7 @@ V2 = Dialect(
     error=CohereError,
     parse=_parse_v2,
     render=_render_v2,
-    dress=dress,
+    format_error=format_error,
 )
 V1 = Dialect(
     paths=("/v1/rerank",),
@@ -179,5 +179,5 @@ V1 = Dialect(
     error=CohereError,
     parse=_parse_v1,
     render=_render_v1,
-    dress=dress,
+    format_error=format_error,
 )

@@ -1,4 +1,4 @@
-"""What makes a dialect: its paths, a translation there and back, and the clothes of its errors."""
+"""What makes a dialect: its paths, a translation there and back, and the format of its errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from cerberank_service.call import RankAnswer, RankCall
+from cerberank_service.dialects.wire import Document
 from cerberank_service.errors import ServiceError
+
+ErrorFormat = Callable[[ServiceError, str], tuple[int, Any]]
+"""Status and JSON-ready body of an error, given the request id."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,14 +28,15 @@ class Dialect:
     response: Any
     """The answer's type, for OpenAPI."""
     error: type[BaseModel]
-    """The body that `dress` gives, for OpenAPI."""
-    parse: Callable[[bytes], tuple[RankCall, Any]]
-    """The call, and what `render` needs of the request. Of texts that is no more than the answer repeats: what is read
+    """The body that `format_error` gives, for OpenAPI."""
+    parse: Callable[[Document], tuple[RankCall, Any]]
+    """The call, and what `render` needs of the request. That holds no more texts than the answer repeats: what is read
     in another process has to come here. Raises ServiceError (400 or 422).
     """
     render: Callable[[RankAnswer, Any], Any]
     """JSON-ready values from the answer and what `parse` kept."""
-    dress: Callable[[ServiceError, str], tuple[int, Any]]
-    """Status and body of an error, given the request id."""
+    format_error: ErrorFormat
     speaks: Callable[[Mapping[str, Any]], bool] | None = None
     """On a shared path: whether a body with these fields is this dialect's; None where it is the path's first."""
+    json_bytes: int | None = None
+    """How many bytes of the body are JSON; None for all of them."""

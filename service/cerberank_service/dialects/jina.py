@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
 from cerberank_service.errors import ServiceError
 
 
@@ -44,8 +44,8 @@ class JinaAnswer(Wire):
     results: list[ScoredDocument]
 
 
-def _parse(body: bytes) -> tuple[RankCall, JinaRerank]:
-    request = read_json(JinaRerank, body)
+def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
+    request = validate(JinaRerank, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
     return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
@@ -72,7 +72,7 @@ class JinaError(Wire):
     detail: str
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """`detail`, which begins with the request id."""
     return error.kind.value, {"detail": f"[RID: {request_id}] {error.message}"}
 
@@ -90,6 +90,6 @@ RERANK = Dialect(
     error=JinaError,
     parse=_parse,
     render=_render,
-    dress=dress,
+    format_error=format_error,
     speaks=_speaks,
 )

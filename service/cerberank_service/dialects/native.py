@@ -10,7 +10,8 @@ import numpy as np
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import RankRequest, RankResponse, read_json
+from cerberank_service.dialects.native_schema import RankRequest, RankResponse
+from cerberank_service.dialects.wire import Document, validate
 from cerberank_service.errors import ErrorBody, ServiceError, native_body
 
 
@@ -23,9 +24,9 @@ class Wanted:
     heads: bool
 
 
-def parse(body: bytes) -> tuple[RankCall, Wanted]:
-    """Bytes to the call; raises ServiceError (400 or 422)."""
-    request = read_json(RankRequest, body)
+def parse(document: Document) -> tuple[RankCall, Wanted]:
+    """The call that a document makes; raises ServiceError (422)."""
+    request = validate(RankRequest, document)
     ratio = request.drop_ratio
     call = RankCall(
         question=request.question,
@@ -87,7 +88,7 @@ def _result(answer: RankAnswer, wanted: Wanted, index: int) -> dict[str, Any]:
     return result
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """The kind's status and our own body."""
     return error.kind.value, native_body(error, request_id)
 
@@ -101,5 +102,5 @@ NATIVE = Dialect(
     error=ErrorBody,
     parse=parse,
     render=render,
-    dress=dress,
+    format_error=format_error,
 )

@@ -14,8 +14,9 @@ from pydantic import Field, JsonValue, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.dialects.schema import Ratio, Wire, read_json, spare
+from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.tensors import Tensor, read_tensors
+from cerberank_service.dialects.wire import Document, Wire, spare, validate
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -71,10 +72,10 @@ class InferAnswer(Wire):
     outputs: list[OutputTensor]
 
 
-def parse(body: bytes, *, model: str, version: str | None, json_length: int | None) -> tuple[RankCall, InferRequest]:
-    """Body to call; `json_length` bytes are JSON, what follows are binary tensors. Raises ServiceError (400, 422)."""
-    request = read_json(InferRequest, body[:json_length])
-    texts = dict(read_tensors(request.inputs, b"" if json_length is None else body[json_length:]))
+def parse(document: Document, *, model: str, version: str | None) -> tuple[RankCall, InferRequest]:
+    """The call of a document, behind whose JSON there may be binary tensors. Raises ServiceError (400, 422)."""
+    request = validate(InferRequest, document)
+    texts = dict(read_tensors(request.inputs, document.binary))
     if len(texts["question"]) != 1 or not texts["question"][0].strip():
         raise ServiceError(Kind.INVALID, "question: must be one text with a visible character")
     timeout = request.parameters.timeout
@@ -117,6 +118,6 @@ class InferError(Wire):
     error: str
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """The protocol's body."""
     return error.kind.value, {"error": error.message}

@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 
@@ -53,8 +53,8 @@ class Rank(Wire):
     text: str | None = None
 
 
-def _parse(body: bytes) -> tuple[RankCall, RerankRequest]:
-    request = read_json(RerankRequest, body)
+def _parse(document: Document) -> tuple[RankCall, RerankRequest]:
+    request = validate(RerankRequest, document)
     call = RankCall(
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.texts),
@@ -81,7 +81,7 @@ class TeiError(Wire):
     error_type: str
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """That server's body, and its 424 for a failing model."""
     status = BACKEND_STATUS if error.kind is Kind.INTERNAL else error.kind.value
     return status, {"error": error.message, "error_type": ERROR_TYPES[error.kind]}
@@ -118,5 +118,5 @@ RERANK = Dialect(
     error=TeiError,
     parse=_parse,
     render=_render,
-    dress=dress,
+    format_error=format_error,
 )

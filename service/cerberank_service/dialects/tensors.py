@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from cerberank_service.dialects.schema import Items, Wire
+from cerberank_service.dialects.wire import Items, Wire
 from cerberank_service.errors import Kind, ServiceError
 
 

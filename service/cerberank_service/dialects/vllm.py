@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
 from cerberank_service.errors import Kind, ServiceError
 
 Texts = str | Annotated[list[str], Items]
@@ -73,8 +73,8 @@ def texts_of(side: str | list[str]) -> list[str]:
     return [side] if isinstance(side, str) else side
 
 
-def _parse_rerank(body: bytes) -> tuple[RankCall, VllmRerank]:
-    request = read_json(VllmRerank, body)
+def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
+    request = validate(VllmRerank, document)
     candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None)
     return call, spare(request, "query")
@@ -119,7 +119,7 @@ class VllmError(Wire):
     error: VllmErrorFields
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """VLLM's body and statuses."""
     status = STATUSES.get(error.kind, error.kind.value)
     kind = HTTPStatus(status).phrase.replace(" ", "").removesuffix("Error") + "Error"
@@ -139,6 +139,6 @@ RERANK = Dialect(
     error=VllmError,
     parse=_parse_rerank,
     render=_render_rerank,
-    dress=dress,
+    format_error=format_error,
     speaks=_speaks,
 )

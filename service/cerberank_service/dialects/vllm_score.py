@@ -14,8 +14,8 @@ from pydantic import model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import Wire, not_blank, read_json, spare
-from cerberank_service.dialects.vllm import Common, Texts, VllmError, dress, scores_of, texts_of, usage_of
+from cerberank_service.dialects.vllm import Common, Texts, VllmError, format_error, scores_of, texts_of, usage_of
+from cerberank_service.dialects.wire import Document, Wire, not_blank, spare, validate
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names that `/score` has had for its two sides."""
@@ -70,8 +70,8 @@ class VllmScoreAnswer(Wire):
     usage: dict[str, int]
 
 
-def _parse_score(body: bytes) -> tuple[RankCall, VllmScore]:
-    request = read_json(VllmScore, body)
+def _parse_score(document: Document) -> tuple[RankCall, VllmScore]:
+    request = validate(VllmScore, document)
     queries, texts = request.sides()
     candidates = tuple(Candidate(text=text) for text in texts_of(texts))
     return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), spare(
@@ -101,5 +101,5 @@ SCORE = Dialect(
     error=VllmError,
     parse=_parse_score,
     render=_render_score,
-    dress=dress,
+    format_error=format_error,
 )

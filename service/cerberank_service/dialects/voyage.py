@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import Items, Wire, not_blank, read_json, spare
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
 from cerberank_service.errors import ServiceError
 
 
@@ -47,8 +47,8 @@ class VoyageAnswer(Wire):
     usage: dict[str, int]
 
 
-def _parse(body: bytes) -> tuple[RankCall, VoyageRerank]:
-    request = read_json(VoyageRerank, body)
+def _parse(document: Document) -> tuple[RankCall, VoyageRerank]:
+    request = validate(VoyageRerank, document)
     call = RankCall(
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.documents),
@@ -75,7 +75,7 @@ class VoyageError(Wire):
     detail: str
 
 
-def dress(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """`detail`; the SDK maps the status to its own exception types."""
     return error.kind.value, {"detail": error.message}
 
@@ -93,6 +93,6 @@ RERANK = Dialect(
     error=VoyageError,
     parse=_parse,
     render=_render,
-    dress=dress,
+    format_error=format_error,
     speaks=_speaks,
 )

@@ -7,30 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerberank_models.config import RankerConfig
-
 GUESS = 1e-4
 """Seconds per token of a whole ranker before anything was measured: a small CPU's."""
 
 MEMORY_TOKENS = 200_000
 """Measurements lose half of their weight for every so many tokens that a stage runs after them."""
 
-HEAD_LAYERS = 0.5
-"""A layer whose queries and feed-forward run on first tokens alone (DESIGN: about half a layer, whatever k is)."""
-
-
-def stage_work(config: RankerConfig) -> tuple[float, ...]:
-    """Layers that each stage runs per token."""
-    heads = HEAD_LAYERS + max(0, config.architecture.head_layers - 1) * config.architecture.heads
-    return tuple(stage.stop - stage.start + (heads if stage.kind == "heads" else 0.0) for stage in config.stages)
+LEAST_SHARE = 0.01
+"""Of the guess, for a stage that runs no layer (heads of none): it still pools, classifies and is called."""
 
 
 class StageSpeeds:
     """Seconds per token of each stage. Written by one thread, read by any."""
 
     def __init__(self, work: Sequence[float]) -> None:
-        """A guess, shared out by `work`, until something is observed."""
-        self.seconds_per_token = [GUESS * cost / sum(work) for cost in work]
+        """A guess, shared out by `work` (layers by stage, not all 0), until something is observed; never 0."""
+        self.seconds_per_token = [GUESS * max(LEAST_SHARE, cost / sum(work)) for cost in work]
         self._tokens = [0.0] * len(work)
         self._seconds = [0.0] * len(work)
 

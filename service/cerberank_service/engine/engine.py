@@ -16,7 +16,7 @@ from typing import Any
 
 from cerberank_models.backends.contract import Backend
 from cerberank_service.engine.admission import Admission, retry_after, weight_of
-from cerberank_service.engine.cost import StageSpeeds, stage_work
+from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.job import Job, Outcome
 from cerberank_service.engine.objective import UNLIMITED, Objective
 from cerberank_service.engine.runner import LEAST_TOKENS, Part, Result, Runner
@@ -67,7 +67,7 @@ class Engine:
         States that wait between steps hold at most `state_bytes`, accepted questions about `most_tokens` tokens;
         what would miss the `objective` is refused.
         """
-        work = stage_work(backend.config)
+        work = backend.config.stage_layers
         self.speeds = speeds or StageSpeeds(work)
         self._backend, self._metrics, self._clock = backend, metrics, clock
         self._held_tokens = state_bytes // (backend.config.transformer.hidden_size * BYTES_PER_NUMBER)

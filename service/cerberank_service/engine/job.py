@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend, Scores, StageOutput
-from cerberank_models.drop import alive_counts, order, survivors
+from cerberank_models.drop import UNSCORED, DropPolicy, Survival, order
 from cerberank_models.encoding import EncodedPairs
+from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.engine.low_priority import Leisure
 from cerberank_service.engine.waiting_states import HeldStates, Rows
 from cerberank_service.errors import ServiceError
-from cerberank_service.ranking.score_cache import KnownScores
-
-UNSCORED = -1
-"""The stage of a candidate that no stage has scored: the deadline came first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +26,7 @@ class Ranked:
     scores: Scores
     """NaN for candidates that no stage scored."""
     stages: Rows
-    """The last stage that counts, UNSCORED for none."""
+    """The last stage that counts, UNSCORED for none: the deadline came first."""
     heads: Scores | None
     trace: Scores
     """Shape [n, stages]: what every stage said of those that went through them all, NaN for the others."""
@@ -41,10 +38,10 @@ class Ranked:
 Outcome = Ranked | ServiceError
 
 
-def stage_tokens(pairs: EncodedPairs, schedule: Sequence[float], minimum: int) -> tuple[float, ...]:
+def stage_tokens(pairs: EncodedPairs, policy: DropPolicy) -> tuple[float, ...]:
     """Tokens that each stage is expected to run: what survives is taken to be of average length."""
     mean = pairs.tokens / len(pairs)
-    return tuple(rows * mean for rows in alive_counts(len(pairs), schedule, minimum))
+    return tuple(rows * mean for rows in policy.expected_alive(len(pairs)))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,8 +49,8 @@ class Job:
     """A question in the engine. Only the engine's thread touches it after `submit`, but for `cancelled`."""
 
     pairs: EncodedPairs
-    schedule: tuple[float, ...]
-    minimum: int
+    policy: DropPolicy
+    """Who goes on after each stage; it says how many stages there are."""
     received: float
     """When the request came; seconds on the engine's clock."""
     submitted: float
@@ -78,13 +75,15 @@ class Job:
     dropped: list[tuple[int, int]] = field(default_factory=list)
     """(stage, candidates that its exit dropped)."""
     tokens_run: int = 0
-    alive: Rows = field(init=False)
     held: HeldStates = field(init=False)
     trace: Scores = field(init=False)
     """Shape [n, stages]: every score that any stage gave, NaN where none did."""
     heads: Scores | None = None
-    _scores: Scores = field(init=False)
-    _stages: Rows = field(init=False)
+    _survival: Survival = field(init=False)
+    _stage_tokens: tuple[float, ...] = field(init=False)
+    """As if nothing were known."""
+    _last: int = field(init=False)
+    """The last stage."""
     _known: NDArray[np.bool_] = field(init=False)
     _waiting: int = field(init=False)
     """Rows that have yet to reach the end of the present stage, after which the exit drops."""
@@ -92,11 +91,12 @@ class Job:
     def __post_init__(self) -> None:
         """Nothing is known yet."""
         count = len(self.pairs)
-        self.alive = np.arange(count, dtype=np.int64)
+        self._stage_tokens = stage_tokens(self.pairs, self.policy)
+        stages = len(self._stage_tokens)
+        self._last = stages - 1
+        self._survival = Survival(count, stages, self.policy)
         self.held = HeldStates(self.pairs.lengths)
-        self.trace = np.full((count, len(self.schedule) + 1), np.nan)
-        self._scores = np.full(count, np.nan)
-        self._stages = np.full(count, UNSCORED, dtype=np.int64)
+        self.trace = np.full((count, stages), np.nan)
         self._known = np.zeros(count, dtype=np.bool_)
         if self.known is not None:
             self._known[self.known.rows] = True
@@ -110,7 +110,7 @@ class Job:
     def stage_tokens(self) -> tuple[float, ...]:
         """Tokens that each stage is expected to run."""
         share = 1.0 - float(self._known.mean())
-        return tuple(share * tokens for tokens in stage_tokens(self.pairs, self.schedule, self.minimum))
+        return tuple(share * tokens for tokens in self._stage_tokens)
 
     @property
     def has_order(self) -> bool:
@@ -131,11 +131,10 @@ class Job:
     def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
         """The rows that may enter the next stage, now that `rows` have left this one.
 
-        An exit that drops must wait for all of the question's rows; one that drops nothing lets them pass, unless
-        there is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
+        Where the policy waits, all of the question's rows must be through; elsewhere they pass at once, unless there
+        is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
         """
-        last = stage == len(self.schedule)
-        if not last and self.schedule[stage] == 0.0 and self.deadline is None:
+        if stage < self._last and self.deadline is None and not self.policy.waits(stage):
             return rows
         self._waiting -= len(rows)
         return rows[:0] if self._waiting else self._end(stage, backend)
@@ -150,35 +149,34 @@ class Job:
         while not self._waiting and not self.done:
             stage += 1
             self._finish(stage, backend)
-        return self.alive[:0] if self.done else self._to_run
+        return self._survival.alive[:0] if self.done else self._to_run
 
     @property
     def _to_run(self) -> Rows:
-        return self.alive[~self._known[self.alive]]
+        alive = self._survival.alive
+        return alive[~self._known[alive]]
 
     def _finish(self, stage: int, backend: Backend[Any]) -> None:
         """Commit the stage's scores and drop."""
-        self._scores[self.alive] = self.trace[self.alive, stage]
-        self._stages[self.alive] = stage
-        self.done = stage == len(self.schedule)
+        before = self._survival.alive
+        rows = self._survival.end(stage, self.trace[before, stage])
+        self.done = stage == self._last
         if self.done:
             return
-        kept = self.alive[survivors(self._scores[self.alive], self.schedule[stage], self.minimum)]
-        if len(kept) < len(self.alive):
-            self.dropped.append((stage, len(self.alive) - len(kept)))
-            self.held.release(np.setdiff1d(self.alive, kept, assume_unique=True))
+        if len(rows) < len(before):
+            self.dropped.append((stage, len(before) - len(rows)))
+            self.held.release(np.delete(before, rows))
             self.held.compact(backend)
-        self.alive = kept
         self._waiting = len(self._to_run)
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
         """The order by what is known now: by whole stages, and by part of the first one before it is whole."""
         started = self.started if self.started is not None else now
-        scores, stages = self._scores, self._stages
+        scores, stages = self._survival.scores, self._survival.stages
         if (stages == UNSCORED).all():
             scores = self.trace[:, 0]
             stages = np.where(np.isnan(scores), UNSCORED, 0)
-        through = (stages == len(self.schedule))[:, None]
+        through = (stages == self._last)[:, None]
         return Ranked(
             order=order(stages, np.nan_to_num(scores)),
             scores=scores,

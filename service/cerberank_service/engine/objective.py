@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+GRACE_SECONDS = 1.0
+"""Beside the multiple of its own compute that a question may take."""
 RESERVE = 0.5
 """Share of its limit that a newcomer may be predicted to take."""
 MARGIN = 0.9
@@ -33,3 +35,8 @@ class Objective:
 
 UNLIMITED = Objective(grace=inf, slowdown=0.0)
 """Everybody has time."""
+
+
+def objective_of(slowdown: float) -> Objective:
+    """The objective that the setting `objective_slowdown` states; 0 states none."""
+    return Objective(grace=GRACE_SECONDS, slowdown=slowdown) if slowdown else UNLIMITED

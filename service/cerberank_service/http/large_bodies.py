@@ -21,7 +21,7 @@ from multiprocessing.reduction import sendfds
 
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.large_body import LargeBody, read_descriptor
-from cerberank_service.ranking.reading import Read, Reading
+from cerberank_service.ranking.read import Read, Reader
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +39,14 @@ class LargeBodies:
         self._together, self._held = together, 0
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
-        self._reader: _Reader | None = None
+        self._process: _Process | None = None
         self._closed = False
 
     def start(self) -> None:
         """Begin to start the process, which takes it half a second, before there is a body."""
         self._thread.submit(self._running)
 
-    async def read(self, reading: Reading, body: LargeBody) -> Read:
+    async def read(self, reader: Reader, body: LargeBody) -> Read:
         """Read a body. Raises ServiceError (503) while too many wait, and when the process ended under it."""
         if self._held and self._held + len(body) > self._together:
             raise ServiceError(Kind.UNAVAILABLE, "too many large bodies wait to be read", retry_after=2)
@@ -61,7 +61,7 @@ class LargeBodies:
             await self._turn.acquire()
             undo.callback(self._turn.release)
             try:
-                future = asyncio.get_running_loop().run_in_executor(self._thread, self._read, reading, descriptor)
+                future = asyncio.get_running_loop().run_in_executor(self._thread, self._read, reader, descriptor)
             except RuntimeError as error:
                 raise ServiceError(Kind.UNAVAILABLE, "the service is shutting down", retry_after=1) from error
             done = undo.pop_all()
@@ -71,34 +71,34 @@ class LargeBodies:
     def close(self) -> None:
         """End the process; whoever waits for it gets 503."""
         self._closed = True
-        if (reader := self._reader) is not None:
-            reader.kill()
+        if (process := self._process) is not None:
+            process.kill()
         self._thread.shutdown(wait=True)
-        if self._reader is not None:  # it was being started meanwhile
-            self._reader.kill()
+        if self._process is not None:  # it was being started meanwhile
+            self._process.kill()
 
     def _let_go(self, size: int) -> None:
         self._held -= size
 
-    def _running(self) -> _Reader | None:
-        if self._reader is not None and self._reader.ended():
-            self._reader.kill()
-            self._reader = None
-        if self._reader is None and not self._closed:
+    def _running(self) -> _Process | None:
+        if self._process is not None and self._process.ended():
+            self._process.kill()
+            self._process = None
+        if self._process is None and not self._closed:
             try:
-                self._reader = _Reader()
+                self._process = _Process()
             except OSError as error:
                 logger.warning("large bodies are read in this process, another one cannot be started: %s", error)
-        return self._reader
+        return self._process
 
-    def _read(self, reading: Reading, descriptor: int) -> Read:
-        if (reader := self._running()) is None:
-            return reading(read_descriptor(descriptor))
+    def _read(self, reader: Reader, descriptor: int) -> Read:
+        if (process := self._running()) is None:
+            return reader(read_descriptor(descriptor))
         try:
-            outcome = reader.read(reading, descriptor)
+            outcome = process.read(reader, descriptor)
         except BaseException as error:  # half a message may have gone: nothing after it would fit
-            self._reader = None
-            code = reader.kill()
+            self._process = None
+            code = process.kill()
             if not isinstance(error, EOFError | OSError):
                 raise
             logger.warning("the process that reads large bodies has ended with %d", code)
@@ -115,7 +115,7 @@ def _finish(future: asyncio.Future[Read], done: ExitStack) -> None:
         future.exception()  # seen, though the client may have gone
 
 
-class _Reader:
+class _Process:
     """This side of the process. Not `multiprocessing`'s: that would run the main module again in it."""
 
     def __init__(self) -> None:
@@ -131,12 +131,12 @@ class _Reader:
                 raise
         os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
 
-    def read(self, reading: Reading, descriptor: int) -> Read | str:
+    def read(self, reader: Reader, descriptor: int) -> Read | str:
         """What it read, or the traceback of what it failed with. Raises EOFError or OSError when it has ended."""
         clock = threading.Timer(LONGEST_SECONDS, self._process.kill)
         clock.start()
         try:
-            self._connection.send(reading)
+            self._connection.send(reader)
             sendfds(self._socket, [descriptor])
             outcome: Read | str = self._connection.recv()
         finally:

@@ -1,6 +1,6 @@
 """`python -m cerberank_service.http.large_body_reader DESCRIPTOR`: reads large bodies for `large_bodies`.
 
-It gets a `Reading` and a body, gives back what was read, and ends when nobody is left who sends.
+It gets a `Reader` and a body, gives back what was read, and ends when nobody is left who sends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from multiprocessing.reduction import recv_handle
 
 from cerberank_service.http.large_body import read_descriptor
 from cerberank_service.memory import keep_spare_memory, return_freed_memory, return_large_arrays
-from cerberank_service.ranking.reading import Reading
+from cerberank_service.ranking.read import Reader
 
 
 def serve(connection: Connection) -> None:
     """Read bodies until the other end is closed."""
     while True:
         try:
-            reading: Reading = connection.recv()
+            reader: Reader = connection.recv()
             descriptor = recv_handle(connection)
             try:
                 body = read_descriptor(descriptor)
@@ -30,12 +30,12 @@ def serve(connection: Connection) -> None:
         except (EOFError, OSError):
             return
         try:
-            connection.send(reading(body))
+            connection.send(reader(body))
         except OSError:
             return
         except Exception:  # told by the service's log, as any failure is
             connection.send(traceback.format_exc())
-        del reading, body
+        del reader, body
         return_freed_memory()
 
 

@@ -9,52 +9,55 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.dialect import Dialect, ErrorFormat
 from cerberank_service.dialects.open_inference import (
     INPUTS,
     OUTPUTS,
     InferAnswer,
     InferError,
     InferRequest,
-    dress,
+    format_error,
     parse,
     render,
 )
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.openapi import describe_body, describe_errors, describe_path
+from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
 
-Rank = Callable[[Request, Sequence[Dialect]], Awaitable[Response]]
 TAG = "open-inference"
 MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+SERVER_PATHS = ("/v2", "/v2/health/live", "/v2/health/ready")
+PATHS = (*SERVER_PATHS, *(f"{path}{rest}" for path in MODEL_PATHS for rest in ("", "/ready", "/infer")))
+ERROR_FORMATS: dict[str, ErrorFormat] = dict.fromkeys(PATHS, format_error)
 JSON_LENGTH = "inference-header-content-length"
 """Triton's header: how much of the body is JSON; binary tensors follow."""
 
 
-def add_open_inference(app: FastAPI, served: ServedModels, settings: Settings, rank: Rank) -> None:
-    """Add the routes to `app`; `rank` answers a request that is in one of some dialects."""
+def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankRoute) -> None:
+    """Add the routes to `app`; `rank` answers questions."""
 
-    async def server_live(request: Request) -> dict[str, bool]:
-        if served.broken:
+    async def server_live() -> dict[str, bool]:
+        if versions.snapshot.broken:
             raise ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; this process must be started anew")
         return {"live": True}
 
-    async def server_ready(request: Request) -> dict[str, bool]:
-        _ready(request, served)
+    async def server_ready() -> dict[str, bool]:
+        _check_ready(versions)
         return {"ready": True}
 
     async def server() -> dict[str, Any]:
         return {"name": "cerberank", "version": metadata.version("cerberank"), "extensions": []}
 
     async def model_ready(request: Request) -> dict[str, Any]:
-        return {"name": _asked(request, served).reference.model, "ready": True}
+        return {"name": _asked(request, versions).reference.model, "ready": True}
 
     async def model_metadata(request: Request) -> dict[str, Any]:
-        live = _asked(request, served)
-        return describe(live.reference.model, served.versions(live.reference.model), settings)
+        live = _asked(request, versions)
+        return describe(live.reference.model, versions.snapshot.model(live.reference.model).ready, settings)
 
     async def infer(request: Request) -> Response:
         return await rank(request, (_infer_dialect(request),))
@@ -112,22 +115,21 @@ def _infer_dialect(request: Request) -> Dialect:
             parse,
             model=request.path_params["model"],
             version=request.path_params.get("version"),
-            json_length=int(length) if length is not None and length.isdecimal() else None,
         ),
+        json_bytes=int(length) if length is not None and length.isdecimal() else None,
         render=render,
-        dress=dress,
+        format_error=format_error,
     )
 
 
-def _ready(request: Request, served: ServedModels) -> None:
-    """Raises ServiceError (503), to be dressed as this protocol has it, unless every stable version is ready."""
-    request.state.dress = dress
-    if served.state is not State.READY:
-        raise ServiceError(Kind.UNAVAILABLE, f"the model is {served.state.value}", retry_after=2)
+def _check_ready(versions: VersionRegistry) -> None:
+    """Raises ServiceError (503) unless every stable version is ready."""
+    if (state := versions.snapshot.state) is not State.READY:
+        raise ServiceError(Kind.UNAVAILABLE, f"the model is {state.value}", retry_after=2)
 
 
-def _asked(request: Request, served: ServedModels) -> LiveVersion:
+def _asked(request: Request, versions: VersionRegistry) -> LiveVersion:
     """The version that the path names. Raises ServiceError (404 or 503)."""
-    _ready(request, served)
+    _check_ready(versions)
     model, version = request.path_params["model"], request.path_params.get("version")
-    return served.find(model, version or (None if "@" in model else "stable"))
+    return versions.find(model, version or (None if "@" in model else "stable"))

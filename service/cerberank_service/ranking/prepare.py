@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.call import RankCall
+from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.score_cache import KnownScores
 from cerberank_service.ranking.slo import loss_of
 
 
@@ -25,10 +26,9 @@ class Prepared:
     """Shape [n]: the pair that each candidate shares with its duplicates."""
     unique: tuple[Candidate, ...]
     """The candidate of each pair."""
-    schedule: tuple[float, ...]
+    policy: DropPolicy
     loss: Mapping[str, float]
-    """Points of each metric that the schedule is expected to cost."""
-    minimum: int
+    """Points of each metric that the policy is expected to cost."""
     warnings: tuple[str, ...]
     known: KnownScores | None = None
 
@@ -44,7 +44,7 @@ def prepare(
 
     A call that chooses no drop schedule gets `default`, or else the checkpoint's.
     """
-    schedule = _schedule(call, checkpoint, checkpoint.config.schedule if default is None else default)
+    policy = _policy(call, checkpoint, default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
     pairs = encoder.encode(call.question, list(first))
@@ -56,30 +56,17 @@ def prepare(
         pairs=pairs,
         pair_of=pair_of,
         unique=tuple(first),
-        schedule=schedule,
-        loss=loss_of(checkpoint.config.tuned_schedules, schedule),
-        minimum=min(_minimum(call, checkpoint), len(first)),
+        policy=policy,
+        loss=loss_of(checkpoint.config.tuned_schedules, policy.ratios),
         warnings=tuple(_warnings(call, checkpoint, cut)),
     )
 
 
-def _schedule(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...]) -> tuple[float, ...]:
-    exits = len(checkpoint.config.stages) - 1
-    if call.drop_ratio is None:
-        return default
-    if not isinstance(call.drop_ratio, tuple):
-        return (call.drop_ratio,) * exits
-    if len(call.drop_ratio) != exits:
-        raise ServiceError(
-            Kind.INVALID,
-            f"drop_ratio: this model has {exits} exits and takes as many ratios, not {len(call.drop_ratio)}",
-        )
-    return call.drop_ratio
-
-
-def _minimum(call: RankCall, checkpoint: Checkpoint) -> int:
-    """Candidates that are never dropped; a caller who chooses drop ratios gets exactly these."""
-    return max(call.top_k or 1, checkpoint.config.drop_minimum if call.drop_ratio is None else 1)
+def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None) -> DropPolicy:
+    try:
+        return checkpoint.config.drop_policy(call.drop_ratio, default=default, keep=call.top_k or 1)
+    except ValueError as error:
+        raise ServiceError(Kind.INVALID, f"drop_ratio: {error}") from error
 
 
 def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:

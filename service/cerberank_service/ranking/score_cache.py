@@ -9,26 +9,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.encoding import Candidate
-
-
-@dataclass(frozen=True, slots=True)
-class KnownScores:
-    """What is known of m of a question's pairs."""
-
-    rows: NDArray[np.int64]
-    trace: Scores
-    """Shape [m, stages]."""
-    heads: Scores | None
-    """Shape [m, k]."""
+from cerberank_service.engine.known_scores import KnownScores
 
 
 class ScoreCache:

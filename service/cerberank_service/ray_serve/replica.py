@@ -35,10 +35,10 @@ class Cerberank:
 
     async def check_health(self) -> None:
         """Returns once the model is loaded: no request comes earlier. Raises RuntimeError when it has failed."""
-        while (state := self._service.served.state) is State.LOADING:
+        while (state := self._service.versions.snapshot.state) is State.LOADING:
             await asyncio.sleep(POLL_SECONDS)
         if state is State.FAILED:
-            raise RuntimeError(self._service.served.reason or "the model's thread has failed")
+            raise RuntimeError(self._service.versions.snapshot.reason or "the model's thread has failed")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What `QueuedTokensPolicy` decides by."""

@@ -17,15 +17,15 @@ from cerberank_models.checkpoint.store.contract import (
     missing,
 )
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
 
 
 class Labels:
     """Raises ServiceError: 404 for what is not there, 409 for what cannot be done, 503 while the store is away."""
 
-    def __init__(self, store: Store | None, served: ServedModels, moved: Callable[[], None]) -> None:
+    def __init__(self, store: Store | None, versions: VersionRegistry, moved: Callable[[], None]) -> None:
         """`moved` is called after every move, so that it takes effect at once."""
-        self._store, self._served, self._moved = store, served, moved
+        self._store, self._versions, self._moved = store, versions, moved
 
     def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
         """Let `label` stand for `version` (None: nothing); returns what it stood for.
@@ -45,7 +45,8 @@ class Labels:
 
         409 also when the label stands for another version than the one that serves: somebody pushed meanwhile.
         """
-        stable, previous = self._served.stable_and_previous(model)
+        known = self._versions.snapshot.model(model)
+        stable, previous = known.serving.get("stable"), known.previous
         if stable is None or previous is None:
             raise ServiceError(
                 Kind.CONFLICT, f"there is no version before the stable one of {model[:100]} to go back to"

@@ -12,7 +12,8 @@ from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.rollout.shadow_figures import PromotionRule, Verdict, judge
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
+from cerberank_service.versions.state import ModelState
 
 logger = logging.getLogger(__name__)
 
@@ -37,34 +38,29 @@ def fails(rule: RollbackRule, *, answered: int, failed: int, alive: bool) -> boo
 class Rules:
     """Looked at by the watcher after each turn."""
 
-    def __init__(self, settings: Settings, served: ServedModels, shadow: Shadow, labels: Labels) -> None:
+    def __init__(self, settings: Settings, versions: VersionRegistry, shadow: Shadow, labels: Labels) -> None:
         """The settings state the rules."""
-        self._served, self._shadow, self._labels = served, shadow, labels
+        self._versions, self._shadow, self._labels = versions, shadow, labels
         self._taken_back: set[Reference] = set()
         self._rollback = RollbackRule(settings.rollback_failure_percent)
-        self.promotion = PromotionRule(
-            questions=settings.promote_after,
-            flip_percent=settings.promote_flip_percent,
-            overlap=settings.promote_overlap,
-            latency_ratio=settings.promote_latency_ratio,
-        )
+        self.promotion = PromotionRule(questions=settings.promote_after)
 
     def apply(self) -> None:
         """Take back what fails, or else promote what did well. A store that is away is asked again next time."""
-        for model in self._served.names():
+        for model, known in sorted(self._versions.snapshot.models.items()):
             try:
-                self._take_back(model) or self._promote(model)
+                self._take_back(model, known) or self._promote(model)
             except ServiceError as error:
                 logger.warning("a rule could not move a label of %s: %s", model, error.message)
 
-    def _take_back(self, model: str) -> bool:
-        canary = self._served.labelled(model, "canary")
+    def _take_back(self, model: str, known: ModelState) -> bool:
+        canary = known.labelled("canary")
         if canary is not None and self._fails(canary):
             logger.error("canary %s@%s fails and is taken back by rule", *canary.reference)
             self._labels.move(model, "canary", None, only_from=canary.reference.version)
             self._taken_back.add(canary.reference)
             return True
-        stable, (_, previous) = self._served.labelled(model, "stable"), self._served.stable_and_previous(model)
+        stable, previous = known.labelled("stable"), known.previous
         # Never back to what was taken back before: two bad versions would take turns for ever.
         if stable is None or previous is None or Reference(model, previous) in self._taken_back:
             return False

@@ -27,7 +27,7 @@ from cerberank_service.rollout.shadow_figures import ShadowFigures
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import LiveVersion
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ class Mirrored:
 class Shadow:
     """Owned by the app."""
 
-    def __init__(self, settings: Settings, served: ServedModels, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics) -> None:
         """Nothing runs before `start`."""
-        self._settings, self._served, self._metrics = settings, served, metrics
+        self._versions, self._metrics = versions, metrics
         self._share = settings.shadow_percent / 100.0
         self._queue: queue.Queue[Mirrored | None] = queue.Queue(LONGEST_QUEUE)
         self._stopped = threading.Event()
@@ -69,7 +69,7 @@ class Shadow:
 
     def figures(self, model: str) -> ShadowFigures | None:
         """The figures of a model's stable and shadow versions as they are now; None without both."""
-        pair = self._served.stable_and_shadow(model)
+        pair = self._versions.snapshot.stable_and_shadow(model)
         if pair is None:
             return None
         stable, shadow = (live.reference.version for live in pair)
@@ -107,7 +107,7 @@ class Shadow:
             self._skip(figures, model)
             return
         try:
-            with self._served.lease() as lease:
+            with self._versions.lease() as lease:
                 shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
                 outcome = self._ask(shadow, mirrored)
         except ServiceError as error:
@@ -118,7 +118,14 @@ class Shadow:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
         seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
         figures.add(compared, **seconds)
-        self._metrics.shadow.compared(model, figures.shadow, compared, **seconds)
+        self._metrics.shadow.compared(
+            model,
+            figures.shadow,
+            flipped=compared.flipped,
+            overlap=compared.overlap,
+            shift=compared.shift,
+            **seconds,
+        )
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """What the shadow says. Raises ServiceError, INTERNAL for what the version could not do."""
@@ -128,8 +135,7 @@ class Shadow:
             prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
         job = Job(
             pairs=prepared.pairs,
-            schedule=prepared.schedule,
-            minimum=prepared.minimum,
+            policy=prepared.policy,
             received=(now := time.monotonic()),
             submitted=now,
             deadline=None,

@@ -27,9 +27,12 @@ class PromotionRule:
 
     questions: int
     """0: by hand."""
-    flip_percent: float
-    overlap: float
-    latency_ratio: float
+    flip_percent: float = 10.0
+    """Most questions where another candidate may come first."""
+    overlap: float = 0.9
+    """Least mean rank-biased overlap."""
+    latency_ratio: float = 1.25
+    """Most compute time, by the stable version's."""
 
 
 @dataclass(slots=True)

@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cerberank_models.checkpoint.store.contract import LABELS, Label
-from cerberank_service.versions.lifecycle import ServedModel
-from cerberank_service.versions.rejection import Reason
+from cerberank_service.telemetry.registration import RegisteredSeries
+from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX
 
 
 class LabelCollector(Collector):
     """What each label means at the moment of a scrape."""
 
-    def __init__(self, snapshot: Callable[[], Mapping[str, ServedModel]]) -> None:
-        """`snapshot` gives the models by name."""
-        self._snapshot = snapshot
+    def __init__(self, rows: Callable[[], Iterable[tuple[str, str, str]]]) -> None:
+        """`rows` gives (model, label, version) for every label that is set."""
+        self._rows = rows
 
     def collect(self) -> Iterator[Metric]:
         """One sample for a label that is set."""
-        names = ("model", "label", "version")
-        family = GaugeMetricFamily("cerberank_labelled_version", "1 for the version that a label means", labels=names)
-        for model, served in self._snapshot().items():
-            for label, version in served.serving.items():
-                family.add_metric((model, label, version), 1.0)
+        series = LABELLED_VERSION
+        family = GaugeMetricFamily(PREFIX + series.name, series.help, labels=series.labels)
+        for row in self._rows():
+            family.add_metric(row, 1.0)
         yield family
 
 
 class LifecycleMetrics:
     """Rejected versions, moved labels, and whether the store can be read."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Create every series."""
-        self._rejected = Counter(
-            "cerberank_rejected_versions", "Versions that failed a check, by reason", ("reason",), registry=registry
-        )
-        self._flips = Counter("cerberank_label_flips", "Labels that moved", ("label",), registry=registry)
-        self._reachable = Gauge("cerberank_store_reachable", "1 when the store could be read", registry=registry)
+    def __init__(self, series: RegisteredSeries, reasons: Sequence[str]) -> None:
+        """`reasons` are all that a version can be rejected for."""
+        self._rejected = {reason: series.counter("rejected_versions", reason) for reason in reasons}
+        self._flips = {label: series.counter("label_flips", label) for label in LABELS}
+        self._reachable = series.gauge("store_reachable")
         self._was_reached = True
         self._reachable.set(1)
-        for reason in Reason:
-            self._rejected.labels(reason.value)
-        for label in LABELS:
-            self._flips.labels(label)
 
-    def rejected(self, reason: Reason) -> None:
-        """Count a version that cannot serve."""
-        self._rejected.labels(reason.value).inc()
+    def rejected(self, reason: str) -> None:
+        """Count a version that cannot serve. Raises KeyError for a reason that was not announced."""
+        self._rejected[reason].inc()
 
     def flipped(self, label: Label) -> None:
         """Count a label that moved."""
-        self._flips.labels(label).inc()
+        self._flips[label].inc()
 
     def reached(self, reached: bool) -> bool:
         """State whether the store could be read; returns whether that is news."""

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client import ProcessCollector
 
-from cerberank_models.config import TunedSchedule
-from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
-from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.lifecycle import ServedModel
-
-BOUNDS = "le"
-"""The label that every histogram has."""
+from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX, SERIES
 
 
 def markdown_table() -> str:
-    """Name, type, labels and meaning of each family, as an app with one version has them."""
+    """Name, type, labels and meaning of each series, with those that prometheus_client has of the process."""
+    declared = [(PREFIX + each.name, each.kind, sorted(each.labels), each.help) for each in (*SERIES, LABELLED_VERSION)]
+    process: list[tuple[str, str, list[str], str]] = [
+        (each.name, each.type, [], each.documentation) for each in ProcessCollector(registry=None).collect()
+    ]
     rows = ["| series | type | labels | meaning |", "|---|---|---|---|"]
-    for family in _families():
-        labels = {label for sample in family.samples for label in sample.labels} - {BOUNDS}
-        name = family.name + ("_total" if family.type == "counter" else "")
-        shown = ", ".join(f"`{label}`" for label in sorted(labels))
-        rows.append(f"| `{name}` | {family.type} | {shown} | {family.documentation} |")
+    for name, kind, labels, meaning in sorted([*declared, *process]):
+        shown = ", ".join(f"`{label}`" for label in labels)
+        rows.append(f"| `{name}{'_total' if kind == 'counter' else ''}` | {kind} | {shown} | {meaning} |")
     return "\n".join(rows)
-
-
-def _families() -> Iterator[Metric]:
-    metrics = Metrics()
-    tuned = TunedSchedule(schedule=(0.5,), cost=0.5, metrics={"map": 0.0})
-    metrics.for_model("model", "version", 2, tuned=[tuned])
-    metrics.for_key("key")
-    metrics.registry.register(LabelCollector(lambda: {"model": ServedModel(serving={"stable": "version"})}))
-    return iter(sorted(metrics.registry.collect(), key=lambda family: str(family.name)))
 
 
 if __name__ == "__main__":

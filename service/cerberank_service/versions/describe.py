@@ -6,36 +6,34 @@ from typing import Any
 
 from cerberank_models.checkpoint.store.contract import LABELS, Reference
 from cerberank_service.settings import Settings
-from cerberank_service.versions.lifecycle import Status
 from cerberank_service.versions.loading import LiveVersion
-from cerberank_service.versions.registry import ServedModels
-from cerberank_service.versions.state import Model, State, Version
+from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
 
-def describe(served: ServedModels, settings: Settings) -> list[dict[str, Any]]:
+def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
     """An entry for every version that is loaded, loading, refused or failed; one without a name before any is known."""
-    with served.lock:
-        state = served.state
-        entries = [
-            _entry(Reference(name, version), model, known, state, settings)
-            for name, model in sorted(served.models.items())
-            for version, known in sorted(model.versions.items())
-        ]
-        entries += [
-            {"model": model, "version": version, "state": "refused", "reason": reason, "labels": []}
-            for (model, version), reason in sorted(served.refused.items())
-        ]
-        return entries or [{"state": state.value, "reason": served.reason or None}]
+    entries = [
+        _entry(Reference(name, version), model, known, settings, stopped=snapshot.stopped)
+        for name, model in sorted(snapshot.models.items())
+        for version, known in sorted(model.versions.items())
+    ]
+    entries += [
+        {"model": model, "version": version, "state": State.REFUSED.value, "reason": reason, "labels": []}
+        for (model, version), reason in sorted(snapshot.refused.items())
+    ]
+    return entries or [{"state": snapshot.state.value, "reason": snapshot.reason or None}]
 
 
-def _entry(reference: Reference, model: Model, known: Version, service: State, settings: Settings) -> dict[str, Any]:
-    state = State(known.status.value)
-    if known.status is Status.READY and known.live is not None and not known.live.engine.alive:
+def _entry(
+    reference: Reference, model: ModelState, known: VersionState, settings: Settings, *, stopped: bool
+) -> dict[str, Any]:
+    state = known.status
+    if state is State.READY and known.live is not None and not known.live.engine.alive:
         state = State.FAILED
     entry = {
         "model": reference.model,
         "version": reference.version,
-        "state": (State.STOPPED if service is State.STOPPED else state).value,
+        "state": (State.STOPPED if stopped else state).value,
         "reason": known.reason or None,
         "labels": [label for label in LABELS if model.serving.get(label) == reference.version],
         "rollback": model.previous == reference.version,

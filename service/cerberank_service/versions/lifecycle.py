@@ -9,24 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
+from cerberank_service.versions.state import ModelState, State, VersionState
 
 IMPORTANCE = {"stable": 0, "canary": 1, "rollback": 2, "pinned": 3, "shadow": 4}
 """A version may take the memory of those with a larger number."""
-
-
-class Status(Enum):
-    """Where a version stands in the service."""
-
-    LOADING = "loading"
-    """Being copied, verified, opened, checked and warmed up."""
-    READY = "ready"
-    UNLOADING = "unloading"
-    """Serving its last requests; its memory is not free yet."""
-    FAILED = "failed"
-    """It cannot serve, and as a version never changes it is not tried again; it holds no memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,28 +24,6 @@ class StoredModel:
     labels: Mapping[Label, str]
     sizes: Mapping[str, int]
     """Bytes of memory that each version will take, by version; a version that is not here is not in the store."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """A version that the service knows."""
-
-    status: Status
-    size: int
-    """Bytes of memory that it takes, or will when it is loaded."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServedModel:
-    """What the service does with a model."""
-
-    versions: Mapping[str, Held] = field(default_factory=dict)
-    serving: Mapping[Label, str] = field(default_factory=dict)
-    """The version that each label's requests go to."""
-    previous: str | None = None
-    """The version that was stable before."""
-    pinned: frozenset[str] = frozenset()
-    """Versions that an operator wants loaded without a label."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +47,7 @@ class Decision:
     """Versions that a label asks for and that will not be loaded as things stand, with the reason."""
 
 
-def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ServedModel], *, memory: int) -> Decision:
+def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelState], *, memory: int) -> Decision:
     """The next decision; `store` is None while it cannot be read, and then nothing changes.
 
     `memory` is the bytes that all versions together may take. Called again after each change, it ends in an empty
@@ -91,7 +57,7 @@ def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, Served
         return Decision()
     flips = tuple(flip for model in sorted(service) for flip in _flips(model, store.get(model), service[model]))
     roles = _roles(service, flips)
-    ready = [ref for ref, held in _held(service) if held.status is Status.READY]
+    ready = [ref for ref, held in _held(service) if held.status is State.READY]
     idle = [ref for ref in ready if ref not in roles]
     load, makes_room, refused = _next_load(store, service, roles, memory)
     gone = tuple(
@@ -103,7 +69,7 @@ def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, Served
     return Decision(flips=flips + gone, unload=tuple(idle + makes_room), load=load, refused=refused)
 
 
-def _flips(model: str, stored: StoredModel | None, served: ServedModel) -> Iterator[Flip]:
+def _flips(model: str, stored: StoredModel | None, served: ModelState) -> Iterator[Flip]:
     labels = stored.labels if stored else {}
     for label in LABELS:
         target, now = labels.get(label), served.serving.get(label)
@@ -111,11 +77,11 @@ def _flips(model: str, stored: StoredModel | None, served: ServedModel) -> Itera
             # Nobody asked for another stable version: without one every request would fail.
             if now is not None and label != "stable":
                 yield Flip(model=model, label=label, version=None)
-        elif target != now and target in served.versions and served.versions[target].status is Status.READY:
+        elif target != now and target in served.versions and served.versions[target].status is State.READY:
             yield Flip(model=model, label=label, version=target)
 
 
-def _after(served: ServedModel, model: str, flips: tuple[Flip, ...]) -> tuple[dict[Label, str], str | None]:
+def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> tuple[dict[Label, str], str | None]:
     """The labels and the previous version once the flips are done."""
     serving, previous = dict(served.serving), served.previous
     for flip in flips:
@@ -129,7 +95,7 @@ def _after(served: ServedModel, model: str, flips: tuple[Flip, ...]) -> tuple[di
     return serving, previous
 
 
-def _roles(service: Mapping[str, ServedModel], flips: tuple[Flip, ...]) -> dict[Reference, int]:
+def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[Reference, int]:
     """The importance of every version that has a role once the flips are done; its most important role counts."""
     roles: dict[Reference, int] = {}
     for model, served in service.items():
@@ -144,22 +110,22 @@ def _roles(service: Mapping[str, ServedModel], flips: tuple[Flip, ...]) -> dict[
 
 
 def _next_load(
-    store: Mapping[str, StoredModel], service: Mapping[str, ServedModel], roles: Mapping[Reference, int], memory: int
+    store: Mapping[str, StoredModel], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
 ) -> tuple[Reference | None, list[Reference], dict[Reference, str]]:
     """What to load now, or else what to unload for it first; and what will not fit."""
     refused: dict[Reference, str] = {}
     held = dict(_held(service))
-    free = memory - sum(item.size for item in held.values() if item.status is not Status.FAILED)
+    free = memory - sum(item.size for item in held.values() if item.status is not State.FAILED)
     # Their memory comes back without anything being given up for it.
     coming = sum(
         item.size
         for ref, item in held.items()
-        if item.status is Status.UNLOADING or (item.status is Status.READY and ref not in roles)
+        if item.status is State.UNLOADING or (item.status is State.READY and ref not in roles)
     )
-    busy = any(item.status is Status.LOADING for item in held.values())
+    busy = any(item.status is State.LOADING for item in held.values())
     for importance, reference, size in _asked_for(store, service, held):
         weaker = sorted(
-            (ref for ref, role in roles.items() if role > importance and held[ref].status is Status.READY),
+            (ref for ref, role in roles.items() if role > importance and held[ref].status is State.READY),
             key=lambda ref: (-roles[ref], ref),
         )
         if size > free + coming + sum(held[ref].size for ref in weaker):
@@ -179,7 +145,7 @@ def _next_load(
 
 
 def _asked_for(
-    store: Mapping[str, StoredModel], service: Mapping[str, ServedModel], held: Mapping[Reference, Held]
+    store: Mapping[str, StoredModel], service: Mapping[str, ModelState], held: Mapping[Reference, VersionState]
 ) -> list[tuple[int, Reference, int]]:
     """Importance, version and size of what labels and pins ask for and is not known, most important first."""
     asked = [
@@ -200,7 +166,7 @@ def _asked_for(
     return list(found.values())
 
 
-def _held(service: Mapping[str, ServedModel]) -> Iterator[tuple[Reference, Held]]:
+def _held(service: Mapping[str, ModelState]) -> Iterator[tuple[Reference, VersionState]]:
     for model in sorted(service):
         for version, held in sorted(service[model].versions.items()):
             yield Reference(model, version), held

@@ -12,14 +12,15 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank import check_golden
 from cerberank_service.engine.engine import Engine
+from cerberank_service.engine.objective import objective_of
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import Metrics, padding_of
+from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.warm_up import warm_up, warm_up_encoders
 
 TOKENIZER = "tokenizer.json"
@@ -38,7 +39,7 @@ Loader = Callable[[Settings], Loaded]
 
 def load(settings: Settings) -> Loaded:
     """Read the checkpoint that the settings name and open its backend."""
-    checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
+    checkpoint = read_checkpoint(settings.checkpoint or BUNDLED)
     backend = open_backend(
         checkpoint,
         kind=settings.backend,
@@ -111,12 +112,11 @@ def bring_up(
             config.name,
             checkpoint.manifest.version,
             len(config.stages),
-            padding=padding_of(backend),
+            padding=backend.padding_tokens,
             tuned=config.tuned_schedules,
         ),
-        state_bytes=settings.state_bytes,
         most_tokens=settings.max_queued_tokens,
-        objective=settings.objective,
+        objective=objective_of(settings.objective_slowdown),
         speeds=speeds,
     )
     engine.start()

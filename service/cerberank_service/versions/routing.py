@@ -6,35 +6,24 @@ questions that the canary gets: by a hash of the question, so that the same ques
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 
-from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
+from cerberank_models.checkpoint.store.contract import LABELS, Reference
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.versions.state import ModelState, Snapshot
 
 PARTS = 1 << 32
 LONGEST_NAME = 100
-"""What an error repeats of a name that is not known."""
+"""Characters that an error repeats of a name that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Routed:
-    """What of a model can be asked."""
+class Names:
+    """What the settings say about names."""
 
-    ready: frozenset[str]
-    """Versions."""
-    serving: Mapping[Label, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Routes:
-    """The names that are served; replaced as a whole, never changed."""
-
-    models: Mapping[str, Routed] = field(default_factory=dict)
-    default: str | None = None
-    """The model of calls that name none, or an alias."""
     aliases: frozenset[str] = frozenset()
+    """Further names of the default model."""
     canary_percent: float = 0.0
 
 
@@ -48,41 +37,41 @@ def in_canary(question: str, percent: float) -> bool:
     return int.from_bytes(digest, "big") < percent / 100.0 * PARTS
 
 
-def route(routes: Routes, name: str | None, version: str | None, question: str) -> Reference:
+def route(snapshot: Snapshot, names: Names, name: str | None, version: str | None, question: str) -> Reference:
     """The version that answers. Raises ServiceError: 404 naming what is served, 503 while nothing stable is.
 
     `version` is what some dialects name beside the model.
     """
     model, _, rest = (name or "").partition("@")
-    if not model or (model in routes.aliases and model not in routes.models):
-        if routes.default is None:
+    served = {each: known for each, known in snapshot.models.items() if known.ready}
+    if not model or (model in names.aliases and model not in served):
+        if snapshot.default not in served:
             raise ServiceError(
                 Kind.UNAVAILABLE, "the default model is not ready; name another, or see /v1/models", retry_after=5
             )
-        model = routes.default
-    if model not in routes.models:
-        known = sorted({*routes.models, *routes.aliases})
-        raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {', '.join(known) or 'none'}")
-    routed = routes.models[model]
+        model = snapshot.default
+    if model not in served:
+        known_names = ", ".join(sorted({*served, *names.aliases})) or "none"
+        raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {known_names}")
     if rest and version and rest != version:
         raise ServiceError(Kind.NOT_FOUND, f"{_short(name)} and version {_short(version)} contradict each other")
-    wanted = rest or version
+    known, wanted = served[model], rest or version
     if wanted is None:
-        return Reference(model, _stable_or_canary(model, routed, question, routes.canary_percent))
+        return Reference(model, _stable_or_canary(model, known, question, names.canary_percent))
     for label in LABELS:
-        if wanted == label and label in routed.serving:
-            return Reference(model, routed.serving[label])
-    if wanted not in routed.ready:
-        served = sorted({*routed.ready, *routed.serving})
-        raise ServiceError(Kind.NOT_FOUND, f"{model} has no {_short(wanted)}; served: {', '.join(served)}")
+        if wanted == label and label in known.serving:
+            return Reference(model, known.serving[label])
+    if wanted not in known.ready:
+        can_be_asked = ", ".join(sorted({*known.ready, *known.serving}))
+        raise ServiceError(Kind.NOT_FOUND, f"{model} has no {_short(wanted)}; served: {can_be_asked}")
     return Reference(model, wanted)
 
 
-def _stable_or_canary(model: str, routed: Routed, question: str, percent: float) -> str:
-    canary = routed.serving.get("canary")
+def _stable_or_canary(model: str, known: ModelState, question: str, percent: float) -> str:
+    canary = known.serving.get("canary")
     if canary is not None and in_canary(question, percent):
         return canary
-    if (stable := routed.serving.get("stable")) is None:
+    if (stable := known.serving.get("stable")) is None:
         raise ServiceError(Kind.UNAVAILABLE, f"{model} has no stable version yet; see /v1/models", retry_after=10)
     return stable
 

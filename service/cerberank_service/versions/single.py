@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.lifecycle import Flip
 from cerberank_service.versions.loading import Loader, bring_up
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -18,33 +17,28 @@ logger = logging.getLogger(__name__)
 class SingleCheckpoint:
     """Loads in a thread of its own, so that the process answers its probes meanwhile."""
 
-    def __init__(self, settings: Settings, served: ServedModels, metrics: Metrics, loader: Loader) -> None:
+    def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics, loader: Loader) -> None:
         """Nothing is loaded before `start`."""
-        self._settings, self._served, self._metrics, self._loader = settings, served, metrics, loader
-        self.after_turn: Callable[[], None] = lambda: None
-        """Never called: there is nothing to follow."""
+        self._settings, self._versions, self._metrics, self._loader = settings, versions, metrics, loader
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
     def start(self) -> None:
         """Begin to load."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """There is nothing to look at again."""
-
     def stop(self) -> None:
-        """Nor anything to stop: a version that becomes ready too late does not serve."""
+        """Nothing to do: a version that becomes ready too late does not serve."""
 
     def _load(self) -> None:
         try:
             live = bring_up(self._loader(self._settings), self._settings, self._metrics)
         except Exception as error:  # whatever it is, the service must say why it is not ready
-            self._served.reason = str(error)
+            self._versions.explain(str(error))
             logger.exception("the model is not ready")
         else:
             model, version = live.reference
-            self._served.loading(live.reference, 0)
-            self._served.ready(live.reference, live)
-            self._served.flip(Flip(model=model, label="stable", version=version))
+            self._versions.loading(live.reference, 0)
+            self._versions.ready(live.reference, live)
+            self._versions.flip(Flip(model=model, label="stable", version=version))
             logger.info("ready: %s %s (%s)", model, version, live.checkpoint.path.name)
-        self._served.settle()
+        self._versions.settle()

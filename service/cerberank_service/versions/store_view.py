@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError
 from cerberank_service.settings import Settings
@@ -22,7 +23,7 @@ class StoreView:
     def __init__(self, store: Store, settings: Settings) -> None:
         """Nothing is read yet."""
         self._store = store
-        self._runs = f"onnx/{settings.precision}/" if settings.backend == "onnx" else "model.safetensors"
+        self._spec, self._precision = spec_of(settings.backend), settings.precision
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
 
@@ -65,4 +66,4 @@ class StoreView:
             return None
         except CheckpointError:
             return 0
-        return MEMORY_PER_BYTE * sum(size for name, size in sizes.items() if name.startswith(self._runs))
+        return MEMORY_PER_BYTE * sum(sizes[name] for name in self._spec.files(sizes, self._precision))

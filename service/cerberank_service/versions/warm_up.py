@@ -9,7 +9,7 @@ from typing import Any
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_service.engine.cost import StageSpeeds, stage_work
+from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.versions.rejection import TooSlowError
 
 WORDS = (4, 16, 48, 96)
@@ -41,7 +41,7 @@ def warm_up(
     Raises TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without dropping; 0
     accepts any speed.
     """
-    speeds = StageSpeeds(stage_work(backend.config))
+    speeds = StageSpeeds(backend.config.stage_layers)
     for round_ in range(ROUNDS):
         for words in WORDS:
             count = max(usable_processors(), min(MOST_CANDIDATES, MOST_WORDS // words))

@@ -15,16 +15,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
 from cerberank_service.engine.low_priority import Leisure, at_low_priority
 from cerberank_service.memory import return_freed_memory
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.lifecycle import Decision, Status, StoredModel, decide
+from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.rejection import Reason, reason_of
+from cerberank_service.versions.state import State
 from cerberank_service.versions.store_view import StoreView
 
 logger = logging.getLogger(__name__)
@@ -34,57 +36,61 @@ JOIN_SECONDS = 1.0
 
 
 class Watcher:
-    """Keeps `served` as the store's labels have it."""
+    """Keeps the registry as the store's labels have it."""
 
     def __init__(
-        self, store: Store, served: ServedModels, settings: Settings, metrics: Metrics, loader: Loader
+        self,
+        store: Store,
+        versions: VersionRegistry,
+        settings: Settings,
+        metrics: Metrics,
+        loader: Loader,
+        *,
+        wake: threading.Event,
+        after_turn: Callable[[], None],
     ) -> None:
-        """Nothing is read before `start`."""
-        self._store, self._served, self._settings = store, served, settings
+        """Nothing is read before `start`.
+
+        Whoever sets `wake` lets the watcher look at once; `after_turn` is called when nothing is left to be done.
+        """
+        self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
         self._view = StoreView(store, settings)
-        self._leisure = Leisure(served.answering)
+        self._leisure = Leisure(versions.answering)
         self._copies = Path()
-        self.after_turn: Callable[[], None] = lambda: None
-        """Called when nothing more is to be done for the moment."""
         self._retired: dict[Reference, float] = {}
-        self._look, self._stopped = threading.Event(), threading.Event()
+        self._wake, self._after_turn, self._stopped = wake, after_turn, threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
-        served.on_idle = self.wake
 
     def start(self) -> None:
         """Begin to follow the store. Raises OSError when there is no place for copies."""
-        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-", dir=self._settings.copies))
+        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-"))
         self._thread.start()
-
-    def wake(self) -> None:
-        """Look now."""
-        self._look.set()
 
     def stop(self) -> None:
         """Follow no longer, and remove the local copies; what serves is not touched."""
         self._stopped.set()
-        self.wake()
+        self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_SECONDS)
             shutil.rmtree(self._copies, ignore_errors=True)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            self._look.clear()
+            self._wake.clear()
             try:
                 self._turn()
-                self.after_turn()
+                self._after_turn()
             except Exception:  # the next turn may fare better, and what serves goes on meanwhile
                 logger.exception("following the store failed; it is tried again")
-            self._look.wait(self._settings.store_poll_seconds)
+            self._wake.wait(self._settings.store_poll_seconds)
 
     def _turn(self) -> None:
         self._forget_retired()
         stored = self._read()
         decision = Decision()
         for _ in range(100):  # each round changes something; the bound is for mistakes
-            decision = decide(stored, self._served.snapshot(), memory=self._settings.model_memory_bytes)
+            decision = decide(stored, self._versions.snapshot.models, memory=self._settings.model_memory_bytes)
             if not (decision.flips or decision.unload or decision.load):
                 break
             self._obey(decision, stored or {})
@@ -93,38 +99,39 @@ class Watcher:
             self._tidy(stored)
 
     def _read(self) -> dict[str, StoredModel] | None:
-        snapshot = self._served.snapshot()
+        snapshot = self._versions.snapshot.models
         pinned = [Reference(name, version) for name, model in snapshot.items() for version in model.pinned]
         try:
             stored = self._view.read(pinned)
         except (OSError, StoreError) as error:
             if self._metrics.lifecycle.reached(False):
                 logger.warning("the store cannot be read, nothing changes: %s", error)
-            self._served.reason = "the store cannot be read"
+            self._versions.explain("the store cannot be read")
             return None
         self._metrics.lifecycle.reached(True)
-        self._served.reason = "" if any("stable" in each.labels for each in stored.values()) else "no stable label"
+        has_stable = any("stable" in each.labels for each in stored.values())
+        self._versions.explain("" if has_stable else "no stable label")
         return stored
 
     def _obey(self, decision: Decision, stored: Mapping[str, StoredModel]) -> None:
         for flip in decision.flips:
-            self._served.flip(flip)
+            self._versions.flip(flip)
             self._metrics.lifecycle.flipped(flip.label)
             logger.info("%s@%s now means %s", flip.model, flip.label, flip.version or "nothing")
         for reference in decision.unload:
-            self._served.retire(reference)
+            self._versions.retire(reference)
             self._retired[reference] = time.monotonic()
         self._forget_retired()
         if decision.load is not None:
             model, version = decision.load
-            self._served.loading(decision.load, stored[model].sizes[version])
+            self._versions.loading(decision.load, stored[model].sizes[version])
             threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
 
     def _load(self, reference: Reference) -> None:
         started, folder = time.monotonic(), self._folder(reference)
         try:
             settings = self._settings.model_copy(update={"checkpoint": folder})
-            loaded, others = self._opened(reference, settings), self._served.live()
+            loaded, others = self._opened(reference, settings), self._versions.snapshot.live()
             live = bring_up(loaded, settings, self._metrics, others=others, pause=self._leisure.wait)
             del loaded, others
         except Exception as error:  # whatever a push contains, the service goes on and says why
@@ -133,24 +140,24 @@ class Watcher:
             if self._store_is_to_blame(reference, error):
                 logger.warning("%s@%s could not be copied, it is tried again: %s", *reference, error)
                 self._stopped.wait(self._settings.store_poll_seconds)
-                self._served.forget(reference)
+                self._versions.forget(reference)
             else:
                 self._reject(reference, reason_of(error), str(error))
         else:
-            self._served.ready(reference, live)
+            self._versions.ready(reference, live)
             logger.info("ready: %s@%s after %.1f seconds", *reference, time.monotonic() - started)
-        self.wake()
+        self._wake.set()
 
     def _opened(self, reference: Reference, settings: Settings) -> Loaded:
         """Copied, verified and opened, standing back while anything is served."""
         pull = partial(self._pull, reference, self._folder(reference))
-        if not self._served.live():
+        if not self._versions.snapshot.live():
             pull()
             return self._loader(settings)
         at_low_priority(pull)
-        if (settings.backend, settings.device) == ("onnx", "cpu"):
+        if settings.device in spec_of(settings.backend).low_priority_devices:
             return at_low_priority(partial(self._loader, settings))
-        return self._loader(settings)  # torch and CUDA start threads of their own, which would stand back for ever
+        return self._loader(settings)
 
     def _folder(self, reference: Reference) -> Path:
         return self._copies / reference.model / reference.version
@@ -172,23 +179,26 @@ class Watcher:
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
         message = message.replace(str(self._copies), "")  # where a copy lay for a moment helps nobody
-        self._metrics.lifecycle.rejected(reason)
+        self._metrics.lifecycle.rejected(reason.value)
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
-        self._served.failed(reference, f"{reason.value}: {message}")
+        self._versions.failed(reference, f"{reason.value}: {message}")
 
     def _refuse(self, refused: Mapping[Reference, str]) -> None:
         """Those that do not fit beside what is more important; they are loaded when there is room."""
         for reference, why in refused.items():
-            if reference not in self._served.refused:
-                self._metrics.lifecycle.rejected(Reason.TOO_BIG)
+            if reference not in self._versions.snapshot.refused:
+                self._metrics.lifecycle.rejected(Reason.TOO_BIG.value)
                 logger.error("%s@%s is rejected (%s): %s", *reference, Reason.TOO_BIG.value, why)
-        self._served.refused = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
+        reasons = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
+        self._versions.refuse_to_load(reasons)
 
     def _forget_retired(self) -> None:
         """Give back the memory of versions whose last request is answered, or has had the drain time."""
         for reference, since in list(self._retired.items()):
-            live = self._served.models[reference.model].versions[reference.version].live
-            assert live is not None, "only what was ready is retired"
+            known = self._versions.snapshot.version(reference)
+            assert known is not None, "what is retired is known until it is forgotten"
+            assert known.live is not None, "only what was ready is retired"
+            live = known.live
             if live.leases and time.monotonic() - since < self._settings.drain_seconds:
                 continue
             live.engine.stop(0.0)
@@ -196,24 +206,24 @@ class Watcher:
             if live.engine.running:
                 continue
             del self._retired[reference]
-            self._served.forget(reference)
+            self._versions.forget(reference)
             self._metrics.forget(*reference)
             shutil.rmtree(self._folder(reference), ignore_errors=True)
             self._leisure.wait()
-            del live
+            del live, known
             self._leisure.wait()
             return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
-            self.wake()
+            self._wake.set()
 
     def _tidy(self, stored: Mapping[str, StoredModel]) -> None:
         """Forget failures that nobody asks for any more; say when the start is over."""
-        snapshot = self._served.snapshot()
-        busy = any(held.status is Status.LOADING for model in snapshot.values() for held in model.versions.values())
+        snapshot = self._versions.snapshot.models
+        busy = any(held.status is State.LOADING for model in snapshot.values() for held in model.versions.values())
         for name, model in snapshot.items():
             asked = {*(stored[name].labels.values() if name in stored else ()), *model.pinned}
             for version, held in model.versions.items():
-                if held.status is Status.FAILED and version not in asked:
-                    self._served.forget(Reference(name, version))
-        if not busy and (snapshot or self._served.refused):
-            self._served.settle()
+                if held.status is State.FAILED and version not in asked:
+                    self._versions.forget(Reference(name, version))
+        if not busy and (snapshot or self._versions.snapshot.refused):
+            self._versions.settle()

@@ -13,6 +13,7 @@ from cerberank_models.backends.onnx_device_backend import DeviceState, OnnxDevic
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.rank import rank_pairs
 
@@ -103,8 +104,8 @@ def test_pairs_join_before_the_first_stage(backend: OnnxDeviceBackend) -> None:
 def test_a_whole_cascade_ranks(checkpoint: Checkpoint) -> None:
     """Opened by its precision, with drops: the survivors and order of PyTorch, a GPU is asked for by its provider."""
     pairs = random_pairs(LENGTHS)
-    ours = rank_pairs(open_backend(checkpoint, precision="fp16"), pairs, schedule=(0.3, 0.5))
-    exact = rank_pairs(TorchBackend(random_ranker()), pairs, schedule=(0.3, 0.5))
+    ours = rank_pairs(open_backend(checkpoint, precision="fp16"), pairs, RatioSchedule((0.3, 0.5)))
+    exact = rank_pairs(TorchBackend(random_ranker()), pairs, RatioSchedule((0.3, 0.5)))
     assert ours.stages.tolist() == exact.stages.tolist()
     assert ours.order[0] == exact.order[0]
     with pytest.raises(RuntimeError, match="onnx-gpu"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import torch
 from tests.bounds import PROBABILITIES
 from tests.tiny import random_pairs, random_ranker
 
+from cerberank_models.backends import registry
 from cerberank_models.backends.batching import BucketRule
 from cerberank_models.backends.contract import Backend, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
-from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.registry import BACKENDS, BackendSpec, check_precision, open_backend, precisions_help
 from cerberank_models.backends.torch_backend import CPU_BLOCKS, TorchBackend
-from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.encoding import EncodedPairs
+from cerberank_models.export.checkpoint import PARITY
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 ALL = np.arange(len(LENGTHS))
@@ -41,7 +45,7 @@ def test_torch_equals_onnx(tiny_checkpoint: Path) -> None:
     """fp32 probabilities of every stage and head within 1e-4."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     torch_scores, onnx_scores = (
-        all_scores(open_backend(checkpoint, kind=kind, precision="fp32"), random_pairs(LENGTHS))  # type: ignore[arg-type]
+        all_scores(open_backend(checkpoint, kind=kind, precision="fp32"), random_pairs(LENGTHS))
         for kind in ("torch", "onnx")
     )
     for ours, theirs in zip(torch_scores, onnx_scores, strict=True):
@@ -122,3 +126,54 @@ def test_what_is_not_there_is_refused(tiny_checkpoint: Path) -> None:
         open_backend(checkpoint, kind="torch", precision="int8")
     with pytest.raises(RuntimeError, match="onnx-gpu"):
         open_backend(checkpoint, precision="fp32", device="cuda")
+    with pytest.raises(ValueError, match="no backend 'tpu', only onnx, torch"):
+        open_backend(checkpoint, kind="tpu")
+
+
+def test_the_registry_names_the_precisions_that_its_libraries_have() -> None:
+    """It states them without importing torch or the exporter; theirs are these, and help texts list them."""
+    assert BACKENDS["torch"].precisions == tuple(PRECISIONS)
+    assert set(BACKENDS["onnx"].precisions) == set(PARITY)
+    assert doctest.testmod(registry).attempted == 1
+    assert doctest.testmod(registry).failed == 0
+
+
+def test_each_backend_says_which_files_it_reads(tiny_checkpoint: Path) -> None:
+    """Graphs of one precision, or the weights; what it names is enough to run from."""
+    names = read_checkpoint(tiny_checkpoint).manifest.files
+    graphs = tuple(f"onnx/int8/stage-{stage}.onnx" for stage in range(3))
+    assert BACKENDS["onnx"].files(names, "int8") == graphs
+    assert BACKENDS["torch"].files(names, "bf16") == ("model.safetensors",)
+
+
+def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path) -> None:
+    """A backend that only this test knows is opened, checked and described by the functions that serve the others."""
+    asked = {}
+
+    def open_toy(checkpoint: Checkpoint, **options: object) -> Backend[Any]:
+        asked.update(options)
+        return TorchBackend.from_checkpoint(checkpoint)
+
+    toy = BackendSpec(
+        name="toy",
+        open=open_toy,
+        precisions=("fp8",),
+        devices=("tpu",),
+        files=lambda names, precision: tuple(name for name in names if name.startswith("toy/")),
+    )
+    backends = {**BACKENDS, "toy": toy}
+    backend = open_backend(
+        read_checkpoint(tiny_checkpoint), kind="toy", precision="fp8", device="tpu", backends=backends
+    )
+    assert asked == {"precision": "fp8", "threads": None, "device": "tpu", "graph_tokens": 0}
+    assert len(all_scores(backend, random_pairs(LENGTHS))) == 3
+    assert check_precision("toy", "fp8", backends) == "fp8"
+    with pytest.raises(ValueError, match="toy has no precision 'int8', only fp8"):
+        check_precision("toy", "int8", backends)
+    assert precisions_help(backends).endswith("; fp8 with toy")
+
+
+def test_the_registry_does_not_change() -> None:
+    """Nobody adds to it behind another's back."""
+    with pytest.raises(TypeError):
+        BACKENDS["toy"] = BACKENDS["onnx"]  # type: ignore[index]

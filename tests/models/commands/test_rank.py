@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.rank import main
 
 
@@ -58,6 +60,25 @@ def test_an_answer_has_the_shape_of_the_service(
     for result in results[:2]:
         assert result["score"] == pytest.approx(sum(result["heads"]) / 3)
     assert {result["index"] for result in results if result["truncated"]} == {3}
+
+
+@pytest.mark.parametrize(("options", "last"), [([], 4), (["--drop-ratio", "0.5"], 2), (["--top-k", "5"], 5)])
+def test_the_checkpoint_s_minimum_holds_as_in_the_service(
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    last: int,
+) -> None:
+    """Of six candidates so many reach the last stage: by its own schedule, by the caller's, and by what was asked."""
+    old = read_checkpoint(checkpoint)
+    config = old.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 4})
+    revised = revise_checkpoint(old, tmp_path / "revised", version="2", config=config)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": list("abcdef")}))
+    given = [str(tmp_path / "in.jsonl"), "--checkpoint", str(revised.path), "--precision", "fp32"]
+    assert main([*given, *options]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert sum(result["stage"] == 2 for result in results) == last
 
 
 def test_standard_input_is_answered_line_by_line(checkpoint: Path) -> None:

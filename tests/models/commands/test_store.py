@@ -74,8 +74,6 @@ def test_the_list_shows_versions_with_their_labels(
         (["push", "nowhere", "STORE"], "nowhere has no manifest.json"),
         (["pull", "STORE", MODEL, "x"], "has no label stable; its versions: none"),
         (["pull", "STORE", "../etc@1", "x"], "'../etc' is no model name"),
-        (["label", "STORE", MODEL, "stable", "7"], "has no version 7"),
-        (["label", "STORE", MODEL, "stable", ".."], "'..' is no version"),
         (["list", "STORE", ".."], "'..' is no model name"),
         (["list", "nowhere://x"], "nowhere://x"),
     ],

@@ -6,8 +6,8 @@ import transformers
 from tests.tiny import cross_encoder, hugging_face_config
 
 from cerberank_models.config import EncodingConfig
+from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import (
-    UnsupportedModelError,
     initialise,
     load_weights,
     ranker_config,

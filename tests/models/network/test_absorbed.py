@@ -44,6 +44,6 @@ def test_the_same_logits(layout: Layout, family: str, body_layers: int) -> None:
 def test_a_layout_that_cannot_be_padded_is_refused() -> None:
     """The variable-length kernel's attention heads are narrow."""
     ranker = random_ranker()
-    layout = VarlenLayout(torch.tensor([0, 2], dtype=torch.int32), 2, lambda *arguments: arguments[0])
+    layout = VarlenLayout(torch.tensor([0, 2], dtype=torch.int32), 2, lambda *arguments: arguments[0], 2)
     with pytest.raises(TypeError, match="VarlenLayout"):
         AbsorbedHeads(ranker.heads)(torch.zeros(2, 32), layout)

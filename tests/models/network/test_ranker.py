@@ -12,9 +12,9 @@ from torch import Tensor
 from cerberank_models.backends.contract import combine
 from cerberank_models.config import EncodingConfig
 from cerberank_models.importing.hugging_face import load_weights, ranker_config
+from cerberank_models.network.bodies.post_norm import PostNormLayer
 from cerberank_models.network.layout import PackedLayout, PaddedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.transformer import Layer
 
 LENGTHS = [5, 9, 3, 12, 9]
 FAMILIES = [("bert", {}), ("electra", {}), ("electra", {"embedding_size": 32}), ("roberta", {})]
@@ -67,7 +67,7 @@ def test_first_token_only_equals_the_full_layer() -> None:
     """The last layer's short cut gives what the whole layer gives at position 0."""
     ranker = random_ranker()
     layer = ranker.body[0]
-    assert isinstance(layer, Layer)
+    assert isinstance(layer, PostNormLayer)
     _, _, offsets = tensors(LENGTHS)
     layout = PackedLayout.of(offsets)
     hidden = torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1))

@@ -9,7 +9,7 @@ from cerberank_models.importing.hugging_face import ranker_config
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.stacked import StackedHeads
+from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenLayout
 
 OFFSETS = torch.tensor([0, 5, 14, 17, 29], dtype=torch.int32)
@@ -22,7 +22,7 @@ def heads_of(ranker: Ranker) -> list[Head]:
 @pytest.mark.parametrize("logits", [1, 2])
 @pytest.mark.parametrize("family", ["bert", "electra"])
 @pytest.mark.parametrize("head_layers", [0, 1, 2])
-@pytest.mark.parametrize("layout", [PackedLayout.of(OFFSETS), VarlenLayout(OFFSETS, 48, varlen_oracle)])
+@pytest.mark.parametrize("layout", [PackedLayout.of(OFFSETS), VarlenLayout(OFFSETS, 48, varlen_oracle, 29)])
 def test_stacked_heads_equal_heads_one_by_one(layout: Layout, head_layers: int, family: str, logits: int) -> None:
     """Three different heads of 0, 1 or 2 layers give the same logits as one batched operation, in both layouts."""
     model = cross_encoder(family)
@@ -55,3 +55,20 @@ def test_the_network_keeps_its_own_heads() -> None:
     after = ranker.state_dict()
     assert list(after) == list(before)
     assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("part", "stacks"),
+    [
+        (torch.nn.Linear(4, 4), True),
+        (torch.nn.LayerNorm(4), True),
+        (torch.nn.Linear(4, 4, bias=False), False),
+        (torch.nn.RMSNorm(4), False),
+    ],
+)
+def test_only_what_can_be_stacked_is(part: torch.nn.Module, stacks: bool) -> None:
+    """A head with any other weight would run with the first head's copy of it."""
+    head = random_ranker().heads[0]
+    assert stackable(head)
+    head.add_module("more", part)
+    assert stackable(head) == stacks

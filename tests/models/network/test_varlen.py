@@ -26,7 +26,7 @@ def random_qkv() -> tuple[Tensor, Tensor, Tensor]:
 def layouts(extra_pairs: int = 0) -> tuple[PackedLayout, VarlenLayout]:
     offsets = torch.tensor([0, *LENGTHS]).cumsum(0).int()
     filled = torch.cat([offsets, offsets[-1].repeat(extra_pairs)])
-    return PackedLayout.of(offsets), VarlenLayout(filled, 48, varlen_oracle)
+    return PackedLayout.of(offsets), VarlenLayout(filled, 48, varlen_oracle, sum(LENGTHS))
 
 
 def test_both_layouts_attend_alike() -> None:
@@ -56,11 +56,20 @@ def test_pairs_without_tokens_change_nothing() -> None:
     assert torch.equal(alone.mean(hidden), filled.mean(hidden)[:count])
 
 
+def test_both_layouts_count_positions_alike() -> None:
+    """Pairs without tokens change nothing, and tokens of no pair stay within the longest, where tables have a row."""
+    packed, varlen = layouts(extra_pairs=4)
+    assert varlen.positions.tolist() == packed.positions.tolist()
+    surplus = VarlenLayout(varlen.offsets, 6, varlen_oracle, sum(LENGTHS) + 20).positions
+    assert surplus.max() == 5
+    assert surplus.min() == 0
+
+
 def test_half_precision_is_pooled_in_float32() -> None:
     """4,000 ones in float16, which counts no further than 2,048 one by one, have the mean 1."""
     offsets = torch.tensor([0, 4000], dtype=torch.int32)
     hidden = torch.ones(4000, 1, dtype=torch.float16)
-    mean = VarlenLayout(offsets, 4000, varlen_oracle).mean(hidden)
+    mean = VarlenLayout(offsets, 4000, varlen_oracle, 4000).mean(hidden)
     assert mean.dtype == torch.float16
     assert mean.item() == 1.0
 

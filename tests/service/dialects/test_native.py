@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.dialects.native import Wanted, parse, render
-from cerberank_service.dialects.schema import RankResponse
+from cerberank_service.dialects.native_schema import RankResponse
+from cerberank_service.dialects.wire import read_json
 
 GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
 
@@ -21,7 +22,7 @@ def with_fields(**fields: object) -> bytes:
 
 def test_texts_and_objects_become_candidates() -> None:
     """Both forms may be mixed; a missing neighbour is empty."""
-    call, wanted = parse(json.dumps(GOOD).encode())
+    call, wanted = parse(read_json(json.dumps(GOOD).encode()))
     assert call.candidates == (Candidate(text="a"), Candidate(text="b", previous="p", next="n"))
     assert (call.question, call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("q", None, None, None, None)
     assert wanted == Wanted(ids=(None, "7"), texts=None, heads=False)
@@ -29,7 +30,7 @@ def test_texts_and_objects_become_candidates() -> None:
 
 def test_options_are_passed_on() -> None:
     """Every optional field of the wire has an effect on the call."""
-    call, _ = parse(with_fields(model="m", top_k=3, drop_ratio=[0.1, 0], deadline_ms=20))
+    call, _ = parse(read_json(with_fields(model="m", top_k=3, drop_ratio=[0.1, 0], deadline_ms=20)))
     assert (call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("m", 3, (0.1, 0.0), 20.0)
 
 
@@ -37,7 +38,7 @@ def test_options_are_passed_on() -> None:
 def test_any_text_comes_through_and_lone_surrogates_become_replacement_characters(text: str) -> None:
     """A client that cuts an emoji in half does not lose its request."""
     body = json.dumps({"question": "q", "candidates": [{"text": text, "id": "\\ud800"}]}).encode()
-    call, wanted = parse(body)
+    call, wanted = parse(read_json(body))
     assert call.candidates[0].text == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert wanted.ids == ("\\ud800",)
 
@@ -63,7 +64,7 @@ def answer(**changes: Any) -> RankAnswer:
 
 def test_the_answer_has_the_documented_shape() -> None:
     """Best first, with ids; what was not asked for is left out."""
-    _, wanted = parse(json.dumps(GOOD).encode())
+    _, wanted = parse(read_json(json.dumps(GOOD).encode()))
     rendered = render(answer(), wanted)
     RankResponse.model_validate(rendered)
     assert rendered["results"] == [
@@ -77,7 +78,7 @@ def test_the_answer_has_the_documented_shape() -> None:
 
 def test_texts_and_heads_are_given_when_asked_for() -> None:
     """A dropped candidate has no heads: no head saw it."""
-    _, wanted = parse(with_fields(return_text=True, return_heads=True))
+    _, wanted = parse(read_json(with_fields(return_text=True, return_heads=True)))
     first, second = render(answer(), wanted)["results"]
     assert (first["text"], first["heads"]) == ("b", [0.5, 1.0])
     assert second["text"] == "a"

@@ -10,6 +10,8 @@ from tests.service.fakes import FakeBackend
 
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path, spoken
+from cerberank_service.dialects.wire import read_json
+from cerberank_service.ranking.read import Reader
 
 SHARED = {path: dialects for path, dialects in by_path(DIALECTS).items() if len(dialects) > 1}
 COMMON = {"model": "m", "query": "q", "documents": ["a"]}
@@ -30,19 +32,19 @@ COMMON = {"model": "m", "query": "q", "documents": ["a"]}
 )
 def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) -> None:
     """Top-level names only: a document may have any."""
-    assert spoken(SHARED[path], json.dumps(fields).encode()).tag == tag
+    assert spoken(SHARED[path], read_json(json.dumps(fields).encode())).tag == tag
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b'{"top_k": "\xff"}'])
 def test_what_is_no_object_is_the_first_dialect_s(body: bytes) -> None:
     """Which then says what is wrong with it."""
     for dialects in SHARED.values():
-        assert spoken(dialects, body) is dialects[0]
+        assert Reader(dialects, 10)(body).dialect is dialects[0]
 
 
 def test_half_an_emoji_does_not_change_the_dialect() -> None:
     """The repair that the parsers make is made here too."""
-    assert spoken(SHARED["/rerank"], b'{"query": "\\ud83d", "documents": ["a"]}').tag == "vllm"
+    assert spoken(SHARED["/rerank"], read_json(b'{"query": "\\ud83d", "documents": ["a"]}')).tag == "vllm"
 
 
 def test_only_shared_paths_need_a_claim() -> None:

@@ -3,16 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.fakes import ranker_config
 
-from cerberank_service.engine.cost import MEMORY_TOKENS, StageSpeeds, stage_work
-
-
-def test_work_is_layers_and_heads_cost_less_than_a_layer() -> None:
-    """Two exits of a layer each, then heads of one layer whatever their number; a plain encoder has none."""
-    assert stage_work(ranker_config(exits=2, heads=3)) == (1.0, 1.0, 0.5)
-    assert stage_work(ranker_config(exits=2, heads=1)) == (1.0, 1.0, 0.5)
-    assert stage_work(ranker_config(exits=0, heads=1)) == (1.5,)
+from cerberank_service.engine.cost import GUESS, LEAST_SHARE, MEMORY_TOKENS, StageSpeeds
 
 
 def test_the_guess_is_shared_out_by_work_until_something_is_measured() -> None:
@@ -20,6 +12,13 @@ def test_the_guess_is_shared_out_by_work_until_something_is_measured() -> None:
     speeds = StageSpeeds((1.0, 3.0))
     assert speeds.seconds((1000, 1000)) == pytest.approx(0.1)
     assert speeds.seconds_per_token[1] == 3 * speeds.seconds_per_token[0]
+
+
+def test_a_stage_without_a_layer_is_not_guessed_to_be_free() -> None:
+    """Its heads are called all the same; the other stages' guesses stay what they are."""
+    speeds = StageSpeeds((2.0, 2.0, 0.0))
+    assert speeds.seconds_per_token == pytest.approx([GUESS / 2, GUESS / 2, GUESS * LEAST_SHARE])
+    assert speeds.seconds((0, 0, 1000)) > 0.0
 
 
 @given(st.floats(1e-7, 1e-2), st.floats(1e-7, 1e-2), st.integers(2_000, 20_000))

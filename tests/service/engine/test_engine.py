@@ -12,10 +12,10 @@ from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import wait_until
 
-from cerberank_models.drop import alive_counts
+from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
-from cerberank_service.engine.job import UNSCORED, Ranked
+from cerberank_service.engine.job import Ranked
 from cerberank_service.engine.low_priority import Leisure
 from cerberank_service.engine.objective import Objective
 from cerberank_service.errors import Kind, ServiceError
@@ -34,10 +34,10 @@ def test_mixed_questions_get_the_answers_that_each_gets_alone(
 ) -> None:
     """Whatever shares a batch, and however small the steps, the result is that of `rank_pairs`."""
     running = start(FakeBackend(), step_tokens=step_tokens)
-    futures = [running.ask(texts, schedule=schedule, minimum=minimum) for texts, schedule, minimum in asked]
-    for (texts, schedule, minimum), future in zip(asked, futures, strict=True):
+    futures = [running.ask(texts, policy=RatioSchedule(ratios, minimum)) for texts, ratios, minimum in asked]
+    for (texts, ratios, minimum), future in zip(asked, futures, strict=True):
         pairs = encoder.encode("how?", [Candidate(text=text) for text in texts])
-        alone = rank_pairs(FakeBackend(), pairs, schedule=schedule, minimum=minimum)
+        alone = rank_pairs(FakeBackend(), pairs, RatioSchedule(ratios, minimum))
         got = ranked(future)
         assert got.complete
         np.testing.assert_array_equal(got.order, alone.order)
@@ -49,7 +49,7 @@ def test_mixed_questions_get_the_answers_that_each_gets_alone(
 def test_a_single_stage_without_exits_works(start: Start) -> None:
     """A plain cross-encoder has nothing to drop after."""
     running = start(FakeBackend(ranker_config(exits=0, heads=1)))
-    assert ranked(running.ask(["a", "b"], schedule=())).stages.tolist() == [0, 0]
+    assert ranked(running.ask(["a", "b"], policy=RatioSchedule(()))).stages.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("schedule", [(0.0, 0.0), (0.5, 0.0), (0.5, 0.5)])
@@ -61,15 +61,16 @@ def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, sc
     held: list[int] = []
     running.engine._metrics.held = held.append  # type: ignore[method-assign]
     texts = [f"{number} abcdefg" for number in range(60)]
-    got = [ranked(running.ask(texts, schedule=schedule)), ranked(running.ask(texts[::2], schedule=schedule))]
+    policy = RatioSchedule(schedule)
+    got = [ranked(running.ask(texts, policy=policy)), ranked(running.ask(texts[::2], policy=policy))]
     for answer, asked in zip(got, (texts, texts[::2]), strict=True):
         pairs = running.encoder.encode("how?", [Candidate(text=text) for text in asked])
-        alone = rank_pairs(FakeBackend(), pairs, schedule=schedule)
+        alone = rank_pairs(FakeBackend(), pairs, policy)
         np.testing.assert_array_equal(answer.scores, alone.scores)
         np.testing.assert_array_equal(answer.order, alone.order)
     assert max(held) <= state_bytes
     ran = sum(count for _, count in backend.runs)
-    needed = sum(sum(alive_counts(count, schedule)) for count in (60, 30))
+    needed = sum(sum(policy.expected_alive(count)) for count in (60, 30))
     assert ran > needed if state_bytes == 0 else ran >= needed
     assert ran == needed or state_bytes < 10**9
 
@@ -235,7 +236,7 @@ def test_many_threads_may_submit(start: Start) -> None:
     def client(name: str) -> None:
         for number in range(10):
             texts = [f"{name} {number} {index}" for index in range(1 + number)]
-            answers[f"{name}{number}"] = ranked(running.ask(texts, schedule=(0.5, 0.5)))
+            answers[f"{name}{number}"] = ranked(running.ask(texts, policy=RatioSchedule((0.5, 0.5))))
 
     threads = [threading.Thread(target=client, args=(name,)) for name in "abcd"]
     for thread in threads:
@@ -246,7 +247,7 @@ def test_many_threads_may_submit(start: Start) -> None:
     for name, answer in answers.items():
         texts = [f"{name[0]} {name[1:]} {index}" for index in range(1 + int(name[1:]))]
         pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
-        alone = rank_pairs(FakeBackend(), pairs, schedule=(0.5, 0.5))
+        alone = rank_pairs(FakeBackend(), pairs, RatioSchedule((0.5, 0.5)))
         np.testing.assert_array_equal(answer.scores, alone.scores)
 
 
@@ -273,10 +274,11 @@ def test_a_question_that_gives_way_runs_in_short_steps_and_gets_the_same_answer(
         return len(looks) % 2 == 1
 
     pairs = encoder.encode("how?", [Candidate(text="a b c d " * 8)] * 60)
-    alone, backend = rank_pairs(FakeBackend(), pairs, schedule=(0.3, 0.3)), SlowBackend()
+    policy = RatioSchedule((0.3, 0.3))
+    alone, backend = rank_pairs(FakeBackend(), pairs, policy), SlowBackend()
     backend.clock = clock
     running = start(backend, clock=clock)
-    got = ranked(running.submit(pairs, schedule=(0.3, 0.3), leisure=Leisure(busy), submitted=clock.now))
+    got = ranked(running.submit(pairs, policy=policy, leisure=Leisure(busy), submitted=clock.now))
     np.testing.assert_array_equal(got.order, alone.order)
     np.testing.assert_array_equal(got.scores, alone.scores)
     assert max(rows for _, rows in backend.runs) < 60

@@ -10,6 +10,7 @@ from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 
 from cerberank_models.backends.contract import StageOutput
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_service.engine.job import Job, Outcome, Ranked
@@ -80,8 +81,9 @@ def test_out_of_memory_halves_the_steps_and_fails_nobody(start: Start, error_: t
             return run(state, stage)
 
         backend.run = fail  # type: ignore[method-assign]
-    got = ranked(running.ask(texts, schedule=(0.3, 0.0)))
-    np.testing.assert_array_equal(got.scores, rank_pairs(FakeBackend(), pairs, schedule=(0.3, 0.0)).scores)
+    policy = RatioSchedule((0.3, 0.0))
+    got = ranked(running.ask(texts, policy=policy))
+    np.testing.assert_array_equal(got.scores, rank_pairs(FakeBackend(), pairs, policy).scores)
     assert running.engine._runner.step_tokens <= 300
     before = len(backend.runs)
     ranked(running.ask(texts))
@@ -104,8 +106,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     running = start(backend, metrics=counted.for_model("fake-ranker", "7", 3), step_tokens=128)
     gone = Job(
         pairs=running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40),
-        schedule=(0.0, 0.0),
-        minimum=1,
+        policy=RatioSchedule((0.0, 0.0)),
         received=0.0,
         submitted=0.0,
         deadline=None,
@@ -180,7 +181,7 @@ class BrokenMetrics(EngineMetrics):
 def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
     """A fault outside the model ends the thread; the engine then says so, and nobody is left waiting."""
     backend, gate = blocked()
-    running = start(backend, metrics=BrokenMetrics(Metrics(), "fake-ranker", "7", 0))
+    running = start(backend, metrics=BrokenMetrics(Metrics().series, "fake-ranker", "7", 3, 0))
     waiting = [running.ask(["a"])]
     assert backend.entered.wait(20)
     waiting += [running.ask(["b"]) for _ in range(3)]

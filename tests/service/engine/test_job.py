@@ -8,7 +8,8 @@ from tests.service.fakes import FakeBackend
 from tests.service.pairs import numbered_pairs
 
 from cerberank_models.backends.contract import StageOutput
-from cerberank_service.engine.job import UNSCORED, Job, Outcome
+from cerberank_models.drop import UNSCORED, RatioSchedule
+from cerberank_service.engine.job import Job, Outcome
 
 
 def job(count: int, schedule: tuple[float, ...] = (0.5, 0.0), minimum: int = 1, deadline: float | None = 9.0) -> Job:
@@ -17,8 +18,7 @@ def job(count: int, schedule: tuple[float, ...] = (0.5, 0.0), minimum: int = 1, 
 
     return Job(
         pairs=numbered_pairs(count),
-        schedule=schedule,
-        minimum=minimum,
+        policy=RatioSchedule(schedule, minimum),
         received=0.0,
         submitted=0.0,
         deadline=deadline,

@@ -12,7 +12,7 @@ from tests.service.large import LARGE, READING, open_descriptors, process_of, re
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.large_bodies import NICENESS, LargeBodies
 from cerberank_service.http.large_body import LARGE_BYTES
-from cerberank_service.ranking.reading import Read
+from cerberank_service.ranking.read import Read
 
 
 def test_it_reads_what_this_process_would_read() -> None:
@@ -20,7 +20,7 @@ def test_it_reads_what_this_process_would_read() -> None:
     sent = (LARGE, LARGE[:-1], b"[" * LARGE_BYTES)
 
     def shown(read: Read) -> object:
-        return (read.made.kind, read.made.message) if isinstance(read.made, ServiceError) else read
+        return (read.outcome.kind, read.outcome.message) if isinstance(read.outcome, ServiceError) else read
 
     async def work(bodies: LargeBodies) -> list[Read]:
         return [await read(bodies, body) for body in sent]
@@ -90,7 +90,7 @@ def test_one_that_is_being_started_ends_with_the_service() -> None:
         return bodies
 
     bodies = with_bodies(work)
-    assert bodies._reader is None or bodies._reader.ended()
+    assert bodies._process is None or bodies._process.ended()
 
 
 def test_a_large_question_is_answered_as_a_small_one(client: TestClient) -> None:
@@ -111,7 +111,7 @@ def test_bodies_are_taken_in_slowly_while_anybody_is_answered(client: TestClient
     """The service tells its bodies by the leases of its versions."""
     service = client.app.state.service  # type: ignore[attr-defined]
     seen = [service.bodies._busy()]
-    with service.served.lease() as lease:
+    with service.versions.lease() as lease:
         lease.take(None, None, "q")
         seen.append(service.bodies._busy())
     assert [*seen, service.bodies._busy()] == [False, True, False]

@@ -18,7 +18,7 @@ from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http import large_bodies
 from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.large_body import LargeBody
-from cerberank_service.ranking.reading import Read, Reading
+from cerberank_service.ranking.read import Read, Reader
 
 
 def test_one_that_ends_under_a_body_is_replaced() -> None:
@@ -34,14 +34,14 @@ def test_one_that_ends_under_a_body_is_replaced() -> None:
             await unlucky
         after = await read(bodies)
         os.kill(process_of(bodies), signal.SIGKILL)
-        while not (bodies._reader is None or bodies._reader.ended()):
+        while not (bodies._process is None or bodies._process.ended()):
             await asyncio.sleep(0.01)
         return caught.value, after, await read(bodies)
 
     error, *others = with_bodies(work)
     assert error.kind is Kind.UNAVAILABLE
     assert error.retry_after == 1
-    assert not any(isinstance(each.made, ServiceError) for each in others)
+    assert not any(isinstance(each.outcome, ServiceError) for each in others)
 
 
 def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,13 +154,13 @@ def test_what_fails_in_it_is_an_error_of_this_process() -> None:
 
     async def work(bodies: LargeBodies) -> Read:
         with pytest.raises(RuntimeError, match="IndexError"):
-            await read(bodies, reading=Reading((), 10))
+            await read(bodies, reading=Reader((), 10))
         before = process_of(bodies)
         again = await read(bodies)
         assert process_of(bodies) == before
         return again
 
-    assert not isinstance(with_bodies(work).made, ServiceError)
+    assert not isinstance(with_bodies(work).outcome, ServiceError)
 
 
 def test_it_does_not_outlive_a_service_that_was_killed() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankCall
 from cerberank_service.errors import Kind, ServiceError
@@ -53,15 +54,15 @@ def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
     checkpoint: Checkpoint, ratio: float | tuple[float, ...] | None, schedule: tuple[float, ...]
 ) -> None:
     """A number is meant for every exit."""
-    assert prepared(checkpoint, drop_ratio=ratio).schedule == schedule
+    assert prepared(checkpoint, drop_ratio=ratio).policy.ratios == schedule
 
 
 def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
     """But not of the caller's."""
     encoder, call = checkpoint.encoder(), RankCall(question="how?", candidates=candidates("a", "b"))
-    assert prepare(call, checkpoint, encoder, default=(0.1, 0.1)).schedule == (0.1, 0.1)
+    assert prepare(call, checkpoint, encoder, default=(0.1, 0.1)).policy.ratios == (0.1, 0.1)
     chosen = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=0.2)
-    assert prepare(chosen, checkpoint, encoder, default=(0.1, 0.1)).schedule == (0.2, 0.2)
+    assert prepare(chosen, checkpoint, encoder, default=(0.1, 0.1)).policy.ratios == (0.2, 0.2)
 
 
 def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:
@@ -76,15 +77,16 @@ def test_as_many_as_were_asked_for_reach_the_last_stage(
     checkpoint: Checkpoint, top_k: int | None, minimum: int
 ) -> None:
     """But not more than there are."""
-    assert prepared(checkpoint, top_k=top_k).minimum == minimum
+    assert prepared(checkpoint, top_k=top_k).policy.expected_alive(3)[-1] == minimum
 
 
 def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_path: Path) -> None:
     """It is for the schedules that the checkpoint, or an operator, chose."""
     config = ranker_config(schedule=(0.3, 0.5)).model_copy(update={"drop_minimum": 2})
     checkpoint = checkpoint_for(FakeBackend(config), tmp_path)
-    assert [prepared(checkpoint, drop_ratio=ratio).minimum for ratio in (None, 0.3)] == [2, 1]
-    assert prepared(checkpoint, top_k=3).minimum == 3
+    assert prepared(checkpoint).policy == RatioSchedule((0.3, 0.5), 2)
+    assert prepared(checkpoint, drop_ratio=0.3).policy == RatioSchedule((0.3, 0.3), 1)
+    assert prepared(checkpoint, top_k=3).policy == RatioSchedule((0.3, 0.5), 3)
 
 
 def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:

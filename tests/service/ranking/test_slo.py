@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.service.fakes import ranker_config
 
-from cerberank_models.config import TunedSchedule
+from cerberank_models.config import RankerConfig, TunedSchedule
+from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_service.ranking.slo import choose, loss_of
 
 WHOLE = {"map": 80.0, "p@1": 70.0, "map_loss": 0.0, "map_loss_error": 0.1}
@@ -16,16 +18,34 @@ HARSH = TunedSchedule(schedule=(0.5, 0.5), cost=0.4, metrics={"map": 78.0, "p@1"
 SET = (MIDDLE, HARSH, GENTLE)
 
 
+def config_of(*tuned: TunedSchedule) -> RankerConfig:
+    return ranker_config().model_copy(update={"tuned_schedules": tuned, "drop_minimum": 4})
+
+
 @given(st.permutations(SET), st.floats(0.0, 3.0), st.floats(0.1, 2.0))
 def test_the_gentlest_schedule_that_is_in_time_is_taken(tuned: list[TunedSchedule], wait: float, target: float) -> None:
     """Whatever their order; the fastest when none is in time, and it says so."""
     time = {entry.schedule: entry.cost + wait for entry in tuned}
-    choice = choose(tuned, time.__getitem__, target)
+    choice = choose(config_of(*tuned), 1, lambda policy: time[policy.ratios], target)
     in_time = [entry for entry in tuned if time[entry.schedule] <= target]
     assert choice.in_time == bool(in_time)
     expected = max(in_time, key=lambda entry: entry.cost) if in_time else HARSH
-    assert choice.schedule == expected.schedule
+    assert choice.policy.ratios == expected.schedule
     assert choice.loss == loss_of(tuned, expected.schedule)
+
+
+@pytest.mark.parametrize(("keep", "minimum"), [(1, 4), (7, 7)])
+def test_what_was_asked_for_and_the_checkpoint_s_minimum_stay_alive(keep: int, minimum: int) -> None:
+    """In the chosen policy, and already in those whose time is predicted."""
+    predicted: list[DropPolicy] = []
+
+    def seconds(policy: DropPolicy) -> float:
+        predicted.append(policy)
+        return 1.0
+
+    chosen = choose(config_of(*SET), keep, seconds, 0.5).policy
+    assert chosen == RatioSchedule(HARSH.schedule, minimum)
+    assert predicted == [RatioSchedule(entry.schedule, minimum) for entry in (GENTLE, MIDDLE, HARSH)]
 
 
 def test_the_loss_is_against_the_gentlest_schedule() -> None:
@@ -42,4 +62,4 @@ def test_the_loss_is_against_the_gentlest_schedule() -> None:
 def test_there_must_be_something_to_choose_from() -> None:
     """The caller falls back on the checkpoint's schedule."""
     with pytest.raises(ValueError, match="no schedule"):
-        choose((), lambda schedule: 0.0, 1.0)
+        choose(config_of(), 1, lambda policy: 0.0, 1.0)

@@ -22,6 +22,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_service.rollout.comparison import compare
 from cerberank_service.rollout.rules import RollbackRule, fails
+from cerberank_service.rollout.shadow_figures import PromotionRule
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 
@@ -114,7 +115,7 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
     shadow = client.app.state.service.shadow  # type: ignore[attr-defined]
     served_by(client)
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
-    stable = client.app.state.service.served.find("fake-ranker@1", None)  # type: ignore[attr-defined]
+    stable = client.app.state.service.versions.find("fake-ranker@1", None)  # type: ignore[attr-defined]
     backends["1"].faults = Faults(gate=gate)
     backends["1"].entered.clear()
     with ThreadPoolExecutor(1) as pool:
@@ -139,7 +140,9 @@ def test_a_shadow_that_does_well_becomes_stable_by_rule(follow: Follow, store: F
     """In the store, so that every replica follows; the label `shadow` is free again."""
     push(store, made("1"), "stable")
     push(store, made("2"), "shadow")
-    client = follow(shadow_percent=100, promote_after=3, promote_latency_ratio=1e6)
+    client = follow(shadow_percent=100, promote_after=3)
+    rules = client.app.state.service.rules  # type: ignore[attr-defined]
+    rules.promotion = PromotionRule(questions=3, latency_ratio=1e6)  # of two fakes the shadow may be the slower one
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     wait_until(lambda: served_by(client) == "2")
     assert store.labels("fake-ranker") == {"stable": "2"}

@@ -86,7 +86,7 @@ def test_an_unforeseen_error_keeps_its_traceback(serve: Serve, log_as: Log, monk
     """In the log, under the request's id; never in the answer."""
     log = log_as(log_format="json")
     client = serve(FakeBackend())
-    monkeypatch.setattr("cerberank_service.ranking.ranking.prepare", lambda *given, **named: {}["no such key"])
+    monkeypatch.setattr("cerberank_service.ranking.rank.prepare", lambda *given, **named: {}["no such key"])
     answer = client.post("/v1/rank", json=BODY, headers=HEADERS)
     (line,) = entries(log, "refused")
     assert answer.status_code == line["status"] == 500

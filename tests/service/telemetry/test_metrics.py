@@ -10,7 +10,8 @@ from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples, wait_until
 
 from cerberank_service.errors import Kind
-from cerberank_service.telemetry.metrics import PHASES, SECONDS, Metrics
+from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import PHASES, SECONDS
 
 MODEL = "model=fake-ranker"
 VERSION = "version=7"

@@ -37,7 +37,7 @@ def traced(exporter: InMemorySpanExporter, tmp_path: Path, no_settings: None) ->
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     app = create_app(Settings(), loader(FakeBackend(), tmp_path), tracer_provider=provider)
     with TestClient(app, raise_server_exceptions=False) as client:
-        wait_until(lambda: app.state.service.served.state is State.READY)
+        wait_until(lambda: app.state.service.versions.snapshot.state is State.READY)
         yield client
 
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
-from cerberank_service.versions.lifecycle import Decision, Flip, Held, ServedModel, Status, StoredModel, decide
+from cerberank_service.versions.lifecycle import Decision, Flip, StoredModel, decide
+from cerberank_service.versions.state import ModelState, State, VersionState
 
-READY = Held(status=Status.READY, size=10)
+READY = VersionState(status=State.READY, size=10)
 A, B, C = (Reference("m", version) for version in "abc")
 
 
@@ -20,18 +21,18 @@ def stored(**labels: str) -> dict[str, StoredModel]:
     return {"m": StoredModel(labels=labels, sizes=dict.fromkeys("abcd", 10))}  # type: ignore[arg-type]
 
 
-def served(versions: dict[str, Held], previous: str | None = None, **serving: str) -> dict[str, ServedModel]:
-    return {"m": ServedModel(versions=versions, serving=serving, previous=previous)}  # type: ignore[arg-type]
+def served(versions: dict[str, VersionState], previous: str | None = None, **serving: str) -> dict[str, ModelState]:
+    return {"m": ModelState(versions=versions, serving=serving, previous=previous)}  # type: ignore[arg-type]
 
 
 def flip(label: Label, version: str | None) -> Flip:
     return Flip(model="m", label=label, version=version)
 
 
-@pytest.mark.parametrize("status", [Status.LOADING, Status.UNLOADING, Status.FAILED])
-def test_a_label_waits_until_its_version_is_ready(status: Status) -> None:
+@pytest.mark.parametrize("status", [State.LOADING, State.UNLOADING, State.FAILED])
+def test_a_label_waits_until_its_version_is_ready(status: State) -> None:
     """The old version serves on, whatever becomes of the new one; a failed one is not tried again."""
-    state = served({"a": READY, "b": Held(status=status, size=10)}, stable="a")
+    state = served({"a": READY, "b": VersionState(status=status, size=10)}, stable="a")
     assert decide(stored(stable="b"), state, memory=100) == Decision()
 
 
@@ -51,7 +52,7 @@ def test_the_first_version_is_loaded_though_nothing_serves() -> None:
     """Stable before canary before shadow, one at a time."""
     wanted = stored(shadow="c", canary="b", stable="a")
     assert decide(wanted, {}, memory=100) == Decision(load=A)
-    assert decide(wanted, served({"a": Held(status=Status.LOADING, size=10)}), memory=100) == Decision()
+    assert decide(wanted, served({"a": VersionState(status=State.LOADING, size=10)}), memory=100) == Decision()
     assert decide(wanted, served({"a": READY}, stable="a"), memory=100) == Decision(load=B)
 
 
@@ -73,7 +74,9 @@ def test_memory_is_taken_from_the_less_important_first() -> None:
     assert decide(stored(stable="d", shadow="c"), full, memory=30) == Decision(
         flips=(flip("shadow", None),), unload=(C,)
     )
-    going = served({"a": READY, "b": READY, "c": Held(status=Status.UNLOADING, size=10)}, previous="b", stable="a")
+    going = served(
+        {"a": READY, "b": READY, "c": VersionState(status=State.UNLOADING, size=10)}, previous="b", stable="a"
+    )
     assert decide(stored(stable="d", shadow="c"), going, memory=30) == Decision()
     free = served({"a": READY, "b": READY}, previous="b", stable="a")
     assert decide(stored(stable="d", shadow="c"), free, memory=30) == Decision(load=Reference("m", "d"))
@@ -94,7 +97,7 @@ def test_what_can_never_fit_is_refused_and_displaces_nobody() -> None:
 def test_memory_that_is_coming_back_is_waited_for() -> None:
     """A version without a role is unloaded first; the one that needs its memory is not refused."""
     big = {"m": StoredModel(labels={"stable": "big"}, sizes={"big": 25})}
-    held = {"a": Held(status=Status.READY, size=5), "c": Held(status=Status.READY, size=20)}
+    held = {"a": VersionState(status=State.READY, size=5), "c": VersionState(status=State.READY, size=20)}
     assert decide(big, served(held, stable="a"), memory=30) == Decision(unload=(C,))
 
 
@@ -124,7 +127,7 @@ class Service:
     """Does what it is told, and checks that it may."""
 
     memory: int
-    models: dict[str, ServedModel] = field(default_factory=lambda: {name: ServedModel() for name in "mn"})
+    models: dict[str, ModelState] = field(default_factory=lambda: {name: ModelState() for name in "mn"})
 
     def obey(self, decision: Decision) -> None:
         for one in decision.flips:
@@ -132,7 +135,7 @@ class Service:
             serving, previous = dict(model.serving), model.previous
             before = serving.pop(one.label, None)
             if one.version is not None:
-                assert model.versions[one.version].status is Status.READY
+                assert model.versions[one.version].status is State.READY
                 serving[one.label] = one.version
             else:
                 assert one.label != "stable"
@@ -142,19 +145,19 @@ class Service:
         for reference in decision.unload:
             model = self.models[reference.model]
             assert reference.version not in model.serving.values()
-            self.change(reference, Status.UNLOADING)
+            self.change(reference, State.UNLOADING)
             if model.previous == reference.version:
                 self.models[reference.model] = replace(self.models[reference.model], previous=None)
 
-    def change(self, reference: Reference, status: Status | None, size: int = 0) -> None:
+    def change(self, reference: Reference, status: State | None, size: int = 0) -> None:
         model = self.models[reference.model]
         versions = dict(model.versions)
-        held = versions.pop(reference.version, Held(status=Status.LOADING, size=size))
+        held = versions.pop(reference.version, VersionState(status=State.LOADING, size=size))
         if status is not None:
             versions[reference.version] = replace(held, status=status)
         self.models[reference.model] = replace(model, versions=versions)
 
-    def with_status(self, status: Status) -> list[Reference]:
+    def with_status(self, status: State) -> list[Reference]:
         return [
             Reference(name, version)
             for name, model in self.models.items()
@@ -167,7 +170,7 @@ class Service:
             held.size
             for model in self.models.values()
             for held in model.versions.values()
-            if held.status is not Status.FAILED
+            if held.status is not State.FAILED
         )
 
     def turn(self, store: dict[str, StoredModel] | None) -> Decision:
@@ -177,18 +180,18 @@ class Service:
         self.obey(decision)
         if decision.load is not None:
             assert store is not None
-            self.change(decision.load, Status.LOADING, store[decision.load.model].sizes[decision.load.version])
+            self.change(decision.load, State.LOADING, store[decision.load.model].sizes[decision.load.version])
         assert self.used() <= self.memory
         for name, model in self.models.items():
             assert before[name] is None or "stable" in model.serving
-            assert all(model.versions[version].status is Status.READY for version in model.serving.values())
+            assert all(model.versions[version].status is State.READY for version in model.serving.values())
         return decision
 
 
 FINISHED = {
-    "loaded": (Status.LOADING, Status.READY),
-    "failed": (Status.LOADING, Status.FAILED),
-    "drained": (Status.UNLOADING, None),
+    "loaded": (State.LOADING, State.READY),
+    "failed": (State.LOADING, State.FAILED),
+    "drained": (State.UNLOADING, None),
 }
 VERSIONS = [str(index) for index in range(5)]
 LABEL_MOVE = st.tuples(st.sampled_from("mn"), st.sampled_from(LABELS), st.sampled_from([*VERSIONS, None]))
@@ -214,7 +217,7 @@ def test_a_service_that_obeys_stays_available_and_settles(
     def store() -> dict[str, StoredModel]:
         return {name: StoredModel(labels=dict(value), sizes=sized) for name, value in labels.items()}
 
-    def finish(status: Status, result: Status | None) -> None:
+    def finish(status: State, result: State | None) -> None:
         for reference in service.with_status(status)[:1]:
             service.change(reference, result)
 
@@ -234,10 +237,10 @@ def test_a_service_that_obeys_stays_available_and_settles(
         assert kind != "unreachable" or decision == Decision()
 
     for _ in range(60):
-        finish(Status.LOADING, Status.READY)
-        finish(Status.UNLOADING, None)
+        finish(State.LOADING, State.READY)
+        finish(State.UNLOADING, None)
         last = service.turn(store())
-        moving = service.with_status(Status.LOADING) + service.with_status(Status.UNLOADING)
+        moving = service.with_status(State.LOADING) + service.with_status(State.UNLOADING)
         if not (last.flips or last.unload or last.load or moving):
             break
     else:
@@ -245,9 +248,9 @@ def test_a_service_that_obeys_stays_available_and_settles(
     for name, model in service.models.items():
         for label, version in labels[name].items():
             settled = model.serving.get(label) == version
-            failed = version in model.versions and model.versions[version].status is Status.FAILED
+            failed = version in model.versions and model.versions[version].status is State.FAILED
             assert settled or failed or Reference(name, version) in last.refused
         for version in model.pinned:
             assert version in model.versions or Reference(name, version) in last.refused
         used = {*model.serving.values(), model.previous, *model.pinned}
-        assert all(version in used for version, held in model.versions.items() if held.status is Status.READY)
+        assert all(version in used for version, held in model.versions.items() if held.status is State.READY)

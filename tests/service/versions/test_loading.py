@@ -11,7 +11,8 @@ from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.backends.processors import usable_processors
-from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import EngineMetrics
 from cerberank_service.versions.loading import Loaded
@@ -52,7 +53,7 @@ def test_the_process_answers_while_the_model_loads(open_app: Serve, tmp_path: Pa
 
 def test_no_client_pays_for_a_tokenizer_s_first_time(serve: Serve) -> None:
     """Every worker's encoder has encoded before the first client comes."""
-    (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.served.live()  # type: ignore[attr-defined]
+    (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
     with live.encoder() as first, live.encoder() as second, live.encoder() as third:
         assert len({id(first), id(second), id(third)}) == 3
         assert all(each._remembered.cache_info().currsize for each in (first, second, third))
@@ -135,3 +136,20 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     """The loader's error says which folder it looked into."""
     with pytest.raises(CheckpointError, match="nowhere"):
         load_checkpoint(Settings(checkpoint=tmp_path / "nowhere"))
+
+
+def test_the_default_checkpoint_is_not_read_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the settings say is what is served: a variable that changes after the start, or that they do not hold."""
+    monkeypatch.setenv("CERBERANK_CHECKPOINT", str(tmp_path / "elsewhere"))
+    opened: list[Path] = []
+
+    def read(path: Path) -> Checkpoint:
+        opened.append(path)
+        raise CheckpointError("stop here")
+
+    monkeypatch.setattr("cerberank_service.versions.loading.read_checkpoint", read)
+    with pytest.raises(CheckpointError, match="stop here"):
+        load_checkpoint(Settings(checkpoint=None))
+    assert opened == [BUNDLED]

@@ -8,23 +8,26 @@ from hypothesis import strategies as st
 
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.versions.routing import Routed, Routes, in_canary, route
+from cerberank_service.versions.routing import Names, in_canary, route
+from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
-MODEL = Routed(ready=frozenset({"1", "2", "3", "4"}), serving={"stable": "2", "canary": "3", "shadow": "4"})
+NAMES = Names(aliases=frozenset({"rerank-v3.5"}))
 
 
-def routes(**changes: Any) -> Routes:
-    options: dict[str, Any] = {
-        "models": {"m": MODEL, "n": Routed(ready=frozenset({"7"}), serving={"stable": "7"})},
-        "default": "m",
-        "aliases": frozenset({"rerank-v3.5"}),
-    }
-    return Routes(**options | changes)
+def model(*ready: str, **serving: str) -> ModelState:
+    versions = {version: VersionState(status=State.READY, size=0) for version in ready}
+    return ModelState(versions=versions, serving=serving)  # type: ignore[arg-type]
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    models = {"m": model("1", "2", "3", "4", stable="2", canary="3", shadow="4"), "n": model("7", stable="7")}
+    options: dict[str, Any] = {"models": models, "default": "m"}
+    return Snapshot(**options | changes)
 
 
 def refused(name: str | None, version: str | None = None, **changes: Any) -> ServiceError:
     with pytest.raises(ServiceError) as caught:
-        route(routes(**changes), name, version, "q")
+        route(snapshot(**changes), NAMES, name, version, "q")
     return caught.value
 
 
@@ -48,7 +51,7 @@ def refused(name: str | None, version: str | None = None, **changes: Any) -> Ser
 )
 def test_what_a_name_means(name: str | None, version: str | None, expected: tuple[str, str]) -> None:
     """A model alone is its stable version; labels and versions that are ready can be named; aliases are the default."""
-    assert route(routes(), name, version, "q") == Reference(*expected)
+    assert route(snapshot(), NAMES, name, version, "q") == Reference(*expected)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_any_other_name_is_not_found(name: str, version: str | None) -> None:
 
 def test_what_is_not_ready_yet_is_unavailable() -> None:
     """503, so that the client tries again: a model without a stable version, or no default model."""
-    waiting = {"m": Routed(ready=frozenset({"1"}))}
+    waiting = {"m": model("1")}
     assert refused("m", models=waiting).kind is Kind.UNAVAILABLE
     assert refused(None, default=None).kind is Kind.UNAVAILABLE
     assert refused("rerank-v3.5", default=None).kind is Kind.UNAVAILABLE
@@ -83,10 +86,10 @@ def test_the_canary_s_share_is_sticky(question: str, first: float, second: float
 
 def test_the_canary_gets_its_share() -> None:
     """Of 10,000 questions, within four standard deviations; a named label is not drawn by lot."""
-    split = routes(canary_percent=20.0)
+    names = Names(canary_percent=20.0)
     questions = [f"question {number}?" for number in range(10_000)]
-    versions = [route(split, "m", None, question).version for question in questions]
+    versions = [route(snapshot(), names, "m", None, question).version for question in questions]
     assert set(versions) == {"2", "3"}
     assert abs(versions.count("3") - 2000) < 160
-    assert {route(split, "m@stable", None, question).version for question in questions[:100]} == {"2"}
-    assert {route(split, "n", None, question).version for question in questions[:100]} == {"7"}
+    assert {route(snapshot(), names, "m@stable", None, question).version for question in questions[:100]} == {"2"}
+    assert {route(snapshot(), names, "n", None, question).version for question in questions[:100]} == {"7"}

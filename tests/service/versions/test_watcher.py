@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +68,7 @@ def test_a_load_stands_back_behind_what_serves(
     assert classes == [os.SCHED_OTHER, os.SCHED_IDLE]
     threads = [thread for thread in threading.enumerate() if thread.name == "engine"]
     assert {os.sched_getscheduler(thread.native_id or 0) for thread in threads} == {os.SCHED_OTHER}
-    first, second = client.app.state.service.served.live()  # type: ignore[attr-defined]
+    first, second = client.app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
     assert first.tokenizer is second.tokenizer
 
 
@@ -215,11 +216,16 @@ def test_nothing_but_a_label_loads_a_version(
 
 
 def test_local_copies_go_with_the_app(
-    store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, no_settings: None
+    store: FolderStore,
+    made: Callable[..., Checkpoint],
+    tmp_path: Path,
+    no_settings: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A copy holds what was pushed while it serves, and nothing is left when the app has ended."""
     push(store, made("1"), "stable")
-    settings = Settings(store=str(tmp_path / "store"), store_poll_seconds=0.01, copies=tmp_path)
+    settings = Settings(store=str(tmp_path / "store"), store_poll_seconds=0.01)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with TestClient(create_app(settings, open_fake)) as client:
         wait_until(lambda: client.get("/health/ready").status_code == 200)
         (copy,) = tmp_path.glob("cerberank-*/fake-ranker/1")

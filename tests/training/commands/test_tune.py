@@ -9,7 +9,7 @@ from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.drop import relative_cost
+from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.rank import rank_pairs
@@ -56,7 +56,9 @@ def test_a_tuned_checkpoint_drops_by_the_chosen_schedule(tiny_checkpoint: Path, 
     assert entry.metrics["map_loss"] == pytest.approx(clean["final"]["mean"]["map"] - dropped["mean"]["map"], abs=2e-3)
     pairs = new.encoder().encode("how tall ?", [Candidate(text=text) for text in "abcdefgh"])
     backend = open_backend(new, precision="fp32")
-    assert rank_pairs(backend, pairs).stages.tolist() == rank_pairs(backend, pairs, schedule=default).stages.tolist()
+    assert (
+        rank_pairs(backend, pairs).stages.tolist() == rank_pairs(backend, pairs, RatioSchedule(default)).stages.tolist()
+    )
 
 
 def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:

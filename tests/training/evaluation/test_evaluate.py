@@ -9,12 +9,13 @@ from tests.tiny import random_pairs
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import NonFiniteScoreError, rank_pairs
 from cerberank_training.data import LabelledCandidate, Question, read_questions
 from cerberank_training.evaluation.evaluate import (
     Evaluation,
-    apply_schedule,
+    apply_policy,
     rank_questions,
     score_all,
     score_questions,
@@ -33,27 +34,29 @@ def test_a_schedule_applied_afterwards_is_the_one_applied_on_the_way(tiny_checkp
     """Ranks from all scores equal those of really dropping, for several schedules."""
     backend, pairs = open_backend(read_checkpoint(tiny_checkpoint), precision="fp32"), random_pairs([9] * 17)
     scores = score_all(backend, pairs)
-    for schedule in ((0.0, 0.0), (0.3, 0.3), (0.5, 0.1), (0.9, 0.9)):
-        ranking = rank_pairs(backend, pairs, schedule=schedule)
-        assert apply_schedule(scores, schedule).tolist() == ranks_of(ranking.stages, ranking.scores).tolist()
+    for ratios in ((0.0, 0.0), (0.3, 0.3), (0.5, 0.1), (0.9, 0.9)):
+        policy = RatioSchedule(ratios)
+        ranking = rank_pairs(backend, pairs, policy)
+        assert apply_policy(scores, policy).tolist() == ranks_of(ranking.stages, ranking.scores).tolist()
 
 
 def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) -> None:
     """One pass reports them all, with questions and pairs."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     evaluation = Evaluation()
-    backend = open_backend(checkpoint, precision="fp32")
-    for item, ranks in rank_questions(backend, checkpoint.encoder(), [question((0, 1, 0))], [(0.3, 0.3)]):
+    backend, policy = open_backend(checkpoint, precision="fp32"), RatioSchedule((0.3, 0.3))
+    for item, ranks in rank_questions(backend, checkpoint.encoder(), [question((0, 1, 0))], [policy]):
         evaluation.add(item, ranks)
     figures = evaluation.figures()
     assert list(figures) == ["final", "exit 1", "exit 2", "head 1", "head 2", "head 3", "drop 0.3,0.3"]
     assert (figures["final"].questions, figures["final"].pairs) == (1, 3)
-    costs = variant_costs(checkpoint.config, [(0.3, 0.3)], [100])
+    costs = variant_costs(checkpoint.config, [policy], [100])
     assert list(costs) == list(figures)
     assert costs["exit 2"] == pytest.approx(2 / 3.5)
     assert costs["drop 0.3,0.3"] == pytest.approx((1 + 0.7 + 0.49 * 1.5) / 3.5)
     assert "| drop 0.3,0.3 |" in markdown(figures, costs)
-    assert variant_costs(checkpoint.config, [(0.3, 0.3)], [5, 100, 5], minimum=100)["drop 0.3,0.3"] == 1.0
+    most = RatioSchedule((0.3, 0.3), minimum=100)
+    assert variant_costs(checkpoint.config, [most], [5, 100, 5])["drop 0.3,0.3"] == 1.0
 
 
 def test_a_ranking_that_some_questions_lack_has_no_figures() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_models.drop import relative_cost
+from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.evaluation.evaluate import AllScores, Evaluation, apply_schedule
+from cerberank_training.evaluation.evaluate import AllScores, Evaluation, apply_policy
 from cerberank_training.evaluation.tune import (
     Bounds,
     DevSet,
@@ -51,8 +51,8 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
     evaluation = Evaluation()
     for question, scores in rows:
         if any(question.labels):
-            ranks = {"all": apply_schedule(scores, (0.0, 0.0)), "drop": apply_schedule(scores, schedule)}
-            evaluation.add(question, ranks)
+            policies = {"all": RatioSchedule((0.0, 0.0)), "drop": RatioSchedule(schedule)}
+            evaluation.add(question, {name: apply_policy(scores, policy) for name, policy in policies.items()})
     figures, point = evaluation.figures(), DevSet(LAYERS, rows).measure(schedule)
     assert point.metrics == pytest.approx(figures["drop"].mean)
     assert point.map_loss == pytest.approx(figures["all"].mean["map"] - figures["drop"].mean["map"])

@@ -13,7 +13,8 @@ from tests.tiny import ENCODING, save_cross_encoder
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import ExitConfig
-from cerberank_models.importing.hugging_face import UnsupportedModelError, ranker_config
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.hugging_face import ranker_config
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.students.recipes import RECIPES
 from cerberank_training.students.shapes import StudentShape, build_student

@@ -28,6 +28,8 @@ PHASES = {"half": 0.5, "near": 0.8, "overload": 3.0, "after": 0.5}
 """Load relative to capacity, in order."""
 CAPACITY_CANDIDATES = 1000
 PROBE_SECONDS = 0.05
+GRACE_SECONDS = 1.0
+"""What the service's objective adds to the multiple of a question's own compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,9 @@ def run(settings: Settings, scratch: Path) -> Report:
         capacity = _capacity(server.client, body(workload, CAPACITY_CANDIDATES), settings.rounds)
     rows: list[dict[str, Value]] = []
     recovery = 0.0
-    objective = {"objective_slowdown": settings.slack, "objective_grace_ms": 1000 * settings.grace}
-    with cerberank_server(checkpoint, scratch, precision=settings.precision, **objective) as server:
+    with cerberank_server(
+        checkpoint, scratch, precision=settings.precision, objective_slowdown=settings.slack
+    ) as server:
         for number, (phase, load) in enumerate(PHASES.items()):
             rate = load * capacity.candidates / traffic.mean_candidates
             arrivals, seconds = asyncio.run(_phase(str(server.client.base_url), traffic, rate, settings, number))
@@ -62,7 +65,7 @@ def run(settings: Settings, scratch: Path) -> Report:
         name="load",
         text=f"Poisson arrivals, {settings.seconds:g} s a phase, shares {dict(settings.mix)}; capacity "
         f"{capacity.candidates:.0f} candidates/s, {capacity.tokens:.0f} tokens/s, measured with one client and "
-        f"{CAPACITY_CANDIDATES} candidates. In time: within {settings.grace:g} s + {settings.slack:g} x its candidates "
+        f"{CAPACITY_CANDIDATES} candidates. In time: within {GRACE_SECONDS:g} s + {settings.slack:g} x its candidates "
         "/ capacity, which the server knows. Refused clients obey Retry-After. "
         f"{recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
         rows=rows,
@@ -86,7 +89,7 @@ def summarise(arrivals: Sequence[Arrival], *, settings: Settings, capacity: floa
 
 def _row(name: str, group: Sequence[Arrival], settings: Settings, capacity: float, seconds: float) -> dict[str, Value]:
     answered = [arrival for arrival in group if arrival.fate == "answered"]
-    shares = [each.seconds / (settings.grace + settings.slack * each.candidates / capacity) for each in answered]
+    shares = [each.seconds / (GRACE_SECONDS + settings.slack * each.candidates / capacity) for each in answered]
     good = sum(arrival.candidates for arrival, share in zip(answered, shares, strict=True) if share <= 1)
     return {
         "size": name,
@@ -134,7 +137,7 @@ async def _recovery(url: str, content: bytes, settings: Settings) -> float:
             started = time.perf_counter()
             response = await client.post("/v1/rank", content=content)
             now = time.perf_counter()
-            if response.status_code == httpx.codes.OK and now - started <= settings.grace:
+            if response.status_code == httpx.codes.OK and now - started <= GRACE_SECONDS:
                 return now - began
             await asyncio.sleep(PROBE_SECONDS)
 

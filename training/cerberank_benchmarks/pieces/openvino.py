@@ -33,7 +33,6 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.transformer import padded_positions
 from cerberank_models.rank import rank_pairs
 from cerberank_training.data import read_questions, sampled
 
@@ -97,11 +96,11 @@ def _forms(
     nncf: Any, openvino: Any, checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]
 ) -> dict[str, Callable[[EncodedPairs], Scores]]:
     """What ranks, by name. NNCF's ranges are measured on the questions themselves, which flatters it."""
-    keep_all = (0.0,) * (len(checkpoint.config.stages) - 1)
+    keep_all = checkpoint.config.drop_policy(0.0)
 
     def ours(precision: str) -> Callable[[EncodedPairs], Scores]:
         backend = open_backend(checkpoint, precision=precision)
-        return lambda pairs: rank_pairs(backend, pairs, schedule=keep_all).scores
+        return lambda pairs: rank_pairs(backend, pairs, keep_all).scores
 
     batch = calibration[0].select(np.arange(min(2, len(calibration[0]))))
     with torch.no_grad():
@@ -132,9 +131,8 @@ class Whole(nn.Module):
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
         """`[N, S]` each to `[N, k]`."""
         layout = PaddedLayout(mask)
-        hidden = self.ranker.embeddings(token_ids, type_ids, padded_positions(token_ids))
-        for layer in self.ranker.body:
-            hidden = layer(hidden, layout)
+        encoder = self.ranker.encoder
+        hidden = encoder.run(encoder.embed(token_ids, type_ids, layout), layout, 0, len(encoder.layers))
         logits: Tensor = self.heads(hidden, layout)
         return logits
 

@@ -72,7 +72,7 @@ def cascade(settings: Settings, scratch: Path) -> Report:
         task = workload.task(candidates)
         pairs = checkpoint.encoder().encode(task.question, task.candidates)
         runs: dict[str, Callable[[], Any]] = {
-            str(alpha): partial(rank_pairs, backend, pairs, schedule=(alpha,) * drops) for alpha in RATIOS
+            str(alpha): partial(rank_pairs, backend, pairs, backend.config.drop_policy(alpha)) for alpha in RATIOS
         }
         for run in runs.values():
             run()

@@ -19,7 +19,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.config import ExitConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.importing.hugging_face import UnsupportedModelError
+from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, Question, read_questions
 from cerberank_training.data.sampling import SampledGroups, Sampler, sampler_for

@@ -18,9 +18,11 @@ import httpx
 import numpy as np
 from tqdm import tqdm
 
+from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_training.data import DataError, Question, Subset, read_questions, sampled, subset
 from cerberank_training.evaluation.agreement import Agreement, agreement
 from cerberank_training.evaluation.evaluate import Evaluation, variant_costs
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
-    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="what the table shows")
@@ -142,17 +144,17 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
     if not asked:
         raise ValueError(f"no question is in the subset {arguments.subset!r}")
     sizes = [len(question.candidates) for question in asked]
-    dropping: dict[str, Any] = {"schedules": arguments.schedule, "minimum": arguments.minimum}
+    policies = [RatioSchedule(ratios, arguments.minimum) for ratios in arguments.schedule]
     if arguments.sequence:
         models = [read_checkpoint(path) for path in arguments.sequence]
-        rankings = sequence_rankings(models, questions, **form, **dropping)
-        return sequence_costs(models, arguments.schedule, sizes, arguments.minimum), rankings
+        rankings = sequence_rankings(models, questions, **form, policies=policies)
+        return sequence_costs(models, policies, sizes), rankings
     checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
     if arguments.against:
         rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
         return {"final": 1.0, arguments.against: 1.0}, rankings
-    costs = variant_costs(checkpoint.config, arguments.schedule, sizes, arguments.minimum)
-    return costs, checkpoint_rankings(checkpoint, questions, **form, **dropping)
+    costs = variant_costs(checkpoint.config, policies, sizes)
+    return costs, checkpoint_rankings(checkpoint, questions, **form, policies=policies)
 
 
 def _add_agreements(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cerberank_models.backends.registry import BACKENDS, precisions_help
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import read_questions
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
@@ -71,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", required=True, action="append", metavar="FORMAT:PATH", help="such as asnq:train.tsv; may be repeated"
     )
-    parser.add_argument("--backend", choices=("torch", "onnx"), default="torch", help="for a checkpoint")
-    parser.add_argument("--precision", default="fp32", help="fp32, bf16 or fp16 with torch; fp32 or int8 with onnx")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="torch", help="for a checkpoint")
+    parser.add_argument("--precision", default="fp32", help=precisions_help())
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
     parser.add_argument(
         "--max-length", type=_count, help="tokens a pair, for a Hugging Face teacher (default: as it learnt)"

@@ -16,9 +16,10 @@ from statistics import fmean
 
 from tqdm import tqdm
 
-from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.registry import BACKENDS, open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
@@ -58,16 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=200, help="of Optuna after the grid; 0 leaves it out")
     parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8", help="the one that will be served (default: int8)")
     return parser
 
 
 def _ratios(text: str) -> tuple[float, ...]:
-    ratios = tuple(float(ratio) for ratio in text.split(","))
-    if not all(0.0 <= ratio < 1.0 for ratio in ratios):
-        raise argparse.ArgumentTypeError("every drop ratio must be at least 0 and below 1")
-    return ratios
+    try:
+        return RatioSchedule(tuple(float(ratio) for ratio in text.split(","))).ratios
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.config import RankerConfig
-from cerberank_models.drop import cost_of, survivors
+from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data import Question, Subset, subset
@@ -65,15 +65,12 @@ def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
     return AllScores(tuple(stages), heads)
 
 
-def apply_schedule(scores: AllScores, schedule: Sequence[float], minimum: int = 1) -> Ranks:
-    """Ranks [n] of the candidates when each stage drops by `schedule`, and leaves at least `minimum`."""
-    alive = np.arange(len(scores.stages[0]))
-    reached = np.zeros(len(alive), dtype=np.int64)
-    for stage, alpha in enumerate(schedule):
-        alive = alive[survivors(scores.stages[stage][alive], alpha, minimum)]
-        reached[alive] = stage + 1
-    final = np.stack(scores.stages)[reached, np.arange(len(reached))]
-    return ranks_of(reached, final)
+def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
+    """Ranks [n] of the candidates when each exit drops by `policy`."""
+    survival = Survival(len(scores.stages[0]), len(scores.stages), policy)
+    for stage, all_scores in enumerate(scores.stages):
+        survival.end(stage, all_scores[survival.alive])
+    return ranks_of(survival.stages, survival.scores)
 
 
 def flat_scores(scores: AllScores) -> dict[str, Scores]:
@@ -90,29 +87,31 @@ def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
     return {name: ranks_of(np.zeros(len(scores), dtype=np.int64), scores) for name, scores in flat.items()}
 
 
-def variants(scores: AllScores, schedules: Sequence[tuple[float, ...]]) -> dict[str, Ranks]:
+def variants(scores: AllScores, policies: Sequence[DropPolicy]) -> dict[str, Ranks]:
     """Ranks under every way of ranking that the model offers, by name."""
-    dropping = {schedule_name(schedule): apply_schedule(scores, schedule) for schedule in schedules}
-    return flat_ranks(flat_scores(scores)) | dropping
+    return flat_ranks(flat_scores(scores)) | dropping_ranks(scores, policies)
 
 
-def variant_costs(
-    config: RankerConfig, schedules: Sequence[tuple[float, ...]], sizes: Sequence[int], minimum: int = 1
-) -> dict[str, float]:
+def dropping_ranks(scores: AllScores, policies: Iterable[DropPolicy]) -> dict[str, Ranks]:
+    """Ranks [n] under every drop policy, by name."""
+    return {policy_name(policy): apply_policy(scores, policy) for policy in policies}
+
+
+def variant_costs(config: RankerConfig, policies: Sequence[DropPolicy], sizes: Sequence[int]) -> dict[str, float]:
     """Cost of each variant relative to running every layer on every candidate; a head needs the others' run too.
 
-    `sizes` are the questions' numbers of candidates, of which schedules leave at least `minimum`.
+    `sizes` are the questions' numbers of candidates.
     """
     layers, total = config.stage_layers, sum(config.stage_layers)
     costs = {"final": 1.0}
     costs |= {f"exit {stage}": sum(layers[:stage]) / total for stage in range(1, len(layers))}
     costs |= {f"head {head}": 1.0 for head in range(1, config.architecture.heads + 1)}
-    return costs | {schedule_name(schedule): cost_of(sizes, layers, schedule, minimum) for schedule in schedules}
+    return costs | {policy_name(policy): cost_of(sizes, layers, policy) for policy in policies}
 
 
-def schedule_name(schedule: Sequence[float]) -> str:
+def policy_name(policy: DropPolicy) -> str:
     """As reports print it: `drop 0.3,0.3`."""
-    return "drop " + ",".join(f"{alpha:g}" for alpha in schedule)
+    return f"drop {policy}"
 
 
 def score_questions(
@@ -132,11 +131,11 @@ def rank_questions(
     backend: Backend[Any],
     encoder: PairEncoder,
     questions: Iterable[Question],
-    schedules: Sequence[tuple[float, ...]] = (),
+    policies: Sequence[DropPolicy] = (),
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
     """Each question with its ranks under every variant."""
     for question, scores in score_questions(backend, encoder, questions):
-        yield question, variants(scores, schedules)
+        yield question, variants(scores, policies)
 
 
 @dataclass(frozen=True, slots=True)

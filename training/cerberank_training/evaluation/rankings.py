@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cerberank_models.backends.contract import Scores
-from cerberank_models.backends.registry import BackendKind, open_backend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.drop import DropPolicy
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import (
     Ranks,
-    apply_schedule,
+    dropping_ranks,
     flat_ranks,
     flat_scores,
     rank_questions,
-    schedule_name,
     score_questions,
 )
 from cerberank_training.evaluation.given_scores import given_scores
@@ -37,25 +37,19 @@ def checkpoint_rankings(
     checkpoint: Checkpoint,
     questions: Iterable[Question],
     *,
-    kind: BackendKind,
+    kind: str,
     precision: str,
-    schedules: Iterable[tuple[float, ...]] = (),
-    minimum: int = 1,
+    policies: Sequence[DropPolicy] = (),
 ) -> Iterator[Ranked]:
-    """By every exit, head and drop schedule; these leave at least `minimum` candidates alive.
-
-    Raises as `open_backend` and `score_questions` do.
-    """
+    """By every exit, head and drop policy. Raises as `open_backend` and `score_questions` do."""
     backend = open_backend(checkpoint, kind=kind, precision=precision)
-    names = {schedule_name(schedule): schedule for schedule in schedules}
     for question, scores in score_questions(backend, checkpoint.encoder(), questions):
         flat = flat_scores(scores)
-        dropping = {name: apply_schedule(scores, schedule, minimum) for name, schedule in names.items()}
-        yield Ranked(question=question, ranks=flat_ranks(flat) | dropping, scores=flat)
+        yield Ranked(question=question, ranks=flat_ranks(flat) | dropping_ranks(scores, policies), scores=flat)
 
 
 def precision_rankings(
-    checkpoint: Checkpoint, questions: list[Question], *, kind: BackendKind, precision: str, against: str
+    checkpoint: Checkpoint, questions: list[Question], *, kind: str, precision: str, against: str
 ) -> Iterator[Ranked]:
     """By the final stage in two precisions, `final` and the other one's name."""
     encoder = checkpoint.encoder()

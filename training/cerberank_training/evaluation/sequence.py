@@ -6,34 +6,36 @@ layers of every model that it reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from cerberank_models.backends.registry import BackendKind, open_backend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.drop import cost_of
+from cerberank_models.drop import DropPolicy, cost_of
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import AllScores, apply_schedule, flat_ranks, schedule_name, score_questions
+from cerberank_training.evaluation.evaluate import AllScores, dropping_ranks, flat_ranks, policy_name, score_questions
 from cerberank_training.evaluation.rankings import Ranked
 
 
-def sequence_cost(sizes: Sequence[int], layers: Sequence[float], schedule: Sequence[float], minimum: int = 1) -> float:
+def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPolicy) -> float:
     """Layers run on questions of so many candidates each, relative to the last model alone.
 
     CT prints 1.54, 1.18 and 0.90 for these.
 
-    >>> [round(sequence_cost([10_000], (4, 6, 8, 10, 12), (alpha,) * 4), 2) for alpha in (0.3, 0.4, 0.5)]
+    >>> from cerberank_models.drop import RatioSchedule
+    >>> layers, policies = (4, 6, 8, 10, 12), [RatioSchedule((alpha,) * 4) for alpha in (0.3, 0.4, 0.5)]
+    >>> [round(sequence_cost([10_000], layers, policy), 2) for policy in policies]
     [1.54, 1.18, 0.92]
     """
-    return cost_of(sizes, layers, schedule, minimum) * sum(layers) / layers[-1]
+    return cost_of(sizes, layers, policy) * sum(layers) / layers[-1]
 
 
 def sequence_costs(
-    checkpoints: Sequence[Checkpoint], schedules: Sequence[tuple[float, ...]], sizes: Sequence[int], minimum: int = 1
+    checkpoints: Sequence[Checkpoint], policies: Sequence[DropPolicy], sizes: Sequence[int]
 ) -> dict[str, float]:
     """Cost of each variant that `sequence_rankings` gives, on questions of so many candidates."""
     layers = [sum(checkpoint.config.stage_layers) for checkpoint in checkpoints]
     alone = {f"model {index}": own / layers[-1] for index, own in enumerate(layers[:-1], start=1)}
-    dropping = {schedule_name(schedule): sequence_cost(sizes, layers, schedule, minimum) for schedule in schedules}
+    dropping = {policy_name(policy): sequence_cost(sizes, layers, policy) for policy in policies}
     return {"final": 1.0} | alone | dropping
 
 
@@ -41,15 +43,11 @@ def sequence_rankings(
     checkpoints: Sequence[Checkpoint],
     questions: Sequence[Question],
     *,
-    kind: BackendKind,
+    kind: str,
     precision: str,
-    schedules: Iterable[tuple[float, ...]],
-    minimum: int = 1,
+    policies: Sequence[DropPolicy],
 ) -> Iterator[Ranked]:
-    """By the last model (`final`), by each before it alone (`model i`), and by every drop schedule of the sequence.
-
-    Schedules leave at least `minimum` candidates alive.
-    """
+    """By the last model (`final`), by each before it alone (`model i`), and by every drop policy of the sequence."""
     scored = [
         score_questions(open_backend(checkpoint, kind=kind, precision=precision), checkpoint.encoder(), questions)
         for checkpoint in checkpoints
@@ -58,5 +56,5 @@ def sequence_rankings(
         finals = AllScores(tuple(scores.stages[-1] for _, scores in rows), None)
         flat = {"final": finals.stages[-1]}
         flat |= {f"model {index}": scores for index, scores in enumerate(finals.stages[:-1], start=1)}
-        dropping = {schedule_name(schedule): apply_schedule(finals, schedule, minimum) for schedule in schedules}
-        yield Ranked(question=rows[0][0], ranks=flat_ranks(flat) | dropping, scores=flat)
+        ranks = flat_ranks(flat) | dropping_ranks(finals, policies)
+        yield Ranked(question=rows[0][0], ranks=ranks, scores=flat)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cerberank_models.config import TunedSchedule
-from cerberank_models.drop import cost_of, relative_cost
+from cerberank_models.drop import DropPolicy, RatioSchedule, cost_of, relative_cost
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import AllScores, apply_schedule, schedule_name
+from cerberank_training.evaluation.evaluate import AllScores, apply_policy, policy_name
 from cerberank_training.evaluation.metrics import METRICS, expected_metrics
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
@@ -99,7 +99,7 @@ class DevSet:
         self._questions = [(np.asarray(question.labels), scores) for question, scores in scored if any(question.labels)]
         if not self._questions:
             raise ValueError("no dev question has a positive candidate")
-        self._whole = self._values(self.keep_all)
+        self._whole = self._values(RatioSchedule(self.keep_all))
         self._measured: dict[Schedule, Measured] = {}
 
     @property
@@ -129,23 +129,21 @@ class DevSet:
         return self._measured[schedule]
 
     def _measure(self, schedule: Schedule) -> Measured:
-        values = self._values(schedule)
+        policy = RatioSchedule(schedule, self.minimum)
+        values = self._values(policy)
         lost = 100.0 * (self._whole - values)[:, METRICS.index("map")]
         return Measured(
             schedule=schedule,
             cost=relative_cost(self._layers.tolist(), schedule),
-            dev_cost=cost_of(self.sizes, self._layers.tolist(), schedule, self.minimum),
+            dev_cost=cost_of(self.sizes, self._layers.tolist(), policy),
             metrics=dict(zip(METRICS, (100.0 * values.mean(axis=0)).tolist(), strict=True)),
             map_loss=float(lost.mean()),
             map_loss_error=float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else None,
         )
 
-    def _values(self, schedule: Schedule) -> NDArray[np.float64]:
+    def _values(self, policy: DropPolicy) -> NDArray[np.float64]:
         """Expected metrics [questions, METRICS] in 0..1."""
-        rows = [
-            expected_metrics(labels, apply_schedule(scores, schedule, self.minimum))
-            for labels, scores in self._questions
-        ]
+        rows = [expected_metrics(labels, apply_policy(scores, policy)) for labels, scores in self._questions]
         return np.asarray([[row[name] for name in METRICS] for row in rows])
 
 
@@ -176,8 +174,9 @@ def choose(measured: Sequence[Measured], bounds: Bounds) -> Measured:
     """The best schedule within the bounds. Raises ValueError when none holds them."""
     best = max(measured, key=bounds.order)
     if bounds.excess(best) > 0:
+        nearest = policy_name(RatioSchedule(best.schedule))
         raise ValueError(
-            f"none of {len(measured)} schedules holds the bounds; the nearest, {schedule_name(best.schedule)}, "
+            f"none of {len(measured)} schedules holds the bounds; the nearest, {nearest}, "
             f"loses {best.map_loss:.2f} points of MAP at a cost of {best.cost:.2f}"
         )
     return best

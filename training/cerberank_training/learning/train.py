@@ -63,7 +63,7 @@ class Run:
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)
         self._ranker = ranker.to(self._device)
-        ranker.embeddings.tokens.weight.requires_grad_(config.train_token_embeddings)
+        ranker.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
         self._network: nn.Module = _StageLogits(ranker)
         if self._processes.count > 1:
             self._network = DistributedDataParallel(self._network, find_unused_parameters=True)

@@ -13,7 +13,8 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.importing.hugging_face import UnsupportedModelError, initialise, load_weights, ranker_config
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.network.ranker import Ranker
 
 

@@ -8,6 +8,7 @@ from tests.bounds import PROBABILITIES
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
@@ -38,7 +39,7 @@ def test_a_checkpoints_scores_are_the_logits_of_its_ranking(
     for question in {question for question, _ in PAIRS}:
         rows = [row for row, pair in enumerate(PAIRS) if pair[0] == question]
         pairs = checkpoint.encoder().encode(question, [PAIRS[row][1] for row in rows])
-        expected = rank_pairs(ranker, pairs, schedule=(0.0, 0.0)).scores
+        expected = rank_pairs(ranker, pairs, RatioSchedule((0.0, 0.0))).scores
         # Dynamic int8 takes a scale a batch, so its scores move a little with the batch.
         assert np.abs(1 / (1 + np.exp(-got[rows].astype(float))) - expected).max() <= (
             0.05 if precision == "int8" else PROBABILITIES

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ class TeacherSpec:
 
     source: str
     """A cerberank checkpoint folder, or the folder or hub id of a Hugging Face sequence classifier."""
-    backend: Literal["torch", "onnx"] = "torch"
+    backend: str = "torch"
     """For a checkpoint; a Hugging Face model runs on torch."""
     precision: str = "fp32"
     device: str = "cpu"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
@@ -13,7 +14,7 @@ from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_service.access.admin import create_admin
+from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.settings import Settings
 
@@ -22,9 +23,14 @@ VERSION = "/v1/models/fake-ranker/versions/{}"
 LABEL = "/v1/models/fake-ranker/labels/{}"
 
 
+def admin_app(public: TestClient) -> FastAPI:
+    service = public.app.state.service  # type: ignore[attr-defined]
+    return create_admin(service.settings, service.versions, service.operations, service.metrics)
+
+
 def admin_of(public: TestClient, token: str | None = TOKEN) -> TestClient:
     """A client of the admin app on the same service; the public app runs it."""
-    app = create_admin(public.app.state.service)  # type: ignore[attr-defined]
+    app = admin_app(public)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     return TestClient(app, headers=headers, raise_server_exceptions=False)
 
@@ -49,7 +55,7 @@ def test_without_a_token_there_is_no_admin_app(serve: Serve) -> None:
     """Neither by accident: the app cannot be made."""
     client = serve(FakeBackend())
     with pytest.raises(ValueError, match="needs a token"):
-        create_admin(client.app.state.service)  # type: ignore[attr-defined]
+        admin_app(client)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_nothing_answers_without_the_token(public: TestClient, headers: Any) -> 
 
 def test_the_public_port_has_no_admin_route(public: TestClient) -> None:
     """With the token neither."""
-    app = create_admin(public.app.state.service)  # type: ignore[attr-defined]
+    app = admin_app(public)
     routes = [(m, r.path) for r in app.routes for m in r.methods if m not in {"GET", "HEAD"}]  # type: ignore[attr-defined]
     assert len(routes) == 8
     for method, path in routes:

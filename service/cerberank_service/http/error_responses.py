@@ -1,57 +1,60 @@
-"""Answers every error of an app with the one body, or in the clothes of the dialect that was spoken."""
+"""Answers every error of an app: with the native body, or in the format of the dialect that is spoken on its path."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-from cerberank_service.dialects.native import dress as native_dress
+from cerberank_service.dialects.dialect import ErrorFormat
+from cerberank_service.dialects.native import format_error as native_format
 from cerberank_service.errors import Kind, ServiceError, describe_problems
 from cerberank_service.telemetry.logs import log_error
 from cerberank_service.telemetry.metrics import Metrics
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-Dress = Callable[[ServiceError, str], tuple[int, Any]]
 
 
-def add_error_answers(app: FastAPI, metrics: Metrics, dressers: Mapping[str, Dress]) -> None:
-    """Give `app` its handlers. `dressers` are by path; `request.state.dress`, once known, comes before them."""
+class ErrorResponses:
+    """Turns errors into responses, counts them and logs them."""
 
-    async def answer(request: Request, error: Exception) -> Response:
+    def __init__(self, metrics: Metrics, formats: Mapping[str, ErrorFormat] | None = None) -> None:
+        """`formats` are by the path of a route; every other path has the native one."""
+        self._metrics, self._formats = metrics, formats or {}
+
+    def handle(self, app: FastAPI) -> None:
+        """Let `app` answer what its routes raise, and requests that no route takes."""
+        for kind in (ServiceError, HTTPException, RequestValidationError, Exception):
+            app.add_exception_handler(kind, self._of_route)
+
+    async def _of_route(self, request: Request, error: Exception) -> Response:
+        path = getattr(request.scope.get("route"), "path", request.url.path)
+        return self.respond(error, request_id_of(request), self._formats.get(path, native_format))
+
+    def respond(
+        self,
+        error: Exception,
+        request_id: str,
+        format_error: ErrorFormat = native_format,
+        *,
+        trace_id: str | None = None,
+    ) -> Response:
+        """The response to `error`; the log has the traceback of one that was not foreseen."""
         known = as_service_error(error)
-        request_id = request_id_of(request)
         unforeseen = error if known.kind is Kind.INTERNAL and known is not error else None
-        log_error(known, request_id, getattr(request.state, "trace_id", None), unforeseen)
-        dress = getattr(request.state, "dress", dressers.get(request.url.path, native_dress))
+        log_error(known, request_id, trace_id, unforeseen)
+        self._metrics.errors.labels(known.kind.label).inc()
+        status, body = format_error(known, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
-        return error_response(known, request_id, metrics, dress=dress, headers=allow)
-
-    for kind in (ServiceError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, answer)
-
-
-def error_response(
-    error: ServiceError,
-    request_id: str,
-    metrics: Metrics,
-    *,
-    dress: Dress = native_dress,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """The response to `error`, which is counted."""
-    metrics.errors.labels(error.kind.label).inc()
-    status, body = dress(error, request_id)
-    sent = {**(headers or {}), **error.headers, "X-Request-Id": request_id}
-    if error.kind in {Kind.TOO_LARGE, Kind.TIMEOUT}:
-        sent["Connection"] = "close"  # the rest of the body is not read
-    return Response(to_json(body), status, media_type="application/json", headers=sent)
+        headers = {**allow, **known.headers, "X-Request-Id": request_id}
+        if known.kind in {Kind.TOO_LARGE, Kind.TIMEOUT}:
+            headers["Connection"] = "close"  # the rest of the body is not read
+        return Response(to_json(body), status, media_type="application/json", headers=headers)
 
 
 def as_service_error(error: Exception) -> ServiceError:

@@ -8,19 +8,23 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from cerberank_models.checkpoint.store.contract import LABELS
-from cerberank_service.access.admin_client import Admin, AdminError
+from cerberank_models.commands.store import moved
+from cerberank_service.admin.client import Admin, AdminError
+from cerberank_service.admin.options import add_credentials, connect
 
-TOKEN, URL = "CERBERANK_ADMIN_TOKEN", "CERBERANK_ADMIN_URL"
+URL = "CERBERANK_ADMIN_URL"
+LABEL = "use: cerberank label --url URL MODEL LABEL VERSION"
 POLL_SECONDS = 0.2
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 with the reason on standard error."""
+    """Run the verb; returns 1 with the reason on standard error, 2 for a verb that is gone."""
     arguments = _parser().parse_args(argv)
+    if arguments.verb_function is None:
+        sys.stderr.write(f"cerberank admin: there is no verb 'label' any more; {LABEL}\n")
+        return 2
     try:
         _run(arguments)
     except (AdminError, OSError) as error:
@@ -30,17 +34,12 @@ def main(argv: list[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    token = arguments.token_file.read_text().strip() if arguments.token_file else os.environ.get(TOKEN, "")
-    if not token:
-        raise AdminError(f"no token: set {TOKEN} or --token-file")
-    admin = Admin(arguments.url, token, arguments.certificate)
+    admin = connect(arguments.url, arguments)
     answer: dict[str, Any] = arguments.verb_function(admin, arguments)
     if arguments.json:
         _say(json.dumps(answer))
     elif "label" in answer:
-        _say(
-            f"{answer['model']}@{answer['label']}: {answer['before'] or 'nothing'} -> {answer['version'] or 'nothing'}"
-        )
+        _say(moved(**answer))
     else:
         _say(answer["state"])
         for entry in answer.get("models", ()):
@@ -64,13 +63,6 @@ def _load(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.wait:
         raise AdminError(f"{model}@{version} is not ready after {arguments.wait:g} seconds")
     return answer
-
-
-def _label(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
-    place = ("models", arguments.model, "labels", arguments.label)
-    if arguments.remove:
-        return admin.ask("DELETE", *place)
-    return admin.ask("PUT", *place, body={"version": arguments.version})
 
 
 def _schedule(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -103,8 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--url", default=os.environ.get(URL, "http://127.0.0.1:8001"), help=f"default: {URL}, or %(default)s"
     )
-    parser.add_argument("--token-file", type=Path, help=f"file with the token; default: {TOKEN}")
-    parser.add_argument("--certificate", type=Path, help="PEM file of an authority to trust beside the system's")
+    add_credentials(parser)
     parser.add_argument("--json", action="store_true", help="the answer as it came")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
@@ -125,12 +116,6 @@ def _parser() -> argparse.ArgumentParser:
         lambda admin, a: admin.ask("POST", "models", a.reference[0], "versions", a.reference[1], "unload"),
     )
     unload.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
-    label = verb("label", "let a label stand for a version; every replica follows", _label)
-    label.add_argument("model")
-    label.add_argument("label", choices=LABELS)
-    target = label.add_mutually_exclusive_group(required=True)
-    target.add_argument("version", nargs="?")
-    target.add_argument("--remove", action="store_true", help="let it stand for nothing")
     rollback = verb(
         "rollback",
         "make the version before stable again",
@@ -148,6 +133,10 @@ def _parser() -> argparse.ArgumentParser:
         lambda admin, _: admin.ask("POST", "drain"),
     )
     verb("resume", "take questions again", lambda admin, _: admin.ask("POST", "resume"))
+    gone = verbs.add_parser("label", add_help=False)  # not in the help: who types it from memory is told where it went
+    gone.add_argument("places", nargs="*")
+    gone.add_argument("--remove", action="store_true")
+    gone.set_defaults(verb_function=None)
     return parser
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any
 
@@ -13,13 +12,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, Version
 from cerberank_service.access.bearer import bearer, digest, same
-from cerberank_service.dialects.schema import Ratio
+from cerberank_service.admin.operations import Operations
+from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
-from cerberank_service.http.error_answers import add_error_answers, error_response, request_id_of
+from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.openapi import describe_errors
-from cerberank_service.service import Service
+from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.describe import describe
+from cerberank_service.versions.registry import VersionRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,9 @@ class ScheduleChange(Change):
 class TokenGuard:
     """Answers 401 to every request without the token, whatever its path, before anything else looks at it."""
 
-    def __init__(self, app: ASGIApp, token: str, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, token: str, errors: ErrorResponses) -> None:
         """Guard `app`."""
-        self._app, self._metrics = app, metrics
+        self._app, self._errors = app, errors
         self._digest = digest(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,12 +66,12 @@ class TokenGuard:
         refusal = ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
         request = Request(scope)
         logger.warning("the admin port refused a request without its token")
-        await error_response(refusal, request_id_of(request), self._metrics)(scope, receive, send)
+        await self._errors.respond(refusal, request_id_of(request))(scope, receive, send)
 
 
-def create_admin(service: Service) -> FastAPI:
-    """The app of the admin port, on the service of the public one. Raises ValueError without a token."""
-    secret = service.settings.admin_token
+def create_admin(settings: Settings, versions: VersionRegistry, operations: Operations, metrics: Metrics) -> FastAPI:
+    """The app of the admin port, on the parts of the public one. Raises ValueError without a token."""
+    secret = settings.admin_token
     if secret is None:
         raise ValueError("the admin port needs a token")
     app = FastAPI(
@@ -80,39 +81,43 @@ def create_admin(service: Service) -> FastAPI:
         redoc_url=None,
         responses=describe_errors(ErrorBody),
     )
-    app.add_middleware(TokenGuard, token=secret.get_secret_value(), metrics=service.metrics)
-    _add_models(app, service)
-    _add_labels(app, service)
-    _add_replica(app, service)
-    add_error_answers(app, service.metrics, {})
+    errors = ErrorResponses(metrics)
+    errors.handle(app)
+    app.add_middleware(TokenGuard, token=secret.get_secret_value(), errors=errors)
+    _add_models(app, settings, versions, operations)
+    _add_labels(app, versions, operations)
+    _add_replica(app, versions, operations)
     return app
 
 
-def _add_models(app: FastAPI, service: Service) -> None:
-    operations = service.operations
+def _add_models(app: FastAPI, settings: Settings, versions: VersionRegistry, operations: Operations) -> None:
+    def shown(model: str | None = None) -> Models:
+        snapshot = versions.snapshot
+        entries = [entry for entry in describe(snapshot, settings) if model in {None, entry.get("model")}]
+        return {"state": snapshot.state.value, "models": entries}
 
     @app.get("/v1/models", summary="Versions in service, and what the store has")
     def models() -> Models:
-        return {**_shown(service), "store": operations.stored()}
+        return {**shown(), "store": operations.stored()}
 
     @app.post("/v1/models/{model}/versions/{version}/load", status_code=202, summary="Keep a version loaded")
     def load(model: Name, version: Name) -> Models:
         operations.load(Reference(model, version))
-        return _shown(service, model)
+        return shown(model)
 
     @app.post("/v1/models/{model}/versions/{version}/unload", status_code=202, summary="Give its memory back")
     def unload(model: Name, version: Name) -> Models:
         operations.unload(Reference(model, version))
-        return _shown(service, model)
+        return shown(model)
 
     @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="What its exits drop when a call is silent")
     def drop_schedule(model: Name, version: Name, change: ScheduleChange) -> Models:
         operations.set_schedule(model, version, change.drop_schedule)
-        return _shown(service, model)
+        return shown(model)
 
 
-def _add_labels(app: FastAPI, service: Service) -> None:
-    labels = service.labels
+def _add_labels(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:
+    labels = operations.labels
 
     @app.put("/v1/models/{model}/labels/{label}", summary="Let a label stand for a version")
     def move(model: Name, label: Label, change: LabelMove) -> dict[str, str | None]:
@@ -124,30 +129,22 @@ def _add_labels(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/models/{model}/rollback", summary="Make the version before stable again")
     def rollback(model: Name) -> dict[str, str | None]:
-        stable, _ = service.served.stable_and_previous(model)
+        stable = versions.snapshot.model(model).serving.get("stable")
         return _moved(model, "stable", stable, labels.rollback(model))
 
 
-def _add_replica(app: FastAPI, service: Service) -> None:
+def _add_replica(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:
     @app.post("/v1/drain", summary="Take no new questions, and be not ready")
     def drain() -> dict[str, str]:
-        service.operations.drain()
-        return {"state": service.served.state.value}
+        operations.drain()
+        return {"state": versions.snapshot.state.value}
 
     @app.post("/v1/resume", summary="Take questions again")
     def resume() -> dict[str, str]:
-        service.operations.resume()
-        return {"state": service.served.state.value}
+        operations.resume()
+        return {"state": versions.snapshot.state.value}
 
 
 def _moved(model: str, label: str, before: str | None, after: str | None) -> dict[str, str | None]:
     logger.info("operator: %s@%s from %s to %s", model, label, before or "nothing", after or "nothing")
     return {"model": model, "label": label, "before": before, "version": after}
-
-
-def _shown(service: Service, model: str | None = None) -> Models:
-    entries: Sequence[dict[str, Any]] = describe(service.served, service.settings)
-    return {
-        "state": service.served.state.value,
-        "models": [entry for entry in entries if model in {None, entry.get("model")}],
-    }

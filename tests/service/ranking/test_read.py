@@ -10,10 +10,10 @@ from cerberank_service.call import RankCall
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.reading import Read, Reading
+from cerberank_service.ranking.read import Read, Reader
 
 SHARED = [dialects for dialects in by_path(DIALECTS).values() if len(dialects) > 1]
-READING = Reading(by_path(DIALECTS)["/v1/rank"], 3)
+READING = Reader(by_path(DIALECTS)["/v1/rank"], 3)
 
 
 def body(*candidates: object, **fields: object) -> bytes:
@@ -21,14 +21,14 @@ def body(*candidates: object, **fields: object) -> bytes:
 
 
 def refused(content: bytes) -> ServiceError:
-    made = READING(content).made
+    made = READING(content).outcome
     assert isinstance(made, ServiceError)
     return made
 
 
 def test_too_many_candidates_are_refused_with_the_limit() -> None:
     """At the limit all is well, one beyond it is not."""
-    made = READING(body("a", "b", "c")).made
+    made = READING(body("a", "b", "c")).outcome
     assert isinstance(made, tuple)
     call = made[0]
     assert isinstance(call, RankCall)
@@ -42,7 +42,7 @@ def test_too_many_candidates_are_refused_with_the_limit() -> None:
     ("content", "kind"), [(b"{", Kind.MALFORMED), (body(), Kind.INVALID), (body(*"a" * 1000), Kind.INVALID)]
 )
 def test_what_is_wrong_with_a_body_comes_back_as_a_value(content: bytes, kind: Kind) -> None:
-    """So that the error wears the clothes of the dialect that was read."""
+    """It is answered in the format of the dialect that was read."""
     assert refused(content).kind is kind
 
 
@@ -50,9 +50,9 @@ def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
     """On a path that two share, the second's fields decide."""
     (dialects,) = [each for each in SHARED if {"jina", "voyage"} <= {dialect.tag for dialect in each}]
     voyage = next(dialect for dialect in dialects if dialect.tag == "voyage")
-    read = Reading(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')
+    read = Reader(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')
     assert read.dialect is voyage
-    assert isinstance(read.made, ServiceError)
+    assert isinstance(read.outcome, ServiceError)
 
 
 BODIES = (
@@ -67,19 +67,19 @@ BODIES = (
 @pytest.mark.parametrize("dialects", by_path(DIALECTS).values(), ids=lambda each: each[0].paths[0])
 def test_a_reading_and_what_it_read_go_to_another_process(dialects: tuple) -> None:  # type: ignore[type-arg]
     """Every dialect, its errors and what it renders by survive the way there and back."""
-    reading = pickle.loads(pickle.dumps(Reading(dialects, 3)))
-    assert reading == Reading(dialects, 3)
+    reading = pickle.loads(pickle.dumps(Reader(dialects, 3)))
+    assert reading == Reader(dialects, 3)
     read = reading(b"{")
     again = pickle.loads(pickle.dumps(read))
     assert again.dialect == read.dialect
-    assert (again.made.kind, again.made.message) == (Kind.MALFORMED, read.made.message)
+    assert (again.outcome.kind, again.outcome.message) == (Kind.MALFORMED, read.outcome.message)
     good = [read for read in map(reading, (json.dumps(each).encode() for each in BODIES)) if _is_call(read)]
     assert good
     assert pickle.loads(pickle.dumps(good)) == good
 
 
 def _is_call(read: Read) -> bool:
-    return not isinstance(read.made, ServiceError)
+    return not isinstance(read.outcome, ServiceError)
 
 
 def test_a_call_is_the_same_after_the_way_back() -> None:
@@ -114,7 +114,7 @@ def test_what_nobody_reads_does_not_come_back_from_another_process(tag: str, fie
     sizes = [
         len(pickle.dumps(read))
         for dialect in DIALECTS
-        if dialect.tag == tag and _is_call(read := Reading((dialect,), 3)(content))
+        if dialect.tag == tag and _is_call(read := Reader((dialect,), 3)(content))
     ]
     assert sizes
     assert max(sizes) < 4 * MOST_CHARACTERS + 10_000
@@ -122,7 +122,7 @@ def test_what_nobody_reads_does_not_come_back_from_another_process(tag: str, fie
 
 def test_texts_that_the_answer_repeats_come_back_whole() -> None:
     """What the model cannot read, the client may want back."""
-    made = READING(body(GIANT, "b", return_text=True)).made
+    made = READING(body(GIANT, "b", return_text=True)).outcome
     assert isinstance(made, tuple)
     call, wanted = made
     assert call.candidates[0].text == readable(GIANT)

@@ -6,23 +6,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
+from cerberank_service.dialects import DIALECTS, wire
 from cerberank_service.dialects.native import parse
-from cerberank_service.dialects.schema import (
-    CEILING,
-    EXAMPLE,
-    RankRequest,
-    _has_more_commas,
-    check_fields,
-)
+from cerberank_service.dialects.native_schema import EXAMPLE, RankRequest
+from cerberank_service.dialects.shared_paths import by_path
+from cerberank_service.dialects.wire import CEILING, Document, _has_more_commas, check_fields, read_json
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking.read import Reader
 
 GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
 
 
 def refused(body: bytes) -> ServiceError:
     with pytest.raises(ServiceError) as caught:
-        parse(body)
+        parse(read_json(body))
     return caught.value
 
 
@@ -32,15 +31,15 @@ def with_fields(**fields: object) -> bytes:
 
 def test_the_documented_example_is_valid() -> None:
     """What /docs shows can be sent as it is."""
-    call, _ = parse(json.dumps(EXAMPLE).encode())
+    call, _ = parse(read_json(json.dumps(EXAMPLE).encode()))
     assert len(call.candidates) == len(RankRequest.model_validate(EXAMPLE).candidates)
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "not valid"),
-        (b"{", "not valid"),
+        (b"", "line 1 column 0"),
+        (b'{"candidates": [', "line 1 column 16"),
         (b"[" * 100_000, "not valid"),
         (b'{"question": "\xff", "candidates": ["a"]}', "not valid UTF-8"),
         (b'{"question": "q", "candidates": ["a"], "top_k": ' + b"9" * 5000 + b"}", "not valid"),
@@ -93,7 +92,25 @@ def test_what_does_not_fit_is_named(fields: dict[str, object], said: str) -> Non
 @pytest.mark.parametrize("body", [b"null", b"[]", b"3", b'"text"'])
 def test_a_body_that_is_no_object_is_invalid(body: bytes) -> None:
     """JSON, but no request."""
-    assert refused(body).kind is Kind.INVALID
+    error = refused(body)
+    assert (error.kind, error.message) == (Kind.INVALID, "body: Input should be an object")
+
+
+def test_the_bytes_behind_the_json_are_kept_apart() -> None:
+    """Triton's binary tensors follow the JSON; without a stated length everything is JSON."""
+    assert read_json(b'{"a": 1}\x00\xff', 8) == Document({"a": 1}, b"\x00\xff")
+    assert read_json(b'{"a": "\\ud83d"}\x00', 15) == Document({"a": "\ufffd"}, b"\x00")
+    assert read_json(b"[1]").fields == {}
+
+
+def test_json_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the fields tell the dialect: the document that was read for that is the one that is validated."""
+    read: list[bytes] = []
+    monkeypatch.setattr(wire, "from_json", lambda text, **options: read.append(text) or from_json(text, **options))
+    for path, dialects in by_path(DIALECTS).items():
+        read.clear()
+        Reader(dialects, 10)(b'{"query": "q", "documents": ["a"], "question": "q"}')
+        assert len(read) == 1, path
 
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b"null", b"[]"])

@@ -1,4 +1,4 @@
-"""What a body's bytes decide: the dialect that it is in, and the call that it makes or what is wrong with it."""
+"""A body's bytes become a call: the JSON is read once, its dialect is told, the dialect makes the call."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from cerberank_models.encoding import MOST_CHARACTERS, Candidate, readable
 from cerberank_service.call import RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.schema import check_fields
 from cerberank_service.dialects.shared_paths import spoken
+from cerberank_service.dialects.wire import check_fields, read_json
 from cerberank_service.errors import Kind, ServiceError
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read; an error is a value here, for its clothes are the dialect's."""
+    """What was read. An error is a value here, because it is answered in the format of the dialect beside it."""
 
     dialect: Dialect
-    made: tuple[RankCall, Any] | ServiceError
-    """The call with what its dialect renders by."""
+    outcome: tuple[RankCall, Any] | ServiceError
+    """The call, with what its dialect renders the answer by."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How bodies of a path are read; goes to another process together with the body, see `large_bodies`."""
+class Reader:
+    """Reads the bodies of one path. It is pickled with large bodies into the process that reads those."""
 
     dialects: tuple[Dialect, ...]
     most_candidates: int
@@ -34,8 +34,9 @@ class Reading:
         dialect = self.dialects[0]
         try:
             check_fields(body, self.most_candidates)
-            dialect = spoken(self.dialects, body)
-            call, options = dialect.parse(body)
+            document = read_json(body, dialect.json_bytes)
+            dialect = spoken(self.dialects, document)
+            call, options = dialect.parse(document)
             self._check_candidates(call)
         except ServiceError as error:
             return Read(dialect, error)
@@ -51,7 +52,7 @@ class Reading:
 
 
 def _readable(call: RankCall) -> RankCall:
-    """Without what no encoder reads: a text of 15 MB is not worth its way from the process that read it."""
+    """The call without what no encoder reads: such text would be copied and hashed for nothing."""
     candidates = tuple(
         Candidate(text=readable(each.text), previous=readable(each.previous), next=readable(each.next))
         for each in call.candidates

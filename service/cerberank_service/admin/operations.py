@@ -9,7 +9,7 @@ from typing import Any
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.rollout.labels import Labels
-from cerberank_service.versions.registry import ServedModels
+from cerberank_service.versions.registry import VersionRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -17,37 +17,31 @@ logger = logging.getLogger(__name__)
 class Operations:
     """Verbs raise ServiceError: 404 for what is not there, 409 for what cannot be done, 422 for what does not fit."""
 
-    def __init__(self, served: ServedModels, labels: Labels, changed: Callable[[], None]) -> None:
+    def __init__(self, versions: VersionRegistry, labels: Labels, changed: Callable[[], None]) -> None:
         """`changed` is called so that a verb takes effect at once."""
-        self._served, self._labels, self._changed = served, labels, changed
+        self._versions, self.labels, self._changed = versions, labels, changed
 
     def load(self, reference: Reference) -> None:
         """Keep a version of the store loaded until it is unloaded; one that failed is tried again. Does not wait."""
-        self._labels.check(reference)
-        self._served.pin(reference)
+        self.labels.check(reference)
+        self._versions.pin(reference)
         logger.info("operator: load %s@%s", *reference)
         self._changed()
 
     def unload(self, reference: Reference) -> None:
         """Give back the memory of a version that no label names."""
-        with self._served.lock:
-            model = self._served.models.get(reference.model)
-            if model is None or reference.version not in {*model.versions, *model.pinned}:
-                raise ServiceError(Kind.NOT_FOUND, f"{'@'.join(reference)} is not loaded")
-            if labels := [label for label, version in model.serving.items() if version == reference.version]:
-                raise ServiceError(Kind.CONFLICT, f"{'@'.join(reference)} serves {', '.join(labels)}: move that first")
-            self._served.unpin(reference)
+        self._versions.unpin(reference)
         logger.info("operator: unload %s@%s", *reference)
         self._changed()
 
     def drain(self) -> None:
         """Answer what was accepted, take nothing new, and be not ready, until `resume`."""
-        self._served.drain(True)
+        self._versions.drain(True)
         logger.warning("operator: drain")
 
     def resume(self) -> None:
         """Take questions again."""
-        self._served.drain(False)
+        self._versions.drain(False)
         logger.info("operator: resume")
 
     def set_schedule(self, model: str, version: str, ratios: float | Sequence[float] | None) -> None:
@@ -55,22 +49,14 @@ class Operations:
 
         One ratio for every exit, or one per exit; None goes back to the checkpoint's own. `version` may be a label.
         """
-        with self._served.lock:
-            live = self._served.find(model, version, asked=False)
-            exits = len(live.checkpoint.config.stages) - 1
-            if ratios is None:
-                schedule: tuple[float, ...] = live.checkpoint.config.schedule
-            elif isinstance(ratios, float | int):
-                schedule = (float(ratios),) * exits
-            else:
-                schedule = tuple(ratios)
-            if len(schedule) != exits:
-                raise ServiceError(
-                    Kind.INVALID, f"this model has {exits} exits and takes as many ratios, not {len(schedule)}"
-                )
-            live.schedule = schedule
+        live = self._versions.find(model, version, serving=False)
+        try:
+            schedule = live.checkpoint.config.drop_policy(ratios).ratios
+        except ValueError as error:
+            raise ServiceError(Kind.INVALID, f"drop_schedule: {error}") from error
+        live.schedule = schedule
         logger.info("operator: %s@%s drops %s", *live.reference, list(schedule))
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
         """Versions and labels of each model in the store; None without a store. Raises ServiceError (503)."""
-        return self._labels.stored()
+        return self.labels.stored()

@@ -1,4 +1,4 @@
-"""The post-LN encoder of BERT, ELECTRA and RoBERTa: embeddings and layers, in either layout.
+"""The post-LN encoder of BERT, ELECTRA and RoBERTa: absolute positions, full attention, a norm after each residual.
 
 Legend as in `layout.py`. Only what ranking needs: no decoder, no relative positions, GELU, and a
 last layer that computes the first token alone, because that is all a head reads.
@@ -6,7 +6,9 @@ last layer that computes the first token alone, because that is all a head reads
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,7 +16,38 @@ from cerberank_models.config import TransformerConfig
 from cerberank_models.network.layout import Layout
 
 
-class Embeddings(nn.Module):
+class PostNormBody:
+    """Embeddings and layers whose keys are linear in the hidden states."""
+
+    linear_keys = True
+
+    def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
+        """Allocate the encoder; `dropout` acts in training only."""
+        self._config, self._dropout = config, dropout
+        self.embeddings: nn.Module = PostNormEmbeddings(config, dropout)
+        self.layers = nn.ModuleList(PostNormLayer(config, dropout) for _ in range(layers))
+
+    def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
+        """The sum of token, segment and position embeddings."""
+        hidden: Tensor = self.embeddings(token_ids, type_ids, layout.positions)
+        return hidden
+
+    def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
+        """One layer after the other."""
+        for layer in self.layers[start:stop]:
+            hidden = layer(hidden, layout)
+        return hidden
+
+    def head_layer(self) -> PostNormLayer:
+        """A layer like those of the body."""
+        return PostNormLayer(self._config, self._dropout)
+
+    def output_norm(self) -> nn.Module:
+        """None is needed: every layer ends in one."""
+        return nn.Identity()
+
+
+class PostNormEmbeddings(nn.Module):
     """Sum of token, position and segment embeddings, normalised; projected up for ELECTRA-small."""
 
     def __init__(self, config: TransformerConfig, dropout: float) -> None:
@@ -39,8 +72,10 @@ class Embeddings(nn.Module):
         return hidden
 
 
-class Layer(nn.Module):
+class PostNormLayer(nn.Module):
     """Self-attention and feed-forward, each followed by a residual and a LayerNorm."""
+
+    inner_products: Mapping[str, tuple[str, ...]] = MappingProxyType({"down": ("up",)})
 
     def __init__(self, config: TransformerConfig, dropout: float) -> None:
         """Allocate the layer; `dropout` acts in training only."""
@@ -95,8 +130,3 @@ class Layer(nn.Module):
 
     def _drop(self, tensor: Tensor) -> Tensor:
         return functional.dropout(tensor, self.dropout, self.training)
-
-
-def padded_positions(token_ids: Tensor) -> Tensor:
-    """Positions `[1, S]` for padded `token_ids[N, S]`."""
-    return torch.arange(token_ids.shape[1], device=token_ids.device)[None, :]

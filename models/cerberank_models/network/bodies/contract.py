@@ -1,0 +1,74 @@
+"""What a ranker asks of an encoder: embeddings, layers, and the layers of heads on top. Legend as in `layout.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from cerberank_models.config import TransformerConfig
+from cerberank_models.network.layout import Layout
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """A module, one layer of a body or of a head."""
+
+    inner_products: Mapping[str, tuple[str, ...]]
+    """Names of the linear layers that read a feed-forward's inner channels, each with the names of those whose outputs
+    are these channels: all of them may be reordered together, and int8 keeps a few channels of the reading ones in
+    fp32. A gated feed-forward has two that make one channel."""
+
+    def __call__(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """All tokens: `[.., D]` to `[.., D]`."""
+
+    def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """First tokens only: `[.., D]` to `[N, D]`, what the whole layer gives there."""
+
+
+class LinearKeysLayer(Layer, Protocol):
+    """A layer of a body with `linear_keys`, whose attention `AbsorbedHeads` takes apart."""
+
+    attention_heads: int
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+
+    def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
+
+
+class Body(Protocol):
+    """An encoder of some depth. It is no module itself.
+
+    The checkpoint format names its modules `embeddings` and `body.<i>`, beside `heads` and `exits`: the ranker
+    registers them under these names.
+    """
+
+    embeddings: nn.Module
+    """Its `tokens` is an `nn.Embedding`, the token table: int8 stores it in bytes, training may keep it as it is."""
+    layers: nn.ModuleList
+    """Each fulfils `Layer`."""
+    linear_keys: bool
+    """Whether keys and values are linear in the hidden states that a layer is given, at every position alike. Rotary
+    positions or a norm before attention make them depend on more, and heads then run in their plain form."""
+
+    def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
+        """Ids as the layout has them to hidden states `[.., D]`."""
+
+    def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
+        """Layers `[start, stop)`: `[.., D]` to `[.., D]`."""
+
+    def head_layer(self) -> nn.Module:
+        """A fresh layer for a head; it fulfils `Layer`."""
+
+    def output_norm(self) -> nn.Module:
+        """A fresh norm of what an exit or a head's classifier reads; `nn.Identity` where layers end in a norm."""
+
+
+class BodyType(Protocol):
+    """Makes a family's bodies."""
+
+    def __call__(self, config: TransformerConfig, layers: int, dropout: float) -> Body:
+        """Allocate embeddings and `layers` layers; `dropout` acts in training only."""

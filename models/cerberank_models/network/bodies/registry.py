@@ -1,0 +1,14 @@
+"""Which body a family has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cerberank_models.config import Family
+from cerberank_models.network.bodies.contract import BodyType
+from cerberank_models.network.bodies.post_norm import PostNormBody
+
+BODIES: Mapping[Family, BodyType] = MappingProxyType(
+    {"bert": PostNormBody, "electra": PostNormBody, "roberta": PostNormBody}
+)

@@ -1,0 +1,121 @@
+"""The native wire: the request and the answer of `POST /v1/rank`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, field_validator
+
+from cerberank_service.dialects.wire import Items, Wire, candidate_kind, not_blank
+
+Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+
+EXAMPLE: JsonValue = {
+    "question": "How tall is the Eiffel Tower?",
+    "candidates": [
+        "The Eiffel Tower was built for the World's Fair of 1889.",
+        "With its antennas the Eiffel Tower is 330 metres tall.",
+        {"id": "s3", "text": "It was painted again last year.", "previous": "The tower is made of iron."},
+    ],
+    "top_k": 2,
+}
+
+
+class CandidateObject(Wire):
+    """A candidate with an id of the caller's and its neighbouring sentences."""
+
+    id: str | None = None
+    text: str
+    previous: str = ""
+    next: str = ""
+
+
+def _ratio_kind(value: Any) -> str:
+    return "<list>" if isinstance(value, list | tuple) else "<number>"
+
+
+CandidateIn = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(candidate_kind)
+]
+DropRatioIn = Annotated[
+    Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Tag("<list>")], Discriminator(_ratio_kind)
+]
+
+
+class RankRequest(Wire):
+    """A question and its candidates."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    question: Annotated[str, Field(description="The question; it must not be blank.")]
+    candidates: Annotated[
+        list[CandidateIn],
+        Items,
+        Field(description="Texts, or objects with id, text, previous and next."),
+    ]
+    model: Annotated[str | None, Field(description="Model name; the served one when left out.")] = None
+    top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
+    drop_ratio: Annotated[
+        DropRatioIn | None,
+        Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
+    ] = None
+    deadline_ms: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="Answer with what is known when this has passed."),
+    ] = None
+    latency_target_ms: Annotated[
+        float | None,
+        Field(
+            gt=0, allow_inf_nan=False, description="Drop as little as the model's tuned schedules allow to be in time."
+        ),
+    ] = None
+    priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
+    return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
+    return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
+
+    _question = field_validator("question")(not_blank)
+
+
+class Result(Wire):
+    """One candidate's place."""
+
+    index: Annotated[int, Field(description="The candidate's place in the request.")]
+    id: Annotated[str | None, Field(description="Its id, if it came with one.")] = None
+    score: Annotated[float | None, Field(description="P(correct) at the stage reached, 0..1; null before any.")]
+    stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
+    truncated: Annotated[bool, Field(description="Whether it, or the question, was cut to the token limit.")]
+    heads: Annotated[list[float] | None, Field(description="Each head's probability, if asked for.")] = None
+    text: str | None = None
+
+
+class Usage(Wire):
+    """What the request cost."""
+
+    candidates: int
+    tokens: Annotated[int, Field(description="Tokens of all distinct pairs.")]
+
+
+class TimingMs(Wire):
+    """Milliseconds by phase."""
+
+    encode: float
+    queue: float
+    compute: float
+    total: float
+
+
+class RankResponse(Wire):
+    """The candidates, best first; absent optional fields are left out."""
+
+    id: Annotated[str, Field(description="The request id, also in `X-Request-Id`.")]
+    model: str
+    version: str
+    drop_schedule: list[float]
+    expected_loss: Annotated[
+        dict[str, float], Field(description="Points of each metric that the schedule costs, where the model knows it.")
+    ]
+    complete: Annotated[bool, Field(description="False when the deadline passed before the last stage.")]
+    results: list[Result]
+    usage: Usage
+    timing_ms: TimingMs
+    warnings: list[str]

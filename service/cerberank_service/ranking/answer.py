@@ -1,0 +1,59 @@
+"""What the engine found out about distinct pairs becomes the answer about the candidates of the request. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.drop import UNSCORED
+from cerberank_service.call import RankAnswer, RankCall, Timing
+from cerberank_service.engine.job import Ranked
+from cerberank_service.ranking.prepare import Prepared
+
+
+def answer_of(
+    call: RankCall,
+    prepared: Prepared,
+    ranked: Ranked,
+    reference: Reference,
+    request_id: str,
+    *,
+    encode_seconds: float,
+    total_seconds: float,
+) -> RankAnswer:
+    """Unfold duplicates: each takes the place of its pair, in the order of the request."""
+    pair_of = prepared.pair_of
+    place = np.empty(len(prepared.pairs), dtype=np.int64)
+    place[ranked.order] = np.arange(len(ranked.order))
+    by_place = np.argsort(place[pair_of], kind="stable")
+    stages = ranked.stages[pair_of]
+    return RankAnswer(
+        request_id=request_id,
+        model=reference.model,
+        version=reference.version,
+        drop_schedule=prepared.policy.ratios,
+        expected_loss=prepared.loss,
+        complete=ranked.complete,
+        order=by_place[: call.top_k],
+        scores=ranked.scores[pair_of],
+        stages=stages,
+        heads=None if ranked.heads is None else ranked.heads[pair_of],
+        truncated=prepared.pairs.truncated[pair_of],
+        tokens=prepared.pairs.tokens,
+        timing=Timing(
+            encode=1000.0 * encode_seconds,
+            queue=1000.0 * ranked.queue_seconds,
+            compute=1000.0 * ranked.compute_seconds,
+            total=1000.0 * total_seconds,
+        ),
+        warnings=_warnings(prepared, ranked, unscored=int((stages == UNSCORED).sum())),
+    )
+
+
+def _warnings(prepared: Prepared, ranked: Ranked, *, unscored: int) -> tuple[str, ...]:
+    warnings = prepared.warnings
+    if not ranked.complete:
+        warnings = (*warnings, "the deadline passed: the order is what was known then")
+    if unscored:
+        warnings = (*warnings, f"{unscored} candidates were not scored in time; they stand last, in the order given")
+    return warnings

@@ -1,0 +1,126 @@
+"""The table of all series: each is declared here once.
+
+What is registered (`registration.py`), which series exist from the start, which ones are removed with a version, and
+the table in docs/metrics.md (`metrics_table.py`) follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cerberank_models.checkpoint.store.contract import LABELS
+from cerberank_service.errors import Kind
+
+PREFIX = "cerberank_"
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+PHASES = ("encode", "queue", "compute", "total")
+VERSION = ("model", "version")
+"""The labels of a series that comes and goes with a version."""
+
+FIXED: Mapping[str, Sequence[str]] = {
+    "phase": PHASES,
+    "complete": ("true", "false"),
+    "agree": ("true", "false"),
+    "kind": tuple(kind.label for kind in Kind),
+    "label": LABELS,
+}
+"""Labels whose values are known before any version is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One family of series."""
+
+    name: str
+    """Without `PREFIX`, and without the `_total` of a counter."""
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram, but for infinity."""
+
+
+SERIES = (
+    Series("rejected_versions", "counter", "Versions that failed a check, by reason", ("reason",)),
+    Series("label_flips", "counter", "Labels that moved", ("label",)),
+    Series("store_reachable", "gauge", "1 when the store could be read"),
+    Series("shadow_questions", "counter", "Questions that the shadow was asked as well", VERSION),
+    Series("shadow_flips", "counter", "Mirrored questions where another candidate came first", VERSION),
+    Series("shadow_overlap", "counter", "Sum of the mirrored questions' rank-biased overlaps", VERSION),
+    Series(
+        "shadow_score_shift",
+        "counter",
+        "Sum of the mirrored questions' mean absolute differences of scores",
+        VERSION,
+    ),
+    Series("shadow_stable_seconds", "counter", "Compute seconds of the stable version on mirrored questions", VERSION),
+    Series("shadow_seconds", "counter", "Compute seconds of the shadow on mirrored questions", VERSION),
+    Series("shadow_failures", "counter", "Questions that the shadow could not answer", VERSION),
+    Series("shadow_skipped", "counter", "Questions that were not mirrored because the service was busy", VERSION),
+    Series(
+        "request_phase_seconds",
+        "histogram",
+        "Latency of answered requests by phase: encode, queue, compute, total",
+        ("phase", *VERSION),
+        SECONDS,
+    ),
+    Series("request_candidates", "histogram", "Candidates of answered requests", VERSION, CANDIDATES),
+    Series("requests", "counter", "Answered requests", ("complete", *VERSION)),
+    Series("schedules", "counter", "Answers by drop schedule: the tuned ones, and `other`", ("schedule", *VERSION)),
+    Series(
+        "expected_loss_points",
+        "counter",
+        "Points that the schedules of all answers are expected to cost",
+        ("metric", *VERSION),
+    ),
+    Series(
+        "tokens", "counter", "Tokens run, by stage: those of a dropped candidate up to its exit", ("stage", *VERSION)
+    ),
+    Series("padding_tokens", "counter", "Padding tokens run beside the real ones", VERSION),
+    Series("dropped_candidates", "counter", "Candidates that a stage's exit dropped", ("stage", *VERSION)),
+    Series("engine_steps", "counter", "Batches run, by stage", ("stage", *VERSION)),
+    Series("engine_busy_seconds", "counter", "Seconds in batches, by stage", ("stage", *VERSION)),
+    Series(
+        "recomputed_tokens",
+        "counter",
+        "Tokens run again, by stage, because their states were given up",
+        ("stage", *VERSION),
+    ),
+    Series("wasted_tokens", "counter", "Tokens run for questions that got no answer", VERSION),
+    Series("cancelled_requests", "counter", "Questions dropped because their client had gone", VERSION),
+    Series("state_bytes", "gauge", "Hidden states that wait between steps", VERSION),
+    Series("step_tokens", "gauge", "Tokens that a step may hold: halved when memory ran out"),
+    Series("queued_seconds", "gauge", "Predicted seconds until all accepted requests are answered"),
+    Series("seconds_per_token", "gauge", "Seconds that a stage takes for a token, as measured", ("stage", *VERSION)),
+    Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
+    Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
+    Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
+    Series("key_requests", "counter", "Requests let in, by the name of their API key", ("key",)),
+    Series("key_tokens", "counter", "Tokens of their pairs", ("key",)),
+    Series(
+        "head_agreement",
+        "counter",
+        "Questions whose heads agree on the first candidate, and those whose do not",
+        ("agree", *VERSION),
+    ),
+    Series("top_score", "histogram", "Score of the first candidate", VERSION, SCORES),
+    Series(
+        "top_score_squares",
+        "counter",
+        "Sum of the squares of first candidates' scores, for their deviation",
+        VERSION,
+    ),
+    Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
+    Series("requests_in_flight", "gauge", "Requests being handled"),
+    Series("queued_tokens", "gauge", "Tokens of accepted, unanswered requests"),
+    Series("ready", "gauge", "1 when the model is ready and serving"),
+)
+
+LABELLED_VERSION = Series(
+    "labelled_version", "gauge", "1 for the version that a label means", ("model", "label", "version")
+)
+"""Not counted but read at each scrape, by `lifecycle_metrics.LabelCollector`."""

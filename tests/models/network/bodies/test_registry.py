@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from cerberank_models.config import Family
+from cerberank_models.encoding import SPECIAL_TOKENS
+from cerberank_models.importing.families import FAMILIES
+from cerberank_models.network.bodies.registry import BODIES
+
+
+@pytest.mark.parametrize("table", [BODIES, FAMILIES, SPECIAL_TOKENS])
+def test_every_family_has_a_row(table: object) -> None:
+    """A body, an import mapping and special tokens: a family that lacks one is named here and not when it is used."""
+    assert set(table) == set(get_args(Family))  # type: ignore[call-overload]

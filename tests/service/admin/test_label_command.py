@@ -1,0 +1,155 @@
+"""`cerberank label` on a store, and through an admin port that stands here for a service."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.pushes import push
+
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.cli import main
+
+TOKEN = "a-token-of-the-tests"
+MODEL = "fake-ranker"
+
+
+@dataclass
+class Port:
+    """What an admin port was asked, and what it answers."""
+
+    url: str
+    status: int = 200
+    answer: dict[str, Any] = field(default_factory=dict)
+    asked: list[tuple[str, str, str | None, Any]] = field(default_factory=list)
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
+    """An admin port that knows nothing of labels; no other token is in the environment."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            given = self.headers.get("Authorization")
+            known.asked.append((self.command, self.path, given, json.loads(body) if body else None))
+            self.send_response(known.status)
+            self.end_headers()
+            self.wfile.write(json.dumps(known.answer).encode())
+
+        do_PUT = do_DELETE = answer
+
+        def log_message(self, *arguments: object) -> None:
+            """Nothing is logged."""
+
+    monkeypatch.delenv("CERBERANK_ADMIN_TOKEN", raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        known = Port(f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield known
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_label_of_a_store_is_moved_and_taken_away(
+    store: FolderStore,
+    made: Callable[..., Checkpoint],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For people a line, for programs a JSON object as the admin port gives it."""
+    push(store, made("1"), "stable")
+    push(store, made("2"))
+    place = str(tmp_path / "store")
+    assert main(["label", place, MODEL, "stable", "2"]) == 0
+    assert main(["label", place, MODEL, "stable", "--remove", "--json"]) == 0
+    line, answer = capsys.readouterr().out.splitlines()
+    assert line == f"{MODEL}@stable: 1 -> 2"
+    assert json.loads(answer) == {"model": MODEL, "label": "stable", "before": "2", "version": None}
+    assert store.labels(MODEL) == {}
+
+
+def test_an_admin_port_is_asked_instead_of_a_store(
+    port: Port, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever the options stand; the token comes from a file or from the environment."""
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    port.answer = {"model": MODEL, "label": "stable", "before": "1", "version": "2"}
+    assert main(["label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    assert main(["label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
+    path = f"/v1/models/{MODEL}/labels"
+    assert port.asked == [
+        ("PUT", f"{path}/stable", f"Bearer {TOKEN}", {"version": "2"}),
+        ("DELETE", f"{path}/canary", f"Bearer {TOKEN}", None),
+    ]
+    assert capsys.readouterr().out.splitlines()[0] == f"{MODEL}@stable: 1 -> 2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["STORE", MODEL, "stable", "7"], "has no version 7"),
+        (["STORE", MODEL, "stable", ".."], "'..' is no version"),
+        (["STORE", "..", "stable", "1"], "'..' is no model name"),
+        (["--url", "URL", MODEL, "stable", "2"], "no token: set CERBERANK_ADMIN_TOKEN or --token-file"),
+        (["--url", "URL", "--token-file", "TOKEN", MODEL, "stable", "2"], "it has only version 1"),
+        (["--url", "bucket/models", "--token-file", "TOKEN", MODEL, "stable", "2"], "no http or https address"),
+        (["--url", "URL", "--token-file", "nowhere", MODEL, "stable", "2"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    arguments: list[str], message: str, port: Port, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, the verb and the reason, no traceback; the service's refusal in its own words."""
+    (tmp_path / "token").write_text(TOKEN)
+    port.status, port.answer = 404, {"error": {"message": "it has only version 1"}}
+    meant = {"STORE": str(tmp_path / "store"), "URL": port.url, "TOKEN": str(tmp_path / "token")}
+    assert main(["label", *(meant.get(part, part) for part in arguments)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("cerberank label: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [MODEL, "stable", "2"],
+        ["store", MODEL, "stable"],
+        ["store", MODEL, "newest", "2"],
+        ["store", MODEL, "stable", "2", "--remove"],
+        ["--url", "http://127.0.0.1:8001", "store", MODEL, "stable", "2"],
+        ["store", "--token-file", "token", MODEL, "stable", "2"],
+    ],
+)
+def test_a_call_that_means_nothing_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 with both forms: neither a store and a port together, nor half a move."""
+    with pytest.raises(SystemExit) as refused:
+        main(["label", *arguments])
+    assert refused.value.code == 2
+    shown = capsys.readouterr().err
+    assert "cerberank label STORE MODEL LABEL" in shown
+    assert "cerberank label --url URL MODEL LABEL" in shown
+
+
+@pytest.mark.parametrize("options", [["stable", "2"], ["canary", "--remove"]])
+def test_the_verb_of_the_admin_program_says_what_replaced_it(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An old script fails at once with the new call; nothing is asked for a token first, and the help is without it."""
+    assert main(["admin", "--url", "http://127.0.0.1:1", "label", MODEL, *options]) == 2
+    assert "cerberank label --url URL MODEL LABEL VERSION" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["admin", "--help"])
+    assert "label  " not in capsys.readouterr().out

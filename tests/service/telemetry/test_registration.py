@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cerberank_models.config import TunedSchedule
+from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.registration import RegisteredSeries
+from cerberank_service.telemetry.series import PREFIX, SERIES
+
+TUNED = TunedSchedule(schedule=(0.5,), cost=0.5, metrics={"map": 80.0})
+CREATED, BOUND = "_created", "le"
+
+
+def label_sets(registry: CollectorRegistry) -> dict[str, set[frozenset[str]]]:
+    """The names of the labels that each family's samples have, but for a histogram's bounds."""
+    return {
+        family.name: {frozenset(sample.labels) - {BOUND} for sample in family.samples}
+        for family in registry.collect()
+        if not family.name.startswith("process_")
+    }
+
+
+def test_what_is_registered_is_what_is_declared() -> None:
+    """Name, type, meaning and labels of every family are those of the table, and every declared one has children."""
+    metrics = Metrics(reasons=["torn"])
+    metrics.for_model("m", "1", 2, tuned=[TUNED])
+    metrics.for_key("k")
+    families = [each for each in metrics.registry.collect() if not each.name.startswith("process_")]
+    assert [(each.name, each.type, each.documentation) for each in families] == [
+        (PREFIX + each.name, each.kind, each.help) for each in SERIES
+    ]
+    assert label_sets(metrics.registry) == {PREFIX + each.name: {frozenset(each.labels)} for each in SERIES}
+
+
+def test_a_declared_name_is_declared_once() -> None:
+    """Two declarations of one series would count into one of them only."""
+    assert len({each.name for each in SERIES}) == len(SERIES)
+
+
+def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others() -> None:
+    """Removing a version removes each child with its labels, and restores what there was before it came."""
+    metrics = Metrics(reasons=["torn"])
+    metrics.for_model("m", "1", 2, tuned=[TUNED])
+
+    def samples() -> set[tuple[str, frozenset[tuple[str, str]]]]:
+        found = [sample for family in metrics.registry.collect() for sample in family.samples]
+        return {(sample.name, frozenset(sample.labels.items())) for sample in found}
+
+    before = samples()
+    metrics.for_model("m", "2", 3, tuned=[TUNED])
+    assert samples() > before
+    metrics.forget("m", "2")
+    assert samples() == before
+
+
+def test_creating_what_exists_keeps_its_count() -> None:
+    """A second version does not set the first one's, or the process's, counters back."""
+    series = RegisteredSeries(CollectorRegistry())
+    series.create(model=["m"], version=["1"])
+    series.counter("errors", "timeout").inc()
+    series.counter("shadow_skipped", "m", "1").inc()
+    series.create(model=["m"], version=["1"])
+    found = series.counter("errors", "timeout"), series.counter("shadow_skipped", "m", "1")
+    assert [child.collect()[0].samples[0].value for child in found] == [1.0, 1.0]  # type: ignore[index]
+
+
+def test_a_series_that_is_not_declared_cannot_be_counted() -> None:
+    """Nor can one be taken for another type, or with other labels than declared."""
+    series = RegisteredSeries(CollectorRegistry())
+    with pytest.raises(KeyError):
+        series.counter("surprises")
+    with pytest.raises(AssertionError):
+        series.gauge("errors")
+    with pytest.raises(ValueError, match="label count"):
+        series.counter("errors", "timeout", "m")
