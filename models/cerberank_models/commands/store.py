@@ -17,9 +17,9 @@ from cerberank_models.checkpoint.store.contract import (
     check_label,
     check_model,
     check_version,
-    open_store,
     resolve,
 )
+from cerberank_models.checkpoint.store.open import open_store
 
 STORE = "a folder, or an fsspec URL such as s3://bucket/models"
 
