@@ -1,0 +1,30 @@
+"""The service's verbs of the `cerberank` program."""
+
+from __future__ import annotations
+
+from cerberank_models.verbs import TORCH, Verb
+
+VERBS = (
+    Verb(
+        name="serve",
+        target="cerberank_service.serve:main",
+        help="answer ranking requests over HTTP",
+        extra="service,onnx-cpu",
+        order=10,
+        on_demand=TORCH,
+    ),
+    Verb(
+        name="admin",
+        target="cerberank_service.access.admin_command:main",
+        help="load, unload, label, roll back, drain: on a running service",
+        extra="service",
+        order=20,
+    ),
+    Verb(
+        name="keys",
+        target="cerberank_service.access.keys_command:main",
+        help="make, list and remove the API keys of a service",
+        extra="service",
+        order=30,
+    ),
+)
