@@ -8,7 +8,7 @@ from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
-from cerberank_models.checkpoint.store.contract import open_store
+from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies

@@ -10,7 +10,8 @@ import json
 import sys
 from typing import Any
 
-from cerberank_models.checkpoint.store.contract import LABELS, check_label, check_model, check_version, open_store
+from cerberank_models.checkpoint.store.contract import LABELS, check_label, check_model, check_version
+from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.commands.store import STORE, moved
 from cerberank_service.admin.client import AdminError
 from cerberank_service.admin.options import add_credentials, connect

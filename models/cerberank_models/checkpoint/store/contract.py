@@ -3,8 +3,7 @@
     <store>/<model>/<version>/...   a checkpoint, never changed once it is there
     <store>/<model>/labels.json     {"stable": "1.2.0", ...}: which version a label stands for
 
-`open_store` takes a folder (also `file://`) or, with fsspec installed, any of its URLs. What each kind guarantees
-when pushers race or die stands in `folder_store` and `url_store`.
+What each kind of store guarantees when pushers race or die stands in `folder.py` and `url.py`; `open.py` opens one.
 """
 
 from __future__ import annotations
@@ -74,28 +73,6 @@ class Store(Protocol):
 
     def move_label(self, model: str, label: Label, version: str | None) -> str | None:
         """Let `label` stand for `version` (None: for nothing); returns what it stood for. Raises NotInStoreError."""
-
-
-def open_store(address: str) -> Store:
-    """The store at a folder or an fsspec URL, which need not exist yet.
-
-    Raises StoreError for a kind of URL that fsspec does not know or lacks the library for.
-    """
-    from cerberank_models.checkpoint.store.folder import FolderStore  # noqa: PLC0415 - it stands on this module
-
-    for scheme in ("file://", "local://"):
-        address = address.removeprefix(scheme)
-    if "://" not in address:
-        return FolderStore(Path(address))
-    import fsspec  # noqa: PLC0415 - folders need none
-
-    from cerberank_models.checkpoint.store.url import UrlStore  # noqa: PLC0415
-
-    try:
-        filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
-        raise StoreError(f"{address}: {error}") from error
-    return UrlStore(filesystem, root)
 
 
 def is_name(name: str) -> bool:

@@ -11,6 +11,7 @@ from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
+from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_input import TeacherInput
 
@@ -33,7 +34,7 @@ def test_a_checkpoints_scores_are_the_logits_of_its_ranking(
         precision=precision,
         batch_tokens=batch_tokens,
     )
-    got = spec.open().differences(PAIRS)
+    got = open_teacher(spec).differences(PAIRS)
     checkpoint = read_checkpoint(tiny_checkpoint)
     ranker = open_backend(checkpoint, kind=backend, precision=precision)  # type: ignore[arg-type]
     for question in {question for question, _ in PAIRS}:
@@ -48,8 +49,8 @@ def test_a_checkpoints_scores_are_the_logits_of_its_ranking(
 
 def test_an_identity_tells_what_runs_it(tiny_checkpoint: Path) -> None:
     """int8 and fp32 scores must not be mixed; max_length and context are the checkpoint's own."""
-    torch = TeacherSpec(source=str(tiny_checkpoint), input=TeacherInput(max_length=7, context=True)).identity()
-    onnx = TeacherSpec(source=str(tiny_checkpoint), backend="onnx", precision="int8").identity()
+    torch = teacher_identity(TeacherSpec(source=str(tiny_checkpoint), input=TeacherInput(max_length=7, context=True)))
+    onnx = teacher_identity(TeacherSpec(source=str(tiny_checkpoint), backend="onnx", precision="int8"))
     assert (torch.name, torch.max_length, torch.context) == ("random-tiny 1", 48, False)
     assert (torch.precision, onnx.precision) == ("torch/fp32", "onnx/int8")
     assert torch.revision == onnx.revision
@@ -58,4 +59,4 @@ def test_an_identity_tells_what_runs_it(tiny_checkpoint: Path) -> None:
 def test_a_precision_that_is_not_there_is_named(tiny_checkpoint: Path) -> None:
     """Not silently another one."""
     with pytest.raises(CheckpointError, match="it has: fp32, int8"):
-        TeacherSpec(source=str(tiny_checkpoint), backend="onnx", precision="fp16").open()
+        open_teacher(TeacherSpec(source=str(tiny_checkpoint), backend="onnx", precision="fp16"))

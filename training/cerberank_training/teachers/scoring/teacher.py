@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_training.teachers.score_cache import TeacherIdentity
 from cerberank_training.teachers.teacher_input import Pair, TeacherInput
 
 
@@ -41,29 +40,6 @@ class TeacherSpec:
     def is_checkpoint(self) -> bool:
         """Whether this is a cerberank checkpoint."""
         return (Path(self.source) / "manifest.json").is_file()
-
-    def identity(self) -> TeacherIdentity:
-        """What decides the scores, without loading the network; raises as `open` does."""
-        if self.is_checkpoint:
-            from cerberank_training.teachers.scoring import checkpoint  # noqa: PLC0415 - needs no transformers
-
-            return checkpoint.identity(self)
-        from cerberank_training.teachers.scoring import hugging_face  # noqa: PLC0415
-
-        return hugging_face.identity(self)
-
-    def open(self) -> Teacher:
-        """Load the teacher.
-
-        Raises ValueError when it cannot score pairs or lacks the precision, OSError when it is not there.
-        """
-        if self.is_checkpoint:
-            from cerberank_training.teachers.scoring.checkpoint import CheckpointTeacher  # noqa: PLC0415
-
-            return CheckpointTeacher(self)
-        from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher  # noqa: PLC0415
-
-        return HuggingFaceTeacher(self)
 
 
 def files_revision(paths: Sequence[Path]) -> str:
