@@ -9,9 +9,9 @@ import torch
 from tests.bounds import HIDDEN, LOGITS, PROBABILITIES
 from tests.tiny import random_pairs, random_ranker
 
+from cerberank_models.network.bodies.post_norm import PostNormLayer
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.transformer import Layer
 
 FAR = 10
 """How many times the bound each mistake is, at least."""
@@ -23,9 +23,9 @@ def logits(ranker: Ranker) -> torch.Tensor:
         return ranker(*(torch.from_numpy(array) for array in (PAIRS.token_ids, PAIRS.type_ids, PAIRS.offsets)))
 
 
-def layer(ranker: Ranker, index: int) -> Layer:
+def layer(ranker: Ranker, index: int) -> PostNormLayer:
     found = ranker.body[index]
-    assert isinstance(found, Layer)
+    assert isinstance(found, PostNormLayer)
     return found
 
 
