@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.bounds import PROBABILITIES
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
@@ -42,7 +43,7 @@ def test_a_checkpoints_scores_are_the_logits_of_its_ranking(
         expected = rank_pairs(ranker, pairs, RatioSchedule((0.0, 0.0))).scores
         # Dynamic int8 takes a scale a batch, so its scores move a little with the batch.
         assert np.abs(1 / (1 + np.exp(-got[rows].astype(float))) - expected).max() <= (
-            0.05 if precision == "int8" else 1e-5
+            0.05 if precision == "int8" else PROBABILITIES
         )
 
 
