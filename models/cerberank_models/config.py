@@ -84,7 +84,7 @@ class ArchitectureConfig(Frozen):
     heads: Annotated[int, Field(ge=0)] = 1
     head_layers: Annotated[int, Field(ge=0)] = 1
     classifier_activation: Literal["tanh", "gelu"] = "tanh"
-    """Of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA."""
+    """The activation of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA."""
     classifier_logits: Literal[1, 2] = 2
     combine: Literal["probability", "logit"] = "probability"
     """What is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
@@ -108,7 +108,7 @@ class EncodingConfig(Frozen):
     question_length: Annotated[int, Field(ge=1)] = 64
     """Most tokens that the question may take; the candidate gets the rest."""
     segments: Literal[2, 3] = 2
-    """3: previous and next sentence follow as a third segment (SSP section 3)."""
+    """2: question and candidate; 3: the previous and next sentence follow as a third segment (SSP section 3)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -132,8 +132,8 @@ class TunedSchedule(Frozen):
     cost: Annotated[float, Field(gt=0.0, le=1.0)]
     """Layers run relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
-    """On dev, in percent: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping nothing, with its
-    standard error `map_loss_error`."""
+    """Measured on dev data, in percent: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping
+    nothing, with its standard error `map_loss_error`."""
 
 
 class RankerConfig(Frozen):
@@ -148,8 +148,9 @@ class RankerConfig(Frozen):
     drop_schedule: tuple[DropRatio, ...] = ()
     """Default drop ratio of every stage but the last; empty means that nothing is dropped."""
     drop_minimum: Count = 1
-    """Candidates that this checkpoint's own schedules leave alive at least. An early exit that tells the worse half of
-    200 candidates is wrong too often about the worse half of ten, where dropping saves nothing."""
+    """The least number of candidates that this checkpoint's own schedules leave alive. An early exit that reliably
+    finds the worse half of 200 candidates is wrong too often about the worse half of ten, where dropping saves
+    nothing."""
     tuned_schedules: tuple[TunedSchedule, ...] = ()
     """Schedules to choose from under load, the costliest and most accurate first; empty before `cerberank tune`."""
 
@@ -213,10 +214,10 @@ class RankerConfig(Frozen):
         default: Sequence[float] | None = None,
         keep: int = 1,
     ) -> DropPolicy:
-        """What a caller who gives these ratios gets (`drop.drop_ratios`), at least `keep` candidates staying alive.
+        """The drop policy for ratios that a caller gives (`drop.drop_ratios`); it leaves at least `keep` candidates.
 
-        None takes the `default` schedule, or else this checkpoint's, and leaves `drop_minimum` alive too. Raises
-        ValueError for ratios that do not fit the exits.
+        None means the `default` schedule, or else this checkpoint's, which also leaves at least `drop_minimum`
+        candidates. Raises ValueError for ratios that do not fit the exits.
         """
         ratios = drop_ratios(given, self.schedule if default is None else default)
         return RatioSchedule(ratios, max(keep, self.drop_minimum) if given is None else keep)

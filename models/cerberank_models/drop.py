@@ -1,4 +1,4 @@
-"""Which candidates an exit drops, in which order they end up, and what that costs. No torch.
+"""Which candidates an exit drops, in which order all candidates are ranked, and what that costs. No torch.
 
 Rules (CT section 3, and the decisions where the paper is silent): an exit drops the nearest
 integer to `alpha * alive`, a fraction of exactly one half rounding down; never below `minimum`;
@@ -21,11 +21,11 @@ UNSCORED = -1
 
 
 class DropPolicy(Protocol):
-    """Decides who goes on after each stage but the last. Immutable: many threads may share one."""
+    """Decides which candidates stay alive after each stage but the last. Immutable: many threads may share one."""
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """What answers, logs and metrics state as the drop schedule, one ratio an exit; empty where there are none."""
+        """The drop schedule for answers, logs and metrics, one ratio per exit; empty for a policy without ratios."""
 
     def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
         """Rows (ascending, at least one) of `scores[n]` that stay alive after `stage`, counted from 0.
@@ -34,7 +34,7 @@ class DropPolicy(Protocol):
         """
 
     def expected_alive(self, candidates: int) -> Sequence[float]:
-        """How many of `candidates` are expected to enter each stage: one number a stage, the first is `candidates`."""
+        """How many of `candidates` are expected to enter each stage: one number per stage, first `candidates`."""
 
     def waits(self, stage: int) -> bool:
         """Whether `survivors` needs all the scores of `stage` at once; False where it drops nothing."""
@@ -42,7 +42,7 @@ class DropPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RatioSchedule:
-    """Drops a fixed share of those alive at every exit (CT section 3). Raises ValueError for a ratio outside [0, 1).
+    """Drops a fixed share of the alive candidates at each exit (CT section 3). Raises ValueError outside [0, 1).
 
     >>> RatioSchedule((0.3, 0.3, 0.3, 0.3)).expected_alive(128)
     (128, 90, 63, 44, 31)
@@ -51,12 +51,12 @@ class RatioSchedule:
     """
 
     ratios: tuple[float, ...]
-    """One for every stage but the last."""
+    """One ratio for each stage but the last."""
     minimum: int = 1
-    """Candidates that are left alive at least."""
+    """The least number of candidates that stay alive."""
 
     def __post_init__(self) -> None:
-        """Check the ratios; NaN compares false."""
+        """Check the ratios; NaN fails, because it compares false."""
         for alpha in self.ratios:
             if not 0.0 <= alpha < 1.0:
                 raise ValueError(f"every drop ratio must be at least 0 and below 1, not {alpha}")
@@ -66,7 +66,7 @@ class RatioSchedule:
         return ",".join(f"{alpha:g}" for alpha in self.ratios)
 
     def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """As `DropPolicy` has it: the best ones; of equal scores the earlier."""
+        """The rows with the highest scores; among equal scores, the earlier rows."""
         dropped = drop_count(len(scores), self.ratios[stage], self.minimum)
         if not dropped:
             return np.arange(len(scores), dtype=np.int64)
@@ -74,24 +74,24 @@ class RatioSchedule:
         return np.sort(best_first[: len(scores) - dropped])
 
     def expected_alive(self, candidates: int) -> tuple[int, ...]:
-        """As `DropPolicy` has it, and exact."""
+        """The exact number of candidates that enter each stage."""
         counts = [candidates]
         for alpha in self.ratios:
             counts.append(counts[-1] - drop_count(counts[-1], alpha, self.minimum))
         return tuple(counts)
 
     def waits(self, stage: int) -> bool:
-        """As `DropPolicy` has it."""
+        """Whether `stage` has a ratio above 0."""
         return self.ratios[stage] != 0.0
 
 
 def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:
-    """One ratio an exit from what a caller gives: a number for every exit, one number an exit, or None for `default`.
+    """One ratio per exit from what a caller gives: one number for all exits, one per exit, or None for `default`.
 
     >>> drop_ratios(0.3, (0.1, 0.1)), drop_ratios((0.5, 0), (0.1, 0.1)), drop_ratios(None, (0.1, 0.1))
     ((0.3, 0.3), (0.5, 0.0), (0.1, 0.1))
 
-    `default` has a ratio for each exit. Raises ValueError for another number of ratios.
+    `default` has a ratio for each exit. Raises ValueError when `given` has a different number of ratios.
     """
     if given is None:
         return tuple(default)
@@ -102,44 +102,44 @@ def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float])
 
 
 def check_exits(stages: int, ratios: int) -> None:
-    """Raises ValueError unless so many ratios are one for each of `stages` but the last."""
+    """Raises ValueError unless the number of `ratios` is one less than the number of `stages`."""
     exits = stages - 1
     if ratios != exits:
         raise ValueError(f"{stages} stages take {exits} drop ratios, not {ratios}: one for each of the {exits} exits")
 
 
 def drop_count(alive: int, alpha: float, minimum: int = 1) -> int:
-    """How many of `alive` candidates go at a ratio of `alpha`.
+    """How many of `alive` candidates an exit drops at a ratio of `alpha`.
 
     >>> [drop_count(alive, 0.3) for alive in (128, 90, 63, 44)]
     [38, 27, 19, 13]
     >>> drop_count(5, 0.5), drop_count(10, 0.9, minimum=4)
     (2, 6)
     """
-    # Decimal of the shortest text: 0.15 * 10 is one and a half here, which binary floats miss.
+    # In decimal, from the shortest representation, 0.15 * 10 is exactly one and a half; in binary floats it is not.
     wanted = int((Decimal(repr(float(alpha))) * alive).quantize(Decimal(1), rounding=ROUND_HALF_DOWN))
     return max(0, min(wanted, alive - max(1, minimum)))
 
 
 class Survival:
-    """One question's candidates on their way through the stages: who is alive, and the last score of each."""
+    """The state of one question's candidates between stages: which are alive, and the last score of each."""
 
     __slots__ = ("_last", "_policy", "alive", "scores", "stages")
 
     def __init__(self, candidates: int, stages: int, policy: DropPolicy) -> None:
-        """All are alive, and none is scored."""
+        """Begin with all candidates alive and none scored."""
         self._policy, self._last = policy, stages - 1
         self.alive: NDArray[np.int64] = np.arange(candidates, dtype=np.int64)
-        """Ascending."""
+        """The candidates that are alive, ascending."""
         self.scores: NDArray[np.float64] = np.full(candidates, np.nan)
-        """Shape [n]: at the last stage that each has ended, NaN before the first."""
+        """Shape [n]: each candidate's score at the last stage that it has finished, NaN before the first."""
         self.stages: NDArray[np.int64] = np.full(candidates, UNSCORED, dtype=np.int64)
-        """Shape [n]: that stage."""
+        """Shape [n]: the last stage that each candidate has finished, or UNSCORED."""
 
     def end(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Keep the `scores` of those alive and drop; returns the rows of `scores` that stay alive, ascending.
+        """Record the `scores` of the alive candidates, then drop; returns the rows that stay alive, ascending.
 
-        After the last stage nobody is dropped.
+        The last stage drops nothing.
         """
         self.scores[self.alive], self.stages[self.alive] = scores, stage
         if stage == self._last:
@@ -151,7 +151,7 @@ class Survival:
 
 
 def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Candidates best first: later stage, then higher score there, then earlier candidate.
+    """The candidates, best first: by later stage reached, then higher score there, then earlier position.
 
     >>> order(np.array([1, 0, 1]), np.array([0.2, 0.9, 0.3])).tolist()
     [2, 0, 1]
@@ -160,7 +160,7 @@ def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[
 
 
 def relative_cost(stage_layers: Sequence[float], ratios: Sequence[float]) -> float:
-    """Layers run per candidate, relative to running all of them (CT section 4.3), in the limit of many.
+    """Layers run per candidate, relative to running all layers (CT section 4.3), in the limit of many candidates.
 
     >>> [round(relative_cost((4, 2, 2, 2, 2), (alpha,) * 4), 3) for alpha in (0.3, 0.4, 0.5)]
     [0.629, 0.551, 0.49]
@@ -174,13 +174,13 @@ def relative_cost(stage_layers: Sequence[float], ratios: Sequence[float]) -> flo
 
 
 def cost_of(sizes: Sequence[int], stage_layers: Sequence[float], policy: DropPolicy) -> float:
-    """Layers run on questions of so many candidates each, relative to running all of them on all candidates.
+    """Layers run on questions with `sizes` candidates, relative to running all layers on all candidates.
 
     >>> half, most = RatioSchedule((0.5, 0.5)), RatioSchedule((0.5, 0.5), minimum=20)
     >>> cost_of([100], (2, 2, 2), half), cost_of([100, 20], (2, 2, 2), most)
     (0.5833333333333334, 0.6527777777777778)
 
-    Raises ValueError for a policy of another number of stages, or without questions.
+    Raises ValueError for a policy with a different number of stages, and when `sizes` is empty.
     """
     if not sizes:
         raise ValueError("there is no question to count the cost on")

@@ -24,18 +24,18 @@ from tokenizers import Tokenizer
 from cerberank_models.config import PAIR_TEMPLATES, EncodingConfig, Family
 
 CHARACTERS_PER_TOKEN = 32
-"""Generous: English has about 4.5 characters a word piece; only blanks and long words exceed it."""
+"""A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
 
 MOST_CHARACTERS = 64 * 1024
-"""Of a text, however many tokens a pair holds: whoever passes texts on may leave out what follows, see `readable`."""
+"""No encoder reads more characters of a text, whatever its `max_length`, so callers may cut texts here (`readable`)."""
 
 QUESTIONS = 256
-"""Questions whose tokens an encoder remembers: clients split one question over several calls."""
+"""Number of questions whose tokens an encoder caches, because clients split one question over several calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A candidate sentence with its context; an empty neighbour is a missing one."""
+    """A candidate sentence with its context; an empty `previous` or `next` means that there is none."""
 
     text: str
     previous: str = ""
@@ -77,7 +77,7 @@ class EncodedPairs:
 
 
 def packed_rows(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Token indices of the packed sequences `rows`, and the offsets they have once gathered."""
+    """Token indices of the packed sequences `rows`, and the offsets of these sequences after gathering."""
     lengths = np.diff(offsets)[rows]
     gathered = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=gathered[1:])
@@ -99,7 +99,7 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
 
 
 def readable(text: str) -> str:
-    """`text`, or a beginning of it that every encoder encodes alike and finds truncated alike."""
+    """`text`, or a prefix for which every encoder gives the same tokens and the same truncation."""
     return text[: MOST_CHARACTERS + 1]
 
 
@@ -111,23 +111,23 @@ def replace_surrogates(text: str) -> str:
 
 
 class PairEncoder:
-    """Encodes pairs; make one per worker thread. Several may share a tokenizer, which none of them changes."""
+    """Encodes pairs; make one per worker thread. Several may share a tokenizer, because encoding does not change it."""
 
     def __init__(self, tokenizer: Tokenizer, *, family: Family, config: EncodingConfig, type_vocab_size: int) -> None:
-        """`tokenizer`'s own truncation and padding are switched off; who shares it later finds them off.
+        """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
 
         Raises ValueError when the family's special tokens are missing from the vocabulary.
         """
-        # Changing one that another thread encodes with would raise there.
+        # Changing a tokenizer while another thread encodes with it raises an error in that thread.
         if tokenizer.truncation is not None:
             tokenizer.no_truncation()
         if tokenizer.padding is not None:
             tokenizer.no_padding()
         self.tokenizer = tokenizer
-        """It takes 30 ms to open, in which no other Python thread runs, and 10 MB."""
+        """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
         self._config = config
         self._characters = min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * config.max_length)
-        # Not of a method: a memory that holds its owner keeps a tokenizer of 10 MB alive when nobody else does.
+        # A cached method would refer to its encoder and so keep the encoder and its tokenizer (10 MB) alive.
         self._tokenise = partial(_tokenise, tokenizer, self._characters)
         self._tokenise_question = partial(_tokenise_one, tokenizer, self._characters, config.question_length)
         self._remembered = lru_cache(QUESTIONS)(self._tokenise_question)
@@ -139,15 +139,15 @@ class PairEncoder:
         self._join = [separator] * template.between
         self._tail = [separator]
         self._types = [min(segment, type_vocab_size - 1) for segment in range(3)]
-        self._join_splits = 1  # specials of a join that belong to the segment before it
+        self._join_splits = 1  # how many special tokens of a join belong to the segment before it
         self._specials = len(self._head) + len(self._tail) + (config.segments - 1) * len(self._join)
 
     @property
     def largest_token_id(self) -> int:
         """The largest id that any text can give; the network's `vocab_size` must be above it."""
         size = self.tokenizer.get_vocab_size()
-        # As many ids as tokens: none is larger. The vocabulary as a whole is asked for only where ids have gaps, for
-        # meanwhile no other thread runs.
+        # If every id below `size` is used, none is larger. The whole vocabulary is read only where ids have gaps,
+        # because reading it blocks all other Python threads.
         if all(self.tokenizer.id_to_token(number) is not None for number in range(size)):
             return size - 1
         return max(self.tokenizer.get_vocab().values())
@@ -155,13 +155,13 @@ class PairEncoder:
     def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once."""
         budget = self._config.max_length - self._specials
-        # A memory of questions of megabytes would be a way to fill the process's.
+        # Long questions are not cached: clients could fill the memory with questions of megabytes.
         short = len(question) <= self._characters
         question_ids, question_cut = (self._remembered if short else self._tokenise_question)(question)
         texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
         contexts: list[list[int]] | None = None
         if self._config.segments == 3:
-            # Byte-level tokenizers spend a token on a blank, so a missing neighbour must not leave one.
+            # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
             contexts, _ = self._tokenise([" ".join(filter(None, (c.previous, c.next))) for c in candidates], budget)
         token_ids: list[int] = []
         type_ids: list[int] = []
@@ -193,7 +193,7 @@ class PairEncoder:
 def _tokenise(
     tokenizer: Tokenizer, characters: int, texts: Sequence[str], limit: int
 ) -> tuple[list[list[int]], list[bool]]:
-    """Ids of each text, cut to `limit`, and whether anything was cut; no text is read beyond `characters`."""
+    """Token ids of each text, cut to `limit`, and whether it was cut; no text is read beyond `characters`."""
     short = [replace_surrogates(text[:characters]) for text in texts]
     encodings = tokenizer.encode_batch_fast(short, add_special_tokens=False)
     ids = [encoding.ids for encoding in encodings]

@@ -1,4 +1,4 @@
-"""Ranks one question's candidates through all stages; the offline twin of the service's engine."""
+"""Ranks one question's candidates through all stages, offline: without the service's engine."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Ranking:
 def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | None = None) -> Ranking:
     """Run the stages over one question's pairs, dropping by `policy` (None: the checkpoint's own).
 
-    Raises ValueError without candidates or for a policy of another number of stages, NonFiniteScoreError when a score
-    is NaN.
+    Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError when a
+    score is NaN.
     """
     if len(pairs) == 0:
         raise ValueError("there must be at least one candidate")

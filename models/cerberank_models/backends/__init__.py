@@ -1,1 +1,1 @@
-"""What runs a ranker's stages: the contract, a registry, PyTorch and ONNX Runtime, and how pairs become batches."""
+"""Backends, which run a ranker's stages: the contract, a registry, PyTorch and ONNX Runtime, and batching."""

@@ -1,7 +1,7 @@
-"""Pairs of mixed lengths as padded batches of nearly equal ones. In: lengths. Out: the rows of each batch.
+"""Groups pairs of mixed lengths into padded batches of similar lengths. In: lengths. Out: the rows of each batch.
 
-Threads that take batch after batch are done together when the last batches are small (guided self-scheduling,
-Polychronopoulos and Kuck 1987): nine equal ones on two threads would leave one of them idle for a ninth of the time.
+The last batches are small, so that threads which take one batch after another finish together (guided
+self-scheduling, Polychronopoulos and Kuck 1987): nine equal batches on two threads would take a ninth longer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketRule:
-    """What batches cost, so that they can be cut at the least cost."""
+    """What a batch costs, in tokens; pairs are cut into the batches with the least total cost."""
 
     tokens: int = 1024
-    """Most tokens (padding included) of one batch: larger ones leave the processor's cache."""
+    """Most tokens (padding included) of one batch: larger batches do not fit into the processor's cache."""
     overhead: int = 16
-    """Tokens that could be run in the time that a batch takes beyond its tokens (6 layers of width 384 in int8)."""
+    """The fixed cost of a batch, as the number of tokens that take as long (6 layers of width 384 in int8)."""
     least: int = 128
-    """Tokens below which a batch is not cut for the sake of other threads."""
+    """Work is not divided among threads into batches with fewer tokens than this."""
 
     def limits(self, falling: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
-        """Most tokens of a batch that begins at each pair: one thread's share of what is left, within bounds."""
+        """For each pair, the most tokens of a batch that begins there: a thread's share of the rest, within bounds."""
         if threads == 1:
             return np.full(len(falling), self.tokens)
         left = np.cumsum(falling[::-1])[::-1]
@@ -35,7 +35,8 @@ class BucketRule:
 def buckets_of(lengths: NDArray[np.int64], rule: BucketRule, threads: int = 1) -> Iterator[NDArray[np.int64]]:
     """Rows of each padded batch, longest first: of all ways to cut the sorted pairs, the one that costs least.
 
-    A batch costs its longest pair's tokens for each of its pairs, and the overhead. `threads` run batches in turn.
+    A batch costs its longest pair's tokens for each of its pairs, and the overhead. `threads` is the number of
+    threads that take batches one after another.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     start = 0

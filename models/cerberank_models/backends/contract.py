@@ -1,4 +1,4 @@
-"""The stage contract: what runs a ranker, seen from above.
+"""The stage contract: what a backend, which runs a ranker, promises to its callers.
 
 The caller never sees a tensor, the backend never sees a question. Scores are probabilities in
 float64, computed from float32 logits, so that confident candidates do not tie.
@@ -22,12 +22,12 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageOutput(Generic[State]):
-    """What one stage gave for n pairs."""
+    """The result of one stage for n pairs."""
 
     state: State | None
-    """The state to run on from; None after the last stage."""
+    """The state from which the next stage runs; None after the last stage."""
     scores: Scores
-    """Shape [n]: P(correct) as this stage sees it."""
+    """Shape [n]: P(correct) as this stage estimates it."""
     head_scores: Scores | None
     """Shape [n, k]: each head's P(correct); only after a stage that ends in heads."""
 
@@ -41,7 +41,7 @@ class Backend(Protocol[State]):
 
     @property
     def padding_tokens(self) -> int:
-        """Tokens computed so far only to fill a batch, for the metrics; 0 for a backend that never pads."""
+        """Padding tokens computed so far, for the metrics; 0 for a backend that never pads."""
 
     def start(self, pairs: EncodedPairs) -> State:
         """Make the state from which stage 0 runs."""

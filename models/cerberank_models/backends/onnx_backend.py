@@ -18,7 +18,7 @@ from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import StageOutput, combine, probability
 from cerberank_models.backends.onnx_session import open_session, place_of
 from cerberank_models.backends.processors import usable_processors
-from cerberank_models.backends.thread_pool import Crew
+from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 
@@ -55,12 +55,12 @@ class OnnxBackend:
             raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
         self._config = config
         self._buckets = buckets or BucketRule()
-        # Batches side by side, each on one thread, wait for each other once a run instead of once an operator.
+        # Batches run in parallel, each on one thread, so that threads synchronise once per run, not once per operator.
         self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
-        self._crew = Crew(self._threads)
+        self._pool = ThreadPool(self._threads)
         self._sessions = [open_session(graph, threads=1, device=device) for graph in graphs]
         self.padding_tokens = 0
-        """Padding computed so far, for the metrics."""
+        """Padding tokens computed so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:
@@ -90,7 +90,7 @@ class OnnxBackend:
 
         buckets = list(buckets_of(lengths, self._buckets, self._threads))
         self.padding_tokens += sum(int(lengths[rows].max()) * len(rows) for rows in buckets) - int(lengths.sum())
-        self._crew.run(partial(run_bucket, rows) for rows in buckets)
+        self._pool.run(partial(run_bucket, rows) for rows in buckets)
         follow = None if after is None else OnnxState(state.offsets, None, after)
         if plan.kind == "exit":
             return StageOutput(state=follow, scores=probability(logits[:, 0]), head_scores=None)

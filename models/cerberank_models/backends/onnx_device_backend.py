@@ -1,8 +1,9 @@
 """The stage contract on ONNX Runtime with hidden states that stay on the device: fp16 graphs, bound inputs and outputs.
 
-A state says of each pair in which batch of an earlier run it lies, and where. Dropping and joining move only these
-numbers: the next stage's graph gathers its rows itself. Token ids, masks, rows and logits are all that is copied.
-A batch is let go when the last of its survivors has run on, so that states may hold more than their own tokens.
+A state records for each pair the batch of an earlier run that holds its hidden states, and its row there. Dropping and
+joining candidates change only these numbers, because the next stage's graph gathers its rows itself; only token ids,
+masks, rows and logits are copied. A batch is freed when the last of its surviving pairs has run the next stage, so a
+state may keep more tokens in memory than its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 
 GPU_BUCKETS = BucketRule(tokens=16_384, overhead=512)
-"""Larger than a processor's: a GPU is not filled by less. A guess, not measured on one yet."""
+"""Larger than a processor's batches, which would leave a GPU partly idle. An estimate, not measured on a GPU yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Places:
     batch: NDArray[np.int64]
     """Shape [n]: the batch of each pair."""
     row: NDArray[np.int64]
-    """Shape [n]: its row there."""
+    """Shape [n]: each pair's row in its batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class DeviceState:
 @dataclass(frozen=True, slots=True)
 class _Batch:
     rows: NDArray[np.int64]
-    """Of the state."""
+    """The batch's rows in the state."""
     mask: NDArray[np.bool_]
     inputs: dict[str, NDArray[np.generic]]
     hidden: onnxruntime.OrtValue | None
@@ -67,7 +68,7 @@ class OnnxDeviceBackend:
         device: str = "cpu",
         buckets: BucketRule = GPU_BUCKETS,
     ) -> None:
-        """Open the graphs on `device` (`cuda`, `cuda:1`; on `cpu` only results are of interest).
+        """Open the graphs on `device` (`cuda`, `cuda:1`; `cpu` serves to test results, not speed).
 
         Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
         provider is not installed.
@@ -77,7 +78,7 @@ class OnnxDeviceBackend:
         self._config, self._buckets, self._place = config, buckets, place_of(device)
         self._sessions = [open_session(graph, threads=threads, device=device) for graph in graphs]
         self.padding_tokens = 0
-        """Padding computed so far, for the metrics."""
+        """Padding tokens computed so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:
@@ -109,7 +110,7 @@ class OnnxDeviceBackend:
         return StageOutput(state=None, scores=scores, head_scores=probability(logits))
 
     def select(self, state: DeviceState, rows: NDArray[np.integer]) -> DeviceState:
-        """Copies nothing on the device; batches of which nobody is left are let go."""
+        """Copies nothing on the device; batches without a remaining pair are freed."""
         if state.pairs is not None:
             return self.start(state.pairs.select(rows))
         assert state.places is not None, "a state has token ids until it has hidden states"
@@ -118,7 +119,7 @@ class OnnxDeviceBackend:
         return DeviceState(state.lengths[rows], None, Places(held, batch, state.places.row[rows]))
 
     def concat(self, states: Sequence[DeviceState]) -> DeviceState:
-        """Pairs that came out of one batch go into one batch again."""
+        """Copies nothing on the device; pairs whose hidden states lie in one batch form one batch again."""
         if len(states) == 1:
             return states[0]
         waiting = [state.pairs for state in states if state.pairs is not None]

@@ -26,19 +26,19 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 3
-    # Every stage has a thread pool of its own: spinning, they take the processors from each other and from the
-    # threads that tokenise.
+    # Every stage's session has a thread pool of its own: pools that spin while idle take processor time from each
+    # other and from the threads that tokenise.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # A plan of the memory is made and kept for every shape of a batch, and almost every batch has another one: making
-    # them took 3 % of the time.
+    # ONNX Runtime would plan memory for every new input shape, and almost every batch has one: planning took 3 % of
+    # the time.
     options.enable_mem_pattern = False
-    # Its CPU kernel takes five times as long as the addition and the norm that it replaces.
+    # The fused operator's CPU kernel takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
     return onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
 
 
 def place_of(device: str) -> tuple[str, int]:
-    """What ONNX Runtime calls a device.
+    """A device's kind and number, as ONNX Runtime names them.
 
     >>> place_of("cpu"), place_of("cuda"), place_of("cuda:1")
     (('cpu', 0), ('cuda', 0), ('cuda', 1))

@@ -1,7 +1,7 @@
-"""How many processors this process may really use: by its affinity and by its cgroup's quota, not the host's cores.
+"""How many processors this process may use, by its affinity and its cgroup's quota rather than the host's cores.
 
-In a container of 2 processors on a host of 64, 64 threads are stopped together as soon as they have used up the
-quota of a tenth of a second.
+In a container limited to 2 processors on a host of 64, 64 threads use up the quota of each period of a tenth of a
+second early, and all of them are stopped until the next period.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOUNT = Path("/sys/fs/cgroup")
 
 
 def usable_processors() -> int:
-    """At least 1. A quota of 2.5 processors counts as 2: a third thread would be waited for by the others."""
+    """The number, at least 1. A quota of 2.5 processors counts as 2: the others would wait for a third thread."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_quota()
     return affinity if quota is None else max(1, min(affinity, int(quota)))
@@ -37,7 +37,7 @@ def _folders(membership: Path, mount: Path) -> Iterator[Path]:
             roots = [mount / controllers, mount / "cpu"]
         else:
             continue
-        # Inside a container the path may be the host's, which is not mounted: the mount itself is then its own.
+        # Inside a container the path may be the host's, which is not mounted: the mount then is the process's own.
         parts = [part for part in Path(path).parts if part not in ("/", "..")]
         for root in roots:
             yield from (root.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1))

@@ -1,8 +1,8 @@
 """Which backends there are, what each can do, and how it is opened.
 
 Another backend is a module that fulfils `contract.Backend`, an entry in `BACKENDS` and an extra in pyproject.toml:
-settings, command lines, the estimate of memory and the loader ask the entry. A backend's libraries are imported when
-one is opened, so that a service that runs ONNX installs without torch and the other way round.
+settings, command lines, the estimate of memory and the loader read the entry. A backend's libraries are imported when
+it is opened, so that a service that runs ONNX installs without torch and the other way round.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class BackendSpec:
     """What others need to know of a backend before it is opened."""
 
     name: str
-    """As settings and command lines give it."""
+    """The name that settings and command lines use."""
     open: Opener
     precisions: tuple[str, ...]
     devices: tuple[str, ...]
     """Kinds of devices that it is tested on, named in help texts; another kind is tried all the same."""
     files: Callable[[Iterable[str], str], tuple[str, ...]]
-    """Of a checkpoint's files, those that it reads in a precision: they decide the memory that it takes."""
+    """Picks the files that it reads from a checkpoint's file names, for a precision; their sizes decide its memory."""
     low_priority_devices: tuple[str, ...] = ()
-    """Devices where a thread of low priority may open it: there it leaves no thread behind that would inherit the low
-    priority and keep it while requests are served."""
+    """Devices on which a low-priority thread may open it. On others opening starts threads, which would inherit the low
+    priority and keep it while they serve requests."""
 
 
 def _open_onnx(
@@ -112,7 +112,7 @@ def open_backend(
     graph_tokens: int = 0,
     backends: Mapping[str, BackendSpec] = BACKENDS,
 ) -> Backend[Any]:
-    """The checkpoint's ranker, ready to run on `device` (`cpu`, `cuda`, `cuda:1`).
+    """Open the checkpoint's ranker in a backend on `device` (`cpu`, `cuda`, `cuda:1`).
 
     `threads` None takes the processors that this process may use. `graph_tokens`, for torch on CUDA in bf16 or fp16:
     steps of up to so many tokens run as CUDA graphs, captured here.
@@ -125,21 +125,21 @@ def open_backend(
 
 
 def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:
-    """The entry of a backend. Raises ValueError that names those that exist."""
+    """The entry of the backend `name`. Raises ValueError, which lists the existing backends, for an unknown name."""
     if name not in backends:
         raise ValueError(f"there is no backend {name!r}, only {', '.join(backends)}")
     return backends[name]
 
 
 def check_precision(name: str, precision: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
-    """`precision`, when the backend `name` has it. Raises ValueError that names those that it has."""
+    """Return `precision` if the backend `name` has it, else raise ValueError, which lists those that it has."""
     if precision not in (have := spec_of(name, backends).precisions):
         raise ValueError(f"the backend {name} has no precision {precision!r}, only {', '.join(have)}")
     return precision
 
 
 def precisions_help(backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
-    """What settings and command lines say of precisions.
+    """The precisions of every backend, for help texts and error messages.
 
     >>> precisions_help()
     'int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch'

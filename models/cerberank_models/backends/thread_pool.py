@@ -1,4 +1,4 @@
-"""Threads that do independent pieces of one job side by side."""
+"""A thread pool that runs the independent tasks of one job in parallel."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ Task = Callable[[], None]
 Work = tuple[Task, "Future[None]"]
 
 
-class Crew:
-    """A fixed number of threads, which end with it.
+class ThreadPool:
+    """A fixed number of daemon threads, which end when the pool is garbage-collected.
 
-    They are daemons: a task that hangs must not keep the process from ending, as an executor's would.
+    `concurrent.futures.ThreadPoolExecutor` would do but for one thing: Python joins its threads at exit, so a model run
+    that hangs would keep a service from ending after SIGTERM. Python does not wait for daemon threads.
     """
 
     def __init__(self, size: int) -> None:
-        """`size` threads, one being none: tasks then run in the caller's.
+        """Use `size` threads; with a size of 1 tasks run in the caller's thread.
 
-        They start with the first tasks, not here: threads inherit the priority of the one that starts them, and who
-        opens a model may have a low one.
+        The threads start with the first tasks, not here: a thread inherits the priority of the thread that starts it,
+        and a model may be opened by a low-priority thread.
         """
         self._size = size
         self._inbox: queue.SimpleQueue[Work | None] | None = None
         self._lock = threading.Lock()
 
     def run(self, tasks: Iterable[Task]) -> None:
-        """Return when all are done, and then raise what the first of those that failed raised."""
+        """Run all tasks and wait for them; then raise the error of the first task, in their order, that failed."""
         if self._size == 1:
             for task in tasks:
                 task()
             return
-        inbox = self._called()
+        inbox = self._started()
         futures: list[Future[None]] = []
         for task in tasks:
             futures.append(Future())
             inbox.put((task, futures[-1]))
-        errors = [future.exception() for future in futures]  # waits for every one: none may write later
+        errors = [future.exception() for future in futures]  # waits for all: after an error no task may still write
         for error in errors:
             if error is not None:
                 raise error
 
-    def _called(self) -> queue.SimpleQueue[Work | None]:
-        """The inbox of the threads, which work from now on."""
+    def _started(self) -> queue.SimpleQueue[Work | None]:
+        """Start the threads if they are not running yet; returns the queue that they take tasks from."""
         with self._lock:
             if self._inbox is None:
                 self._inbox = queue.SimpleQueue()
                 for number in range(self._size):
-                    threading.Thread(target=_work, args=(self._inbox,), name=f"crew-{number}", daemon=True).start()
-                weakref.finalize(self, _dismiss, self._inbox, self._size)
+                    threading.Thread(
+                        target=_work, args=(self._inbox,), name=f"thread-pool-{number}", daemon=True
+                    ).start()
+                weakref.finalize(self, _stop, self._inbox, self._size)
             return self._inbox
 
 
@@ -60,13 +63,13 @@ def _work(inbox: queue.SimpleQueue[Work | None]) -> None:
         task, future = work
         try:
             task()
-        except BaseException as error:  # the caller's to judge
+        except BaseException as error:  # raised again in the caller's thread
             future.set_exception(error)
         else:
             future.set_result(None)
         del work, task, future  # an idle thread must not hold the last job's arrays
 
 
-def _dismiss(inbox: queue.SimpleQueue[Work | None], size: int) -> None:
+def _stop(inbox: queue.SimpleQueue[Work | None], size: int) -> None:
     for _ in range(size):
         inbox.put(None)

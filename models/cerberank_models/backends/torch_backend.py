@@ -1,6 +1,6 @@
 """The stage contract on PyTorch, CPU or GPU, packed: padding is never computed by a linear layer.
 
-`torch_stage.py` says how a stage is computed, `captured.py` how CUDA graphs repeat it.
+`torch_stages.py` computes a stage, `cuda_graphs.py` captures stages as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import StageOutput, combine, probability
-from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, bucket_grid
+from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph_sizes
 from cerberank_models.backends.torch_stages import PRECISIONS, StageInput, TorchStages, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
@@ -25,7 +25,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.varlen import VarlenAttention
 
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
-"""On a processor a run is cut so that hidden states stay in the cache; of padding only attention's is computed."""
+"""On a processor a run is cut into blocks whose hidden states fit into the cache; only attention computes padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TorchBackend:
         """Take over `ranker`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
 
         With `graph_tokens` every stage is captured for steps of up to so many tokens before this returns, as CUDA
-        graphs or by `capture`. `kernel` takes the place of the device's variable-length attention.
+        graphs or by `capture`. `kernel` replaces the device's variable-length attention.
         Raises ValueError for an unknown precision, or where stages cannot be captured.
         """
         if precision not in PRECISIONS:
@@ -62,9 +62,9 @@ class TorchBackend:
         self._captured: CapturedStages | None = None
         if graph_tokens:
             with torch.inference_mode():
-                self._captured = CapturedStages(self._stages, bucket_grid(graph_tokens), capture)
+                self._captured = CapturedStages(self._stages, graph_sizes(graph_tokens), capture)
         self.padding_tokens = 0
-        """Tokens computed so far only to fill a captured bucket, for the metrics."""
+        """Padding tokens computed so far to fill captured graphs, for the metrics."""
 
     @classmethod
     def from_checkpoint(
@@ -129,12 +129,12 @@ class TorchBackend:
         inputs = StageInput(self._stages.upload(state.offsets.astype(np.int32)), tokens, state.hidden)
         if self._captured is None:
             return self._stages(stage, inputs)
-        size = int(state.offsets[-1])
-        bucket = self._captured.bucket(size, len(state.offsets) - 1)
-        if bucket is None:
+        count = int(state.offsets[-1])
+        size = self._captured.size_for(count, len(state.offsets) - 1)
+        if size is None:
             return self._stages(stage, inputs)
-        self.padding_tokens += bucket.tokens - size
-        return self._captured.run(stage, bucket, inputs)
+        self.padding_tokens += size.tokens - count
+        return self._captured.run(stage, size, inputs)
 
 
 def load_ranker(checkpoint: Checkpoint) -> Ranker:

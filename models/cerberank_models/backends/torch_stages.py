@@ -36,7 +36,7 @@ class StageInput:
 
 
 class TorchStages:
-    """A ranker on its device, in its precision, by the fastest way that the device has."""
+    """A ranker on one device in one precision, computed in the fastest way that the device supports."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TorchStages:
         precision: torch.dtype,
         kernel: VarlenAttention | None = None,
     ) -> None:
-        """Move `ranker` to `device`, cast it; `kernel` None takes the device's, if it has one."""
+        """Move `ranker` to `device` and cast it; `kernel` None means the device's own kernel, if there is one."""
         self.config, self.device, self.precision = ranker.config, device, precision
         self._ranker = ranker.to(device=device, dtype=precision).eval()
         transformer = ranker.config.transformer
@@ -69,12 +69,12 @@ class TorchStages:
         heads = self._ranker.heads
         if self.kernel is None:
             return AbsorbedHeads(heads) if can_absorb(self._ranker) else heads
-        # The kernel's attention heads are not as wide as absorbed queries; side by side they save launches.
+        # The kernel does not take attention heads as wide as absorbed queries. Stacked heads save kernel launches.
         stacked = self.config.architecture.head_layers and len(heads) > 1 and all(map(stackable, heads))
         return StackedHeads([head for head in heads if isinstance(head, Head)]) if stacked else heads
 
     def upload(self, array: NDArray[np.generic]) -> Tensor:
-        """The array on the device; through pinned memory, so that the copy runs beside the computation."""
+        """The array on the device; copied from pinned memory, so that the copy overlaps with the computation."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 

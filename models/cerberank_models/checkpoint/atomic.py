@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Give `path` this content; readers, and a machine that comes back after a crash, see the old or the new.
+    """Replace the content of `path`; readers, also after a crash of the machine, see either the old or the new content.
 
     One writer at a time: the caller holds a lock. What a killed writer leaves is overwritten by the next one.
     """
@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.chmod(0o644)  # mkstemp's 0600 would hide the file from the user's colleagues
+        partial.chmod(0o644)  # with mkstemp's 0600 other users could not read the file
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -60,15 +60,15 @@ def appearing_folder(path: Path) -> Iterator[Path]:
     """A hidden folder beside `path` to write into, which becomes `path` when the block ends.
 
     The files in it must have been flushed by their writer. Raises FileExistsError when `path` exists, also when
-    another process was faster; after any error nothing is left behind. What a killed process leaves is named
-    `.<name of path>.<random>`.
+    another process created it meanwhile; after any error nothing is left behind. A killed process leaves a folder
+    named `.<name of path>.<random>`.
     """
     if path.exists():
         raise FileExistsError(f"{path} exists")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        partial.chmod(0o755)  # mkdtemp's 0700 would hide the folder from the service's user
+        partial.chmod(0o755)  # with mkdtemp's 0700 the service's user could not read the folder
         yield partial
         for folder in [partial, *(item for item in partial.rglob("*") if item.is_dir())]:
             flush_folder(folder)
@@ -83,7 +83,7 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
 
 def flush_folder(path: Path) -> None:
-    """Make the folder's names, as they are now, survive a power cut."""
+    """Flush the folder's entries to the disk, so that they survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Where the checkpoint lies that is used when none is named."""
+"""The checkpoint that is used when none is named."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 BUNDLED = Path(__file__).resolve().parents[2] / "checkpoints" / "cerberank-mini"
-"""Within a checkout; an installed wheel carries no checkpoint."""
+"""Exists in a checkout; an installed wheel contains no checkpoint."""
 
 
 def default_checkpoint() -> Path:

@@ -50,11 +50,11 @@ class CheckpointError(ValueError):
 
 
 class MissingFileError(CheckpointError):
-    """A file that must be there is not: the copy was not finished."""
+    """A required file is missing: the copy was not finished."""
 
 
 class SurplusFileError(CheckpointError):
-    """A file is there that the manifest does not name."""
+    """The folder has a file that the manifest does not name."""
 
 
 class ChangedFileError(CheckpointError):
@@ -72,7 +72,7 @@ class Checkpoint:
 
     @property
     def weights(self) -> Path | None:
-        """`model.safetensors`, absent from a folder that only serves ONNX."""
+        """`model.safetensors`; None for a folder that only serves ONNX."""
         return self.path / "model.safetensors" if "model.safetensors" in self.manifest.files else None
 
     @property
@@ -88,7 +88,7 @@ class Checkpoint:
         return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
 
     def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:
-        """A fresh encoder; make one per thread. `tokenizer` is what another one of the same `tokenizer.json` has.
+        """A new encoder; make one per thread. `tokenizer` may come from another encoder of the same `tokenizer.json`.
 
         Raises CheckpointError when `tokenizer.json` is no tokenizer, or not this network's.
         """
@@ -102,7 +102,7 @@ class Checkpoint:
             )
         except Exception as error:  # tokenizers raises nothing narrower
             raise CheckpointError(f"{path} cannot be used: {error}") from error
-        # Some text would give an id without an embedding, and fail every pair that it is batched with.
+        # Otherwise some text would give an id without an embedding, and every pair in the same batch would fail.
         if encoder.largest_token_id >= transformer.vocab_size:
             raise CheckpointError(
                 f"{path} gives token ids up to {encoder.largest_token_id}, config.json says that "
@@ -141,7 +141,7 @@ def write_checkpoint(
     golden: Sequence[GoldenQuestion],
     metrics: Mapping[str, float] | None = None,
 ) -> Checkpoint:
-    """Write the folder `path` beside itself, verify it, then rename it into place.
+    """Write a hidden folder beside `path`, verify it, then rename it to `path`.
 
     `files` are the weights, graphs and further files by their path within the folder. Raises FileExistsError when
     `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
@@ -169,9 +169,9 @@ def write_checkpoint(
 
 
 def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
-    """Copy the checkpoint `source` to `path`, manifest last, verify the copy, then let it appear.
+    """Copy the checkpoint `source` to a hidden folder, manifest last, verify the copy, then rename it to `path`.
 
-    Raises FileExistsError when `path` exists, CheckpointError when `source` or what arrived is no valid checkpoint;
+    Raises FileExistsError when `path` exists, CheckpointError when `source` or the copy is no valid checkpoint;
     either way nothing is left behind.
     """
     manifest = read_checkpoint(source).manifest
@@ -198,7 +198,7 @@ def _verify_files(path: Path, manifest: Manifest) -> None:
 
 
 def _is_entry(item: Path) -> bool:
-    """Folders are nothing by themselves, but a link to one is a link."""
+    """Whether `item` is a file or any link; a folder itself does not count."""
     return item.is_symlink() or not item.is_dir()
 
 

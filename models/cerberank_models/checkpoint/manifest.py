@@ -1,4 +1,4 @@
-"""What lies in a checkpoint beside the network: the manifest and the golden questions."""
+"""The parts of a checkpoint beside the network: the manifest and the golden questions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Manifest(Frozen):
 
 
 def leaves_folder(name: str) -> bool:
-    """Whether `name` is anything else than a path downwards."""
+    """Whether `name` is not a relative path to something within the folder."""
     parts = PurePosixPath(name).parts
     return not parts or name.startswith("/") or ".." in parts or "\\" in name
 
@@ -51,7 +51,7 @@ class GoldenCandidate(Frozen):
 class GoldenQuestion(Frozen):
     """One line of `golden.jsonl`: a question and the scores that each precision must give it.
 
-    Scores are without dropping; `tolerance` is the largest difference allowed, by precision.
+    Scores are computed without dropping; `tolerance` is the largest difference allowed, by precision.
     """
 
     question: str

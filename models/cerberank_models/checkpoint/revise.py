@@ -21,10 +21,10 @@ def revise_checkpoint(
     card: str | None = None,
     files: Mapping[str, Path | bytes] | None = None,
 ) -> Checkpoint:
-    """Write `checkpoint` to the new folder `path` with another version and what else is given.
+    """Write `checkpoint` to the new folder `path` with a new version and the given changes.
 
-    `files` come beside the old ones or take their place. Golden questions are kept: they are scored without
-    dropping, so `config` may change schedules, never the network. Raises ValueError when it does,
+    `files` are added, or replace the old files of the same names. Golden questions are kept: they are scored without
+    dropping, so `config` may change schedules, never the network. Raises ValueError when it changes the network,
     FileExistsError when `path` exists.
     """
     config = config or checkpoint.config

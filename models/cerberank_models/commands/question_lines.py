@@ -1,4 +1,4 @@
-"""What `cerberank rank` reads: one line of JSON a question, in the shape of a `/v1/rank` body.
+"""The input of `cerberank rank`: one line of JSON per question, in the shape of a `/v1/rank` body.
 
 In: the bytes of a line. Out: a QuestionLine, or a ValueError whose one-line message says what is wrong.
 """
@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate, replace_surrogates
 
 
 class CandidateLine(Frozen):
-    """A candidate with context and an id of the caller's."""
+    """A candidate with its context and the caller's id for it."""
 
     id: str | None = None
     text: str
@@ -23,17 +23,17 @@ class CandidateLine(Frozen):
     next: str = ""
 
     def candidate(self) -> Candidate:
-        """The part that the ranker sees."""
+        """The fields that the ranker reads."""
         return Candidate(text=self.text, previous=self.previous, next=self.next)
 
 
 def _kind(value: Any) -> str:
-    """The union's branch, so that errors speak of that one alone."""
+    """The tag of a value's branch in the union, so that an error names this branch alone."""
     return "<text>" if isinstance(value, str) else "<object>"
 
 
 class QuestionLine(Frozen):
-    """One question with its candidates; texts become objects."""
+    """One question with its candidates, each a text or an object."""
 
     id: str | None = None
     question: str
@@ -70,7 +70,7 @@ def read_line(line: bytes) -> QuestionLine:
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg} at column {error.colno}") from error
     try:
-        # Again as text: pydantic refuses strings with lone surrogates, wherever they stand.
+        # Serialised again, because pydantic rejects every string with a lone surrogate.
         return QuestionLine.model_validate_json(replace_surrogates(json.dumps(content, ensure_ascii=False)))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -1,4 +1,4 @@
-"""`cerberank rank`: what the service does, offline, from a file or standard input.
+"""`cerberank rank`: ranks offline what the service ranks, from a file or standard input.
 
 Lines of JSON `{"question": ..., "candidates": [text | {"text", "previous"?, "next"?, "id"?}]}` become lines in
 the shape of a `/v1/rank` answer, each written as soon as it is known. With `--question` the input is one candidate
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     try:
         return _run(arguments)
     except BrokenPipeError:
-        # The reader (head, less) has what it wants; Python must not flush into the closed pipe again.
+        # The reader (head, less) has closed the pipe; Python must not flush into it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, RuntimeError, ArithmeticError, OSError) as error:
@@ -95,7 +95,7 @@ def _open(name: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _rank_lines(ranker: _Ranker, file: BinaryIO, arguments: argparse.Namespace) -> int:
-    """Every good line is answered; bad ones are named on standard error and make the exit code 1."""
+    """Answer every valid line; invalid lines are reported on standard error and make the exit code 1."""
     failed = 0
     for number, line in _numbered(file, arguments.no_progress):
         if not line.strip():
@@ -107,12 +107,12 @@ def _rank_lines(ranker: _Ranker, file: BinaryIO, arguments: argparse.Namespace) 
             failed += 1
         else:
             sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
-            sys.stdout.flush()  # whoever feeds us line by line waits for it
+            sys.stdout.flush()  # a caller that writes line by line waits for each answer
     return 1 if failed else 0
 
 
 def _rank_texts(ranker: _Ranker, file: BinaryIO) -> int:
-    """One question; bytes that are not UTF-8 become U+FFFD."""
+    """Rank the lines for one question; bytes that are not UTF-8 become U+FFFD."""
     lines = [line.strip() for line in file.read().decode("utf-8-sig", "replace").split("\n")]
     candidates = [line for line in lines if line]
     if not candidates:
@@ -138,7 +138,7 @@ def _numbered(file: BinaryIO, off: bool) -> Iterator[tuple[int, bytes]]:
 
 
 class _Ranker:
-    """A backend with the options of one call of the program."""
+    """A backend with the options of one invocation of the program."""
 
     def __init__(
         self, checkpoint: Checkpoint, encoder: PairEncoder, backend: Backend[Any], arguments: argparse.Namespace

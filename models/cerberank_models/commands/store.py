@@ -98,7 +98,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def moved(model: str, label: str, before: str | None, version: str | None) -> str:
-    """One line: what a label stood for, and what it stands for now.
+    """One line with the version that a label pointed to, and the version that it points to now.
 
     >>> moved("mini", "stable", None, "2")
     'mini@stable: nothing -> 2'
@@ -111,7 +111,7 @@ def _parser(verb: str, description: str) -> argparse.ArgumentParser:
 
 
 def _guarded(verb: str, run: Callable[[], None]) -> int:
-    """0, or 1 with the reason on standard error."""
+    """Run a verb; returns 0, or 1 after writing the reason to standard error."""
     try:
         run()
     except (ValueError, OSError) as error:

@@ -1,7 +1,7 @@
 """A ranker becomes a checkpoint folder: weights, one ONNX graph per stage and precision, golden questions.
 
 Every form is run on the golden texts before it is written: fp32 graphs must reproduce PyTorch's
-scores, fp16 and int8 graphs must stay near them. What fails is not written.
+scores, fp16 and int8 graphs must stay near them. If one fails, no folder is written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
 """How far a service's scores may lie from the recorded ones: processors round products differently."""
 
 MARGIN, GOLDEN_MARGIN = 1.1, 1.5
-"""How much int8 ranges are widened: those of given texts, and those of the few golden texts when none are given."""
+"""Factors that widen int8 ranges: those measured on given texts, and those measured on the few golden texts."""
 
 
 class ParityError(RuntimeError):
@@ -59,9 +59,9 @@ def export_checkpoint(
     """Write the checkpoint folder `path` atomically.
 
     `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX. int8 measures its ranges
-    on the questions and candidates of `calibration`, a few hundred of the kind that will be ranked; without, on the
-    golden texts, which are too few to stay as near fp32 as it can.
-    `accept` sees each form, by its precision, before anything is written, and raises to refuse it.
+    on the questions and candidates of `calibration`, a few hundred of the kind that will be ranked; without any, on
+    the golden texts, which are too few for the best agreement with fp32.
+    `accept` is called with each form's precision and backend before anything is written, and raises to reject it.
     Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
     """
     if unknown := set(precisions) - set(PARITY):
@@ -107,7 +107,7 @@ def _form(
     encoder: PairEncoder,
     calibration: Sequence[tuple[str, Sequence[Candidate]]],
 ) -> tuple[Backend[Any], list[Path]]:
-    """The graphs in `folder`, and what runs them."""
+    """Export one form to `folder`; returns the backend that runs it and its graphs."""
     if precision == "fp16":
         graphs = export_stages(copy.deepcopy(ranker).half(), folder, gather=True)
         return OnnxDeviceBackend(graphs, ranker.config), graphs
@@ -128,7 +128,7 @@ def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
 
 
 def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
-    """Every question's scores, nothing dropped."""
+    """The scores of every question, without dropping."""
     keep_all = backend.config.drop_policy(0.0)
     return [rank_pairs(backend, question, keep_all).scores for question in pairs]
 

@@ -1,4 +1,4 @@
-"""Questions with candidates that every exported checkpoint is tried on. Written for this project."""
+"""Questions with candidates on which every exported checkpoint is tested. Written for this project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One ONNX graph per stage from a ranker: as it is, in half precision, or in its int8 form (`quantise.py`).
+"""Exports a ranker as one ONNX graph per stage: in fp32, in half precision, or in its int8 form (`int8.py`).
 
 Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
 mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
@@ -63,7 +63,7 @@ class _FusedAttentionLayout(PaddedLayout):
         return mixed.reshape(query.shape)
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
-        """The same node with a single attention head."""
+        """One MultiHeadAttention node with a single attention head."""
         mixed: Tensor = torch.onnx.ops.symbolic(
             "com.microsoft::MultiHeadAttention",
             (queries, hidden, hidden, None, self.mask.to(torch.int32)),
@@ -85,8 +85,8 @@ def _outputs(ranker: Ranker, hidden: Tensor, layout: PaddedLayout, stage: int) -
 def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
     """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
 
-    With `gather` later stages read `hidden[P, S, D]` and `rows[N]`, which of its pairs run on: states can then stay on
-    the device. Hidden states have the precision of `ranker`, logits are float32.
+    With `gather` later stages read `hidden[P, S, D]` and `rows[N]`, the pairs of it that they run: states can then stay
+    on the device. Hidden states have the precision of `ranker`, logits are float32.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ranker = ranker.cpu().eval()

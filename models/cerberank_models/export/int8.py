@@ -27,12 +27,12 @@ from cerberank_models.network.ranker import Ranker
 SMOOTHING = 0.8
 """SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
 KEPT_CHANNELS = 16
-"""Input channels of each product that reads a feed-forward's inner ones (`Layer.inner_products`) that stay fp32."""
+"""How many input channels stay fp32 in each product that reads inner channels (`Layer.inner_products`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """What the linear layers `readers`, which share one input, saw: `low[K]` and `high[K]` by channel."""
+    """The range of an input that the linear layers `readers` share: `low[K]` and `high[K]` by channel."""
 
     readers: tuple[str, ...]
     low: Tensor
@@ -44,7 +44,7 @@ class InputRange:
         return self.low.abs().maximum(self.high.abs())
 
     def merge(self, other: InputRange) -> InputRange:
-        """The range of both."""
+        """The smallest range that covers both."""
         return InputRange(self.readers, self.low.minimum(other.low), self.high.maximum(other.high))
 
 
@@ -68,7 +68,7 @@ def measure_ranges(ranker: Ranker, batches: Sequence[EncodedPairs]) -> list[Inpu
 def quantise(ranker: Ranker, ranges: Sequence[InputRange], *, margin: float) -> Ranker:
     """A copy of `ranker` whose products and token embeddings are ONNX Runtime's int8 operators.
 
-    Ranges are widened by `margin`: saturation costs more than coarseness.
+    Ranges are widened by `margin`, because saturation costs more accuracy than a coarser scale.
     The copy can be exported, not run: its operators exist in ONNX Runtime alone.
     """
     quantised = copy.deepcopy(ranker)
@@ -92,7 +92,7 @@ def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
         if isinstance(module, nn.Linear) and not _stays_fp32(name) and name not in absorbed:
 
             def remember(_: nn.Module, arguments: tuple[Tensor], name: str = name) -> None:
-                # Kept alive until all have run: the identity of a freed tensor would come again.
+                # The inputs are kept until all layers have run: Python may reuse the id of a freed tensor.
                 inputs[id(arguments[0])] = arguments[0]
                 readers.setdefault(id(arguments[0]), []).append(name)
 
@@ -110,7 +110,7 @@ def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
 
 
 def _absorbed(ranker: Ranker) -> set[str]:
-    """Projections that an exported graph does once a pair, as a matrix and not as a layer (`absorbed.py`)."""
+    """Names of the projections that an exported graph computes as plain matrix products (`absorbed.py`)."""
     if not can_absorb(ranker):
         return set()
     last = ranker.config.architecture.head_layers - 1
@@ -122,7 +122,7 @@ def _stays_fp32(name: str) -> bool:
 
 
 def _inner_products(ranker: Ranker) -> dict[str, tuple[str, ...]]:
-    """Each linear layer that reads a feed-forward's inner channels, and those that make them, by their whole names."""
+    """Each linear layer that reads a feed-forward's inner channels, and the layers that compute them, by full name."""
     layers = [(name, module) for name, module in ranker.named_modules() if isinstance(module, Layer)]
     return {
         f"{name}.{reader}": tuple(f"{name}.{maker}" for maker in makers)
@@ -145,7 +145,7 @@ def _outstanding_first(ranker: Ranker, seen: InputRange, makers: Sequence[str]) 
 
 
 def _quantised(readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int) -> list[nn.Module]:
-    """The int8 form of linear layers with one input: one smoothing, one scale, so that it is quantised once."""
+    """The int8 form of linear layers that share an input: they share smoothing and scale, so it is quantised once."""
     linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
     weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
     smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
@@ -204,7 +204,7 @@ class _QuantisedLinear(nn.Module):
 
 
 class _QuantisedEmbedding(nn.Module):
-    """int8 rows with a scale each."""
+    """An embedding table of int8 rows with one scale per row."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()

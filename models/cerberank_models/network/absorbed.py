@@ -1,11 +1,11 @@
-"""The heads without keys and values: exact, and at a tenth of the work.
+"""Heads with the key and value projections moved to the queries: the same results for a tenth of the work.
 
-It takes keys and values that are linear in the hidden states (`Body.linear_keys`).
+This needs keys and values that are linear in the hidden states (`Body.linear_keys`).
 
-A head's last layer asks one question a pair, from the first token. Legend as in `layout.py`; for attention head a
+A head's last layer has one query per pair, from the first token. Legend as in `layout.py`; for attention head a
 with query q, keys W h + b and values V h + c of the tokens' hidden states h:
 
-    q . (W h + b) = (W^T q) . h + q . b        the last term is the same for every token: softmax does not see it
+    q . (W h + b) = (W^T q) . h + q . b        the last term is the same for every token: it cancels in the softmax
     sum_s p_s (V h_s + c) = V (sum_s p_s h_s) + c        because the p add up to 1
 
 So both projections are done once a pair instead of once a token, and all k heads read the same hidden states in one
@@ -26,7 +26,7 @@ from cerberank_models.network.ranker import Ranker
 
 
 def can_absorb(ranker: Ranker) -> bool:
-    """Whether the heads have a layer, and keys and values that can be absorbed."""
+    """Whether the heads have a layer, and their key and value projections can be absorbed."""
     architecture = ranker.config.architecture
     return ranker.encoder.linear_keys and architecture.heads > 0 and architecture.head_layers > 0
 
@@ -69,7 +69,7 @@ def _asked(layer: LinearKeysLayer, first: Tensor) -> Tensor:
 
 
 def _answered(layer: LinearKeysLayer, mixed: Tensor) -> Tensor:
-    """What each attention head read, `[N, H, D]`, to its value `[N, H, d]`."""
+    """Each attention head's weighted mean of hidden states, `[N, H, D]`, to its value `[N, H, d]`."""
     heads = layer.attention_heads
     weight = layer.value.weight.reshape(heads, -1, mixed.shape[-1])  # [H, d, D]
     value = (mixed.transpose(0, 1) @ weight.transpose(1, 2)).transpose(0, 1)

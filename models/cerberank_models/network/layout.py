@@ -1,8 +1,8 @@
 """How the tokens of many pairs lie in a tensor: packed (no padding) or padded.
 
 Legend: N pairs, S tokens of the longest pair, T tokens of all pairs, D width, H attention heads,
-d = D / H. Hidden states are `[T, D]` packed and `[N, S, D]` padded; everything that mixes tokens
-of a pair goes through the layout, everything else (linear layers, norms) does not see it.
+d = D / H. Hidden states are `[T, D]` packed and `[N, S, D]` padded; only operations that mix the
+tokens of a pair depend on the layout, linear layers and norms do not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 
 class Layout(Protocol):
-    """What a body, an exit or a head needs to know about where tokens lie."""
+    """The operations of a body, an exit or a head that depend on where tokens lie."""
 
     @property
     def positions(self) -> Tensor:
@@ -43,7 +43,7 @@ class PaddedLayout:
 
     @property
     def positions(self) -> Tensor:
-        """`[1, S]`: every pair counts alike."""
+        """`[1, S]`: positions are the same in every pair."""
         return torch.arange(self.mask.shape[1], device=self.mask.device)[None, :]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
@@ -111,7 +111,7 @@ class PackedLayout:
         return _attention(query[:, None], self._pad(key), self._pad(value), mask, dropout)[:, 0]
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
-        """As the padded layout's, on a padded copy."""
+        """As `PaddedLayout.read`, on a padded copy."""
         mask = None if self.uniform else self.mask[:, None, None, :]
         return _read(queries, self._pad(hidden), mask, scale)
 
@@ -143,7 +143,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, d
 
 
 def _read(queries: Tensor, hidden: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """One attention head as wide as the hidden states: `[N, Q, D]` asks `[N, S, D]`."""
+    """One attention head as wide as the hidden states: queries `[N, Q, D]` attend to `[N, S, D]`."""
     keys = hidden[:, None]
     out: Tensor = functional.scaled_dot_product_attention(queries[:, None], keys, keys, attn_mask=mask, scale=scale)
     return out[:, 0]

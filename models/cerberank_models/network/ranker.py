@@ -32,7 +32,7 @@ class Ranker(nn.Module):
         self.config = config
         width = transformer.hidden_size
         self.encoder = body = bodies[transformer.family](transformer, architecture.body_layers, dropout)
-        # The names under which the checkpoint format knows the body's modules.
+        # The checkpoint format names the body's modules by these attributes.
         self.embeddings, self.body = body.embeddings, body.layers
         self.exits = nn.ModuleList(Exit(width, exit_.pooling, dropout, body.output_norm()) for exit_ in config.exits)
         self.heads = Heads(Head(body, width, architecture, dropout) for _ in range(architecture.heads))
@@ -42,7 +42,7 @@ class Ranker(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Hidden states `[.., D]` to (hidden states after the stage's body layers, logits `[N, c]`).
 
-        `heads` stand for the ranker's own, in another form.
+        `heads` replaces the ranker's own heads by another form of them.
         """
         plan = self.config.stages[stage]
         hidden = self.encoder.run(hidden, layout, plan.start, plan.stop)

@@ -1,4 +1,4 @@
-"""The k heads of CERBERUS as one batched operation: k small products become one, k kernel launches too.
+"""The k heads of CERBERUS as batched operations: one product and one kernel launch instead of k.
 
 Legend as in `layout.py`, and k heads. Hidden states are `[k, T, D]`; attention sees k * H attention heads. The
 modules are those of one head (`heads.Head`), with linear layers and norms that hold all heads' weights.
@@ -83,13 +83,13 @@ class _StackedNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class _StackedLayout:
-    """Lets a packed layout see `[k, T, ...]` as `[T, k, ...]`, and k heads of H attention heads as k * H."""
+    """Presents `[k, T, ...]` to a packed layout as `[T, k, ...]`, and k heads of H attention heads as k * H."""
 
     layout: Layout
 
     @property
     def positions(self) -> Tensor:
-        """As the layout's: they count along T, and the heads in front broadcast."""
+        """The layout's positions `[T]`, which broadcast over the k heads."""
         return self.layout.positions
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:

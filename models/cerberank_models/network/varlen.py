@@ -19,7 +19,7 @@ LARGEST_HEAD = 256
 
 
 class VarlenAttention(Protocol):
-    """`torch.nn.attention.varlen.varlen_attn`, without the options that came and went from 2.10 to 2.13."""
+    """`torch.nn.attention.varlen.varlen_attn`, with the arguments that PyTorch 2.10 to 2.13 have in common."""
 
     def __call__(  # noqa: PLR0917 - PyTorch's own order
         self,
@@ -52,9 +52,9 @@ def kernel_for(device: torch.device, precision: torch.dtype, head_size: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class VarlenLayout:
-    """Pairs one after another; pairs without tokens and tokens of no pair may stand at the end, to fill a fixed size.
+    """Pairs one after another; empty pairs and tokens that belong to no pair may follow, to fill a fixed size.
 
-    What such pairs and tokens give has no meaning, and touches no other row.
+    The results of such pairs and tokens are meaningless, and affect no other row.
     """
 
     offsets: Tensor
@@ -63,17 +63,17 @@ class VarlenLayout:
     """No pair has more tokens; a larger bound changes nothing but the kernel's grid."""
     kernel: VarlenAttention
     tokens: int
-    """T, tokens of no pair included."""
+    """T, including tokens that belong to no pair."""
 
     @property
     def positions(self) -> Tensor:
-        """`[T]`: each token's position within its pair; below `longest` for tokens of no pair too."""
+        """`[T]`: each token's position within its pair; below `longest` also for tokens that belong to no pair."""
         token = torch.arange(self.tokens, dtype=torch.int32, device=self.offsets.device)
         pair = torch.searchsorted(self.offsets, token, right=True) - 1
         return (token - self.offsets[pair]).clamp(max=self.longest - 1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-        """Softmax attention; raises ValueError for `dropout`, which the kernel does not know."""
+        """Softmax attention; raises ValueError for `dropout`, which the kernel does not support."""
         if dropout:
             raise ValueError("variable-length attention is for inference: it has no dropout")
         return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest)
@@ -87,7 +87,7 @@ class VarlenLayout:
 
     def first(self, hidden: Tensor) -> Tensor:
         """The token at each pair's offset."""
-        # A pair without tokens at the very end would point beyond them.
+        # The offset of an empty pair at the very end would be out of range.
         return hidden[self.offsets[:-1].clamp(max=len(hidden) - 1)]
 
     def mean(self, hidden: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Buckets and copies of captured stages on a CPU, where a capture is the computation itself."""
+"""Captured stages on a CPU, where a captured graph is replaced by the computation itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
 
-from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, bucket_grid
+from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, graph_sizes
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 
@@ -46,18 +46,18 @@ def captured(tokens: int = LEAST_TOKENS) -> TorchBackend:
 
 
 @given(st.integers(1, 100_000), st.integers(1, 100_000))
-def test_buckets_waste_at_most_a_fifth(largest: int, tokens: int) -> None:
-    """Every size up to the largest has a bucket, and beyond the least one no bucket is more than a quarter too big."""
+def test_padding_is_at_most_a_fifth(largest: int, tokens: int) -> None:
+    """Every number of tokens up to the largest fits a graph that is at most a quarter larger, or the smallest graph."""
     tokens = min(tokens, largest)
-    grid = bucket_grid(largest)
-    assert list(grid) == sorted(set(grid))
-    bucket = next(bucket for bucket in grid if bucket.tokens >= tokens)
-    assert bucket.tokens == LEAST_TOKENS or bucket.tokens <= 1.25 * tokens
+    sizes = graph_sizes(largest)
+    assert list(sizes) == sorted(set(sizes))
+    size = next(size for size in sizes if size.tokens >= tokens)
+    assert size.tokens == LEAST_TOKENS or size.tokens <= 1.25 * tokens
 
 
 @pytest.mark.parametrize("lengths", [[5, 30, 3, 12, 9], [48] * 5, [16] * 16, [40]])
 def test_captured_stages_score_like_the_others(lengths: list[int]) -> None:
-    """Filling a bucket changes no score, whether it is full or nearly empty, although what fills it is NaN."""
+    """Padding a graph changes no score, whether the graph is full or nearly empty, although the padding is NaN."""
     pairs = random_pairs(lengths)
     backend = captured()
     expected = all_scores(TorchBackend(random_ranker()), pairs)
@@ -67,7 +67,7 @@ def test_captured_stages_score_like_the_others(lengths: list[int]) -> None:
 
 
 def test_a_result_outlives_the_next_replay() -> None:
-    """A state that waits is not overwritten when another question runs through the same bucket."""
+    """A waiting state is not overwritten when another question runs in the same graph."""
     first, second = random_pairs([20, 9]), random_pairs([11, 30], seed=1)
     backend = captured()
     waiting = backend.run(backend.start(first), 0)
@@ -78,8 +78,8 @@ def test_a_result_outlives_the_next_replay() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[40] * 10, [4] * 20])
-def test_what_fits_no_bucket_runs_as_it_is(lengths: list[int]) -> None:
-    """Too many tokens, or too many pairs, for the largest bucket: not captured, not filled, the same scores."""
+def test_steps_larger_than_every_graph_run_uncaptured(lengths: list[int]) -> None:
+    """A step with too many tokens or pairs for the largest graph runs without padding and gives the same scores."""
     pairs = random_pairs(lengths)
     backend = captured()
     expected = all_scores(TorchBackend(random_ranker()), pairs)
@@ -93,7 +93,7 @@ def test_padded_attention_cannot_be_captured() -> None:
         TorchBackend(random_ranker(), graph_tokens=1024)
 
 
-def test_selected_and_joined_states_run_on_in_a_bucket() -> None:
+def test_selected_and_joined_states_run_in_a_graph() -> None:
     """Survivors of two questions, joined between captured stages, score as they do alone."""
     parts = [random_pairs([5, 30, 3]), random_pairs([12, 9], seed=1)]
     backend = captured()

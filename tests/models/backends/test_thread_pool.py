@@ -1,4 +1,4 @@
-"""Independent pieces of a job, side by side."""
+"""The thread pool runs all tasks in parallel, raises errors and stops its threads."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from functools import partial
 
 import pytest
 
-from cerberank_models.backends.thread_pool import Crew
+from cerberank_models.backends.thread_pool import ThreadPool
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_every_task_is_done_when_it_returns(size: int) -> None:
-    """More tasks than threads, and none at all."""
+    """`run` finishes all tasks, whether there are more tasks than threads or none."""
     done: list[int] = []
-    crew = Crew(size)
-    crew.run(partial(done.append, number) for number in range(20))
+    pool = ThreadPool(size)
+    pool.run(partial(done.append, number) for number in range(20))
     assert sorted(done) == list(range(20))
-    crew.run([])
+    pool.run([])
 
 
 def test_tasks_run_side_by_side() -> None:
-    """Three tasks that wait for each other end only together."""
+    """Three tasks that wait for each other finish, so they run at the same time."""
     barrier = threading.Barrier(3, timeout=30)
 
     def meet() -> None:
         barrier.wait()
 
-    Crew(3).run([meet] * 3)
+    ThreadPool(3).run([meet] * 3)
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_an_error_is_raised_and_the_crew_goes_on(size: int) -> None:
-    """The first error by order, after the others are done; the next job finds every thread."""
+def test_an_error_is_raised_and_the_pool_goes_on(size: int) -> None:
+    """`run` raises the first task's error after all tasks are done, and the pool still works afterwards."""
     done: list[str] = []
 
     def fail(reason: str) -> None:
         raise MemoryError(reason)
 
-    crew = Crew(size)
+    pool = ThreadPool(size)
     with pytest.raises(MemoryError, match="first"):
-        crew.run([partial(done.append, "a"), partial(fail, "first"), partial(fail, "second")])
-    crew.run([partial(done.append, "b")] * 3)
+        pool.run([partial(done.append, "a"), partial(fail, "first"), partial(fail, "second")])
+    pool.run([partial(done.append, "b")] * 3)
     assert done == ["a", "b", "b", "b"]
 
 
-def test_threads_end_with_their_crew() -> None:
-    """A version that is unloaded leaves no thread behind; one that is only opened has none."""
+def test_threads_end_with_their_pool() -> None:
+    """A pool starts its threads with its first run, and they end when the pool is deleted."""
     before = set(threading.enumerate())
-    crew = Crew(2)
+    pool = ThreadPool(2)
     assert set(threading.enumerate()) == before
-    crew.run([])
+    pool.run([])
     mine = set(threading.enumerate()) - before
     assert len(mine) == 2
-    del crew
+    del pool
     gc.collect()
     for thread in mine:
         thread.join(30)

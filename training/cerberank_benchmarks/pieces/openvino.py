@@ -25,7 +25,7 @@ from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import Scores, combine
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.backends.thread_pool import Crew
+from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
@@ -148,7 +148,7 @@ class _OpenVino:
             "INFERENCE_NUM_THREADS": self._threads,
         }
         self._compiled = openvino.Core().compile_model(model, "CPU", options)
-        self._crew = Crew(self._threads)
+        self._pool = ThreadPool(self._threads)
 
     def scores(self, pairs: EncodedPairs) -> Scores:
         """One a pair."""
@@ -161,7 +161,7 @@ class _OpenVino:
             outputs = self._own.request.infer(padded(pairs, buckets[number]))
             logits[number] = np.array(outputs[0], dtype=np.float32)
 
-        self._crew.run(partial(infer, number) for number in range(len(buckets)))
+        self._pool.run(partial(infer, number) for number in range(len(buckets)))
         order = np.argsort(np.concatenate(buckets))
         return combine(np.concatenate([logits[number] for number in range(len(buckets))])[order], self._combine)
 

@@ -1,9 +1,9 @@
 """The store: where training pushes checkpoints, and from where services take them.
 
     <store>/<model>/<version>/...   a checkpoint, never changed once it is there
-    <store>/<model>/labels.json     {"stable": "1.2.0", ...}: which version a label stands for
+    <store>/<model>/labels.json     {"stable": "1.2.0", ...}: the version that each label points to
 
-What each kind of store guarantees when pushers race or die stands in `folder.py` and `url.py`; `open.py` opens one.
+The modules `folder` and `url` say what each kind of store guarantees when pushers race or are killed; `open` opens one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LABELS: tuple[Label, ...] = get_args(Label)
 LABELS_FILE = "labels.json"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-"""Of models and versions; hidden files and paths have none."""
+"""The valid names of models and versions; no hidden file and no path matches."""
 Version = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 
 
 class StoreError(ValueError):
-    """The store refuses, or holds something that it should not; the message says what."""
+    """The store rejects an operation, or its content is invalid; the message says what is wrong."""
 
 
 class NotInStoreError(StoreError):
@@ -42,10 +42,10 @@ class Reference(NamedTuple):
 
 
 class Store(Protocol):
-    """What both sides do with a store. Every method may raise OSError when the store cannot be reached."""
+    """What training and the service do with a store. Every method may raise OSError when it cannot be reached."""
 
     def models(self) -> tuple[str, ...]:
-        """Models with a version or labels, in alphabetical order."""
+        """Models with a version, in alphabetical order."""
 
     def versions(self, model: str) -> tuple[str, ...]:
         """Versions whose push was finished, in natural order; none for an unknown model."""
@@ -57,38 +57,38 @@ class Store(Protocol):
         """Bytes of each file that a version's manifest names and that is there. Raises NotInStoreError."""
 
     def labels(self, model: str) -> dict[Label, str]:
-        """The versions that the labels stand for. Raises StoreError when `labels.json` is malformed."""
+        """The versions that the labels point to. Raises StoreError when `labels.json` is malformed."""
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Make a verified checkpoint a version, under its own name and version; the same one again is no error.
+        """Add a verified checkpoint under its own name and version; pushing the same checkpoint again is no error.
 
         Raises StoreError when another checkpoint has this version.
         """
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
-        """Copy a version to the folder `target` and verify it; it appears there whole or not at all.
+        """Copy a version to the folder `target` and verify it; the folder appears complete or not at all.
 
-        Raises NotInStoreError, FileExistsError when `target` exists, CheckpointError when what arrived is not valid.
+        Raises NotInStoreError, FileExistsError when `target` exists, CheckpointError when the copy is not valid.
         """
 
     def move_label(self, model: str, label: Label, version: str | None) -> str | None:
-        """Let `label` stand for `version` (None: for nothing); returns what it stood for. Raises NotInStoreError."""
+        """Point `label` to `version`, or remove it (None); returns the version before. Raises NotInStoreError."""
 
 
 def is_name(name: str) -> bool:
-    """Whether a folder's name can be a model's or a version's."""
+    """Whether `name` is valid as a model's or a version's name."""
     return NAME.fullmatch(name) is not None
 
 
 def check_model(name: str) -> str:
-    """`name`, when it can be a model's. Raises StoreError; no valid name leaves the store's folder."""
+    """Return `name` if it is a valid model name, else raise StoreError; no valid name leaves the store's folder."""
     if not NAME.fullmatch(name):
         raise StoreError(f"{name!r} is no model name: it takes letters, digits, '.', '_' and '-', at most 96")
     return name
 
 
 def check_version(name: str) -> str:
-    """`name`, when it can be a version's: `model@stable` must mean the label, and `labels.json` is a file."""
+    """Return `name` if it is a valid version, else raise StoreError. Labels and `labels.json` are reserved names."""
     if not NAME.fullmatch(name) or name in (*LABELS, LABELS_FILE):
         raise StoreError(
             f"{name!r} is no version: it takes letters, digits, '.', '_' and '-', at most 96, and is not a label"
@@ -97,7 +97,7 @@ def check_version(name: str) -> str:
 
 
 def check_label(name: str) -> Label:
-    """`name` as a label. Raises StoreError for a name that is none."""
+    """Return `name` as a label. Raises StoreError if there is no such label."""
     for label in LABELS:
         if name == label:
             return label
@@ -105,7 +105,7 @@ def check_label(name: str) -> Label:
 
 
 def resolve(store: Store, name: str) -> Reference:
-    """`model`, `model@label` or `model@version`; a model alone means its stable version. Raises NotInStoreError."""
+    """Find `model`, `model@label` or `model@version`; a model alone is its stable version. Raises NotInStoreError."""
     model, _, rest = name.partition("@")
     check_model(model)
     if rest and rest not in LABELS:
@@ -124,7 +124,7 @@ def missing(store: Store, reference: Reference) -> NotInStoreError:
 
 
 def natural_order(versions: list[str]) -> tuple[str, ...]:
-    """Numbers as numbers.
+    """Sort versions with their numbers compared as numbers.
 
     >>> natural_order(["1.10.0", "1.9.0", "2", "1.9.0-rc1"])
     ('1.9.0', '1.9.0-rc1', '1.10.0', '2')

@@ -1,8 +1,9 @@
 """A store in a folder, local or shared.
 
-A push is one rename of a verified copy: however the pusher dies, the version is there whole or not at all, and of two
-pushers of one version one wins and the other is told. Label moves take turns under a lock that the kernel frees when
-its holder dies, so none is lost; readers need no lock, because `labels.json` too is replaced by a rename.
+A push ends with one rename of a verified copy: even if the pusher is killed, the version is there completely or not at
+all, and of two pushers of one version one succeeds and the other gets an error. Label moves are serialised by a file
+lock, which the kernel releases when its holder dies, so no move is lost; readers need no lock, because `labels.json`
+too is replaced by a rename.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cerberank_models.checkpoint.store.contract import (
 )
 
 LEFT_OVER_SECONDS = 24 * 3600.0
-"""A hidden folder as old as this is what a killed pusher left; no push takes so long."""
+"""A hidden folder older than this is the remains of a killed push; no push takes so long."""
 LOCK_SECONDS = 30.0
 
 
@@ -41,20 +42,20 @@ class FolderStore:
     """A store in the folder `root`."""
 
     def __init__(self, root: Path) -> None:
-        """Nothing is read or made yet."""
+        """Remember the folder; nothing is read or created yet."""
         self._root = root
 
     def models(self) -> tuple[str, ...]:
-        """Folders with a version."""
+        """The models whose folder holds a version."""
         return tuple(sorted(name for name in _names(self._root) if self.versions(name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
-        """Folders with a manifest."""
+        """The versions whose folder holds a manifest."""
         folder = self._root / check_model(model)
         return natural_order([name for name in _names(folder) if (folder / name / MANIFEST).is_file()])
 
     def manifest(self, reference: Reference) -> Manifest:
-        """Read it."""
+        """Read the version's `manifest.json`."""
         path = self._path(reference) / MANIFEST
         try:
             return parse_manifest(path.read_bytes(), str(path))
@@ -62,7 +63,7 @@ class FolderStore:
             raise missing(self, reference) from None
 
     def sizes(self, reference: Reference) -> dict[str, int]:
-        """Look at each file."""
+        """Get the size of each file from the file system."""
         folder, sizes = self._path(reference), {}
         for name in self.manifest(reference).files:
             with suppress(FileNotFoundError):
@@ -78,7 +79,7 @@ class FolderStore:
             return {}
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Copy, verify, rename; and remove what pushers left that were killed a day ago."""
+        """Copy, verify, rename; then remove the remains of pushes that were killed over a day ago."""
         reference = Reference(check_model(checkpoint.config.name), check_version(checkpoint.manifest.version))
         target = self._path(reference)
         try:
@@ -92,7 +93,7 @@ class FolderStore:
         return reference
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
-        """Copy and verify."""
+        """Copy the version's folder and verify the copy."""
         source = self._path(reference)
         if not (source / MANIFEST).is_file():
             raise missing(self, reference)
@@ -122,7 +123,7 @@ class FolderStore:
 
 
 def _names(folder: Path) -> list[str]:
-    """Folders that may be models or versions; hidden ones are pushes under way."""
+    """Names of the folders that may be models or versions; hidden folders are unfinished pushes."""
     try:
         return [item.name for item in folder.iterdir() if is_name(item.name) and item.is_dir()]
     except (FileNotFoundError, NotADirectoryError):

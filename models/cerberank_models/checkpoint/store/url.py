@@ -1,12 +1,13 @@
 """A store behind an fsspec URL, such as `s3://`, where nothing can be renamed.
 
-A version's files are written once and never overwritten, the manifest last: without it the version does not exist. A
-push that was killed is finished by the same push again. Of two pushers of one version one wins, and the other is told:
-exactly so where the file system's mode "x" is exclusive (on S3 it is, by If-None-Match), elsewhere unless both write
-one file at one moment, and then the hashes of the manifest expose the version when it is pulled.
+A version's files are written once and never overwritten, the manifest last: without it the version does not exist.
+Repeating a push that was killed completes it. Of two pushers of one version one succeeds and the other gets an error,
+strictly so where the file system's mode "x" is exclusive (on S3 it is, by If-None-Match). Elsewhere two pushers that
+write one file at the same moment may go unnoticed; then the manifest's hashes reject the version when it is pulled.
 
-`labels.json` is one object, replaced as a whole, so readers see the old or the new. Moves take turns by a lease, an
-object created exclusively: none is lost, unless its holder stalls for longer than LEASE_SECONDS before it writes.
+`labels.json` is one object, replaced as a whole, so readers see the old or the new content. Label moves are serialised
+by a lease, an object created exclusively: none is lost, unless the holder of the lease stalls for longer than
+LEASE_SECONDS before it writes.
 """
 
 from __future__ import annotations
@@ -43,27 +44,27 @@ BLOCK = 1 << 20
 
 
 class UrlStore:
-    """A store under the path `root` of an fsspec file system that does not remember listings."""
+    """A store under the path `root` of an fsspec file system that does not cache listings."""
 
     def __init__(self, filesystem: Any, root: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        """Nothing is read or made yet."""
+        """Remember the path; nothing is read or created yet."""
         self._lease_seconds = lease_seconds
         self._files = filesystem
         self._root = root.rstrip("/")
 
     def models(self) -> tuple[str, ...]:
-        """Folders with a version."""
+        """The models whose folder holds a version."""
         return tuple(sorted(name for name in self._names(self._root) if self.versions(name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
-        """Folders with a manifest."""
+        """The versions whose folder holds a manifest."""
         folder = f"{self._root}/{check_model(model)}"
         return natural_order(
             [name for name in self._names(folder) if self._files.isfile(f"{folder}/{name}/{MANIFEST}")]
         )
 
     def manifest(self, reference: Reference) -> Manifest:
-        """Read it."""
+        """Read the version's `manifest.json`."""
         path = f"{self._path(reference)}/{MANIFEST}"
         content = self._read(path)
         if content is None:
@@ -71,7 +72,7 @@ class UrlStore:
         return parse_manifest(content, path)
 
     def sizes(self, reference: Reference) -> dict[str, int]:
-        """Ask for each file."""
+        """Ask the file system for the size of each file."""
         folder, sizes = self._path(reference), {}
         for name in self.manifest(reference).files:
             with suppress(FileNotFoundError):
@@ -95,7 +96,7 @@ class UrlStore:
         return reference
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
-        """Copy what the manifest names, then verify."""
+        """Copy the files that the manifest names, then verify them."""
         source, manifest = self._path(reference), self.manifest(reference)
         with appearing_folder(target) as partial:
             for name in (*sorted(manifest.files), MANIFEST):
@@ -119,8 +120,8 @@ class UrlStore:
         return before
 
     def _create(self, source: Path, path: str, digest: str) -> None:
-        """Write `source` to `path`, or find it there already. Raises StoreError when something else is there."""
-        # Mode "x" and not `put_file(mode="create")`: file systems that do not know it must say so, not overwrite.
+        """Write `source` to `path` unless it is there already. Raises StoreError when `path` has other content."""
+        # Mode "x" and not `put_file(mode="create")`: a file system without exclusive creation must fail, not overwrite.
         with suppress(FileExistsError), source.open("rb") as content:
             with self._files.open(path, "xb") as file:
                 shutil.copyfileobj(content, file, BLOCK)
@@ -144,7 +145,7 @@ class UrlStore:
             holder = self._read(path)
             if holder != seen:
                 seen, since = holder, time.monotonic()
-            elif time.monotonic() - since > self._lease_seconds:  # by our own clock: machines disagree about the time
+            elif time.monotonic() - since > self._lease_seconds:  # by this process's clock: machines' clocks differ
                 with suppress(FileNotFoundError):
                     self._files.rm_file(path)
             time.sleep(0.05)
