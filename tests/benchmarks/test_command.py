@@ -12,7 +12,7 @@ from tests.tiny import save_cross_encoder
 from cerberank_benchmarks import command as bench
 from cerberank_benchmarks.command import main
 from cerberank_benchmarks.report import Chart, Report
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 
 TINY = ["--rounds", "1", "--candidates", "7", "--layers", "2", "--width", "64"]
 
@@ -90,7 +90,7 @@ def test_a_second_run_measures_only_what_is_missing(
     """The same options print the old table; other options, or --again, measure anew."""
     measured: list[int] = []
 
-    def count(settings: Settings, scratch: Path) -> Report:
+    def count(settings: BenchmarkSettings, scratch: Path) -> Report:
         measured.append(settings.seed)
         chart = Chart(kind="bars", places=[1], series={"runs": [1.0]}, place_label="", value_label="")
         return Report(name="heads", text="Counts its runs.", rows=[{"runs": len(measured)}], chart=chart)

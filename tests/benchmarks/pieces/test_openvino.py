@@ -11,7 +11,7 @@ import torch
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError, Whole, agreement, padded, run
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 
 
 def test_the_graph_that_is_converted_computes_what_the_ranker_does() -> None:
@@ -35,4 +35,4 @@ def test_agreement_by_hand() -> None:
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
     """It is no dependency."""
     with pytest.raises(OpenVinoNeededError, match="install openvino"):
-        run(Settings(), tmp_path)
+        run(BenchmarkSettings(), tmp_path)

@@ -12,9 +12,9 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.evaluate import AllScores, Evaluation, apply_policy
 from cerberank_training.evaluation.tune import (
-    Bounds,
     DevSet,
     Measured,
+    TuningBounds,
     choose,
     frontier,
     search_grid,
@@ -87,7 +87,7 @@ def test_the_choice_is_the_best_within_the_bounds(
     measured: list[Measured], max_loss: float | None, max_cost: float | None
 ) -> None:
     """With a loss bound the cheapest, without the most accurate, of those that hold; an error when none does."""
-    bounds = Bounds(max_loss=max_loss, max_cost=max_cost)
+    bounds = TuningBounds(max_loss=max_loss, max_cost=max_cost)
     within = [
         point
         for point in measured
@@ -125,7 +125,7 @@ def test_the_grid_is_the_papers() -> None:
 
 def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
     """At a cost of at most .6, with the grid's ratios 0 and .6 far apart; twice the same from the same seed."""
-    bounds, rows = Bounds(max_cost=0.6), scored(60)
+    bounds, rows = TuningBounds(max_cost=0.6), scored(60)
     dev, again = DevSet(LAYERS, rows), DevSet(LAYERS, rows)
     search_grid(dev, (0.0, 0.6))
     coarse = choose(dev.measured, bounds)
@@ -140,7 +140,7 @@ def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
 
 def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
     """As the checkpoint's config demands; every entry was measured, and is the best for its cost."""
-    tuning = tune(DevSet(LAYERS, scored()), Bounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0)
+    tuning = tune(DevSet(LAYERS, scored()), TuningBounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0)
     schedules = [entry.schedule for entry in tuning.menu]
     costs = [entry.cost for entry in tuning.menu]
     assert tuning.default.schedule in schedules

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.teachers.score_cache import ScoreCache, ScoreCacheError, TeacherIdentity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, Shard, local, score_into
 from cerberank_training.teachers.scoring.teacher import Pair
+from cerberank_training.teachers.teacher_score_cache import ScoreCacheError, TeacherIdentity, TeacherScoreCache
 
 IDENTITY = TeacherIdentity(name="counter", revision="c", precision="none", max_length=8, context=False)
 QUESTIONS = [(f"question {q}", [Candidate(text=f"{q} {c}") for c in range(q % 4)]) for q in range(20)]
@@ -36,7 +36,7 @@ def run(folder: Path, engine: Engine, questions: Sequence[tuple[str, list[Candid
 
 
 def check(folder: Path) -> None:
-    cache = ScoreCache.open(folder)
+    cache = TeacherScoreCache.open(folder)
     for question, candidates in QUESTIONS:
         expected = [float(index) for index in range(len(candidates))]
         assert cache.scores(question, candidates).tolist() == expected

@@ -8,13 +8,13 @@ import pytest
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
-from cerberank_training.teachers.score_cache import (
+from cerberank_training.teachers.teacher_score_cache import (
     CacheManifest,
     MissingScoreError,
-    ScoreCache,
     ScoreCacheError,
     ScoreCacheWriter,
     TeacherIdentity,
+    TeacherScoreCache,
 )
 
 TEACHER = TeacherIdentity(name="wise", revision="a" * 64, precision="torch/fp32", max_length=128, context=False)
@@ -44,7 +44,7 @@ def fill(folder: Path, wanted: CacheManifest | None = None) -> Path:
 
 def test_scores_are_found_by_text_in_any_order(tmp_path: Path) -> None:
     """Three shards, the last one short; context does not matter to a teacher that does not read it."""
-    cache = ScoreCache.open(fill(tmp_path / "cache"))
+    cache = TeacherScoreCache.open(fill(tmp_path / "cache"))
     asked = [CANDIDATES[index] for index in (6, 0, 3, 3)]
     got = cache.scores("why ?", [Candidate(text=one.text, previous="other") for one in asked])
     assert got.tolist() == SCORES[[6, 0, 3, 3]].tolist()
@@ -55,14 +55,14 @@ def test_scores_are_found_by_text_in_any_order(tmp_path: Path) -> None:
 
 def test_a_pair_that_was_never_scored_is_named(tmp_path: Path) -> None:
     """Question, candidate and what the cache was made of: never a neighbour's score."""
-    cache = ScoreCache.open(fill(tmp_path / "cache"))
+    cache = TeacherScoreCache.open(fill(tmp_path / "cache"))
     with pytest.raises(MissingScoreError, match=r"^wise never scored .*'new'.*'why \?'.*jsonl:a"):
         cache.scores("why ?", [CANDIDATES[0], Candidate(text="new")])
 
 
 def test_of_a_pair_that_occurs_twice_the_first_score_counts(tmp_path: Path) -> None:
     """Whatever shards they lie in."""
-    cache = ScoreCache(manifest(), np.concatenate([KEYS, KEYS[:1]]), np.append(SCORES, np.float32(9)))
+    cache = TeacherScoreCache(manifest(), np.concatenate([KEYS, KEYS[:1]]), np.append(SCORES, np.float32(9)))
     assert cache.scores("why ?", CANDIDATES[:1]).tolist() == [-3.0]
 
 
@@ -84,7 +84,7 @@ def test_a_cache_of_another_teacher_or_of_other_texts_is_refused(
     folder = fill(tmp_path / "cache")
     with pytest.raises(ScoreCacheError, match=message):
         ScoreCacheWriter(folder, manifest(**changes))
-    assert len(ScoreCache.open(folder)) == 7
+    assert len(TeacherScoreCache.open(folder)) == 7
 
 
 def test_going_on_needs_neither_the_same_name_nor_the_same_shard_size(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_damaged_cache_is_refused(tmp_path: Path, damage: object, message: str
     folder = fill(tmp_path / "cache")
     damage(folder)  # type: ignore[operator]
     with pytest.raises(ScoreCacheError, match=message):
-        ScoreCache.open(folder)
+        TeacherScoreCache.open(folder)
 
 
 def test_shards_without_a_manifest_are_nobodys(tmp_path: Path) -> None:
