@@ -53,7 +53,7 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["heads", "cascade", "efficiency"])
 def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
-    """What needs no server and no weights: figures that belong to the network it says."""
+    """Benchmarks that need neither server nor trained weights report figures of the networks that they name."""
     assert main([name, *TINY, "--precision", "fp32", "--out", str(tmp_path)]) == 0
     rows = report(tmp_path, name)["rows"]
     if name == "heads":

@@ -20,7 +20,7 @@ LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 
 
 def standing_out() -> Ranker:
-    """A ranker one of whose inner channels is 200 times the others, as in trained networks; fp32 is indifferent."""
+    """A ranker with one inner channel 200 times as large as the others, but unchanged fp32 results."""
     ranker = random_ranker(body_layers=3, heads=1, exits=())
     with torch.no_grad():
         for layer in ranker.body:
@@ -50,7 +50,7 @@ def error(ranker: Ranker, folder: Path) -> float:
 
 
 def test_a_channel_that_stands_out_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As near fp32 as a network without such a channel; a third of the error of plain int8."""
+    """The error is that of a network without such a channel, and a third of plain int8's."""
     plain = error(random_ranker(body_layers=3, heads=1, exits=()), tmp_path / "plain")
     assert error(standing_out(), tmp_path / "standing") <= 1.5 * plain
     monkeypatch.setattr("cerberank_models.export.int8.SMOOTHING", 0.0)
@@ -59,7 +59,7 @@ def test_a_channel_that_stands_out_costs_the_others_nothing(tmp_path: Path, monk
 
 
 def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
-    """Every pair alone, or all in one padded batch."""
+    """Each pair scores alike alone and in one padded batch of all."""
     alone = int8_backend(random_ranker(heads=2, exits=()), tmp_path / "alone", BucketRule(tokens=1))
     together = int8_backend(
         random_ranker(heads=2, exits=()), tmp_path / "together", BucketRule(tokens=10_000, overhead=10**6)
@@ -71,7 +71,7 @@ def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
 
 
 def test_the_ranker_itself_stays_fp32() -> None:
-    """Quantising reads the network and leaves it alone, reordered channels included."""
+    """Quantising leaves the weights of the given network unchanged, despite reordered channels."""
     ranker = standing_out()
     before = {name: value.clone() for name, value in ranker.state_dict().items()}
     quantise(ranker, measure_ranges(ranker, [random_pairs(LENGTHS)]), margin=1.1)
@@ -79,6 +79,6 @@ def test_the_ranker_itself_stays_fp32() -> None:
 
 
 def test_ranges_of_nothing_are_refused() -> None:
-    """Questions without a pair measure nothing."""
+    """Questions without a pair are refused, because there is nothing to measure."""
     with pytest.raises(ValueError, match="at least one question"):
         measure_ranges(random_ranker(), [random_pairs([3]).select(np.array([], dtype=np.int64))])

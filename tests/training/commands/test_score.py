@@ -1,4 +1,4 @@
-"""The verb as a user runs it, in processes of its own."""
+"""The verb as a user runs it, in separate processes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def start(arguments: list[str]) -> subprocess.Popen[bytes]:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
-    """Killed with -9 twice in the middle, then run to the end: bit for bit what a run without a kill gives."""
+    """A run that was killed twice gives bit for bit the cache of an uninterrupted run."""
     arguments = command(tmp_path / "killed", teacher, data, "--shard-pairs", "2")
     shards = QUESTIONS * 10 // 2
     for least in (5, 50):

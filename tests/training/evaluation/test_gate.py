@@ -1,4 +1,4 @@
-"""The gate of an export: what ranks otherwise is not written."""
+"""The gate of an export: a form that ranks differently is not written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_form_agrees_with_itself(tiny_checkpoint: Path) -> None:
     ],
 )
 def test_every_bound_is_kept(changes: dict[str, float], named: str) -> None:
-    """Just inside passes; outside, the message says what and how much."""
+    """Values just inside the bounds pass; outside, the message says which bound and by how much."""
     good = {"agreement": 97.0, "map_change": 0.5, "difference": 0.15}
     Parity(questions=5, **good).check("int8", GateBounds())
     with pytest.raises(GateError, match=named):

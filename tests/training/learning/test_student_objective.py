@@ -1,4 +1,4 @@
-"""What heads and exits learn from: each strategy's sum of losses, against its definition."""
+"""The losses of heads and exits: each strategy's sum of losses, against its definition."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_without_teachers_labels_alone() -> None:
 
 
 def test_a_head_gets_its_own_gradient_alone() -> None:
-    """The teacher of head 2 moves the logits of head 2 alone."""
+    """The teacher of head 2 gives a gradient to the logits of head 2 alone."""
     gradients = []
     for shift in (0.0, 1.0):
         logits = LOGITS.clone().requires_grad_()
