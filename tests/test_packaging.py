@@ -27,6 +27,16 @@ def test_the_wheel_holds_four_typed_packages(tmp_path: Path) -> None:
     assert not [name for name in names if name.endswith(".onnx")]
 
 
+def test_finding_verbs_loads_no_heavy_library() -> None:
+    """`cerberank --help` reads four tuples: not even numpy or pydantic."""
+    script = (
+        "import sys\nfrom cerberank_models.cli import main\nmain(['--help'])\n"
+        "print([name for name in ('torch', 'numpy', 'pydantic', 'tokenizers') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
 def test_importing_the_app_loads_no_heavy_library() -> None:
     """Neither torch nor transformers nor onnx, which the serving environment does not have."""
     script = (

@@ -1,4 +1,4 @@
-"""The `cerberank` program: a table of verbs, each loaded only when it is called."""
+"""The `cerberank` program: finds the verbs that the installed packages bring; each is loaded only when it is called."""
 
 from __future__ import annotations
 
@@ -6,88 +6,60 @@ import difflib
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import cast
 
-VERBS: dict[str, tuple[str, str]] = {
-    "serve": ("cerberank_service.serve", "answer ranking requests over HTTP"),
-    "admin": ("cerberank_service.admin.command", "load, unload, roll back, drain: on a running service"),
-    "keys": ("cerberank_service.access.keys_command", "make, list and remove the API keys of a service"),
-    "rank": ("cerberank_models.commands.rank", "rank candidates from a file or standard input"),
-    "bench": ("cerberank_benchmarks.command", "measure candidates per second against sentence-transformers"),
-    "import": ("cerberank_models.commands.import_model", "make a checkpoint from a Hugging Face cross-encoder"),
-    "teach": ("cerberank_training.commands.teach", "fine-tune a Hugging Face classifier into a teacher"),
-    "sample": ("cerberank_training.commands.sample", "write the groups that a recipe trains on, for teachers to score"),
-    "score": ("cerberank_training.commands.score", "let a teacher score a data set into a cache"),
-    "distil": ("cerberank_training.commands.distil", "train a student by a recipe, on labels or teachers' scores"),
-    "strategies": ("cerberank_training.commands.strategies", "train one student by every strategy and compare"),
-    "evaluate": ("cerberank_training.commands.evaluate", "MAP, MRR, P@1 of a checkpoint or of a running service"),
-    "compare": ("cerberank_training.commands.compare", "is one ranking better than another: Wilcoxon, Spearman"),
-    "average": ("cerberank_training.commands.average", "the mean of the weights of related checkpoints"),
-    "ensemble": ("cerberank_training.commands.ensemble", "combine models' scores with weights tuned on dev"),
-    "tune": ("cerberank_training.commands.tune", "choose the drop schedule of a cascade on dev data"),
-    "export": ("cerberank_training.commands.export", "write a checkpoint's serving form behind a parity gate"),
-    "push": ("cerberank_models.commands.store:push", "make a checkpoint a version in a store, and move a label to it"),
-    "pull": ("cerberank_models.commands.store:pull", "copy a version out of a store"),
-    "list": ("cerberank_models.commands.store:list_", "show the models, versions and labels of a store"),
-    "label": ("cerberank_service.admin.label_command", "move a label to a version, or take it away"),
-}
-
-EXTRAS = {
-    "serve": "service,onnx-cpu",
-    "admin": "service",
-    "keys": "service",
-    "rank": "onnx-cpu",
-    "bench": "dev",
-    "push": "url",
-    "pull": "url",
-    "list": "url",
-    "label": "url",
-}
-"""What a verb needs beside the base; every other verb needs `training`."""
+from cerberank_models.verbs import GROUP, InstalledVerbs, Verb, installed_verbs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns its exit code, 2 for a wrong call."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in {"-h", "--help", "help"}:
-        _print(_usage())
-        return 0 if arguments else 2
-    verb, rest = arguments[0], arguments[1:]
-    if verb == "--version":
+    if arguments and arguments[0] == "--version":
         _print(f"cerberank {version('cerberank')}")
         return 0
-    if verb not in VERBS:
-        near = difflib.get_close_matches(verb, VERBS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "; see cerberank --help"
-        return _fail(f"cerberank: there is no verb {verb!r}{hint}", code=2)
-    module, _, function = VERBS[verb][0].partition(":")
+    installed = installed_verbs(entry_points(group=GROUP))
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        _print(_usage(installed))
+        return 0 if arguments else 2
+    name, rest = arguments[0], arguments[1:]
+    if name not in installed.verbs:
+        return _fail(f"cerberank: there is no verb {name!r}{_hint(name, installed)}", code=2)
+    return _run(installed.verbs[name], rest)
+
+
+def _run(verb: Verb, arguments: list[str]) -> int:
+    module, _, function = verb.target.partition(":")
     try:
-        run = cast(Callable[[list[str]], int], getattr(import_module(module), function or "main"))
-        return run(rest)
+        run = cast(Callable[[list[str]], int], getattr(import_module(module), function))
+        return run(arguments)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("cerberank"):
             raise
         return _fail(
-            f"cerberank {verb}: {error.name!r} is not installed; "
-            f"run: pip install 'cerberank[{_extra(verb, error.name)}]'",
+            f"cerberank {verb.name}: {error.name!r} is not installed; run: {_install(verb.extra_for(error.name))}",
             code=1,
         )
     except KeyboardInterrupt:
         return 130
 
 
-def _extra(verb: str, missing: str) -> str:
-    """The extra that brings the module `missing`; serve and rank run without torch until they are asked for it."""
-    if missing == "ray":
-        return "ray"
-    if verb in EXTRAS and missing in {"torch", "safetensors"}:
-        return "dev" if verb == "bench" else "torch"
-    return EXTRAS.get(verb, "training")
+def _hint(name: str, installed: InstalledVerbs) -> str:
+    if not installed.verbs:
+        return ", nor any other: install cerberank again, its entry points are older than its code"
+    near = difflib.get_close_matches(name, installed.verbs, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "; see cerberank --help"
+    if installed.absent:
+        hint += f" More verbs come with: {', '.join(map(_install, installed.absent))}"
+    return hint
 
 
-def _usage() -> str:
-    rows = "\n".join(f"  {verb:10}{help_}" for verb, (_, help_) in VERBS.items())
+def _install(extra: str) -> str:
+    return f"pip install 'cerberank[{extra}]'"
+
+
+def _usage(installed: InstalledVerbs) -> str:
+    rows = "\n".join(f"  {verb.name:11} {verb.help}" for verb in installed.verbs.values())
     return f"usage: cerberank VERB ...\n\n{rows}\n\ncerberank VERB --help tells more; cerberank --version the version."
 
 

@@ -6,7 +6,9 @@ exporter and the service read. Pure data: no torch, no files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,6 +20,26 @@ DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
 Family = Literal["bert", "electra", "roberta"]
+
+
+@dataclass(frozen=True, slots=True)
+class PairTemplate:
+    """The special tokens around the segments of a pair, as a family was pre-trained with them."""
+
+    first: str
+    separator: str
+    between: int = 1
+    """Separators between two segments."""
+
+
+PAIR_TEMPLATES: Mapping[Family, PairTemplate] = MappingProxyType(
+    {
+        "bert": PairTemplate("[CLS]", "[SEP]"),
+        "electra": PairTemplate("[CLS]", "[SEP]"),
+        "roberta": PairTemplate("<s>", "</s>", between=2),
+    }
+)
+
 Pooling = Literal["mean", "first"]
 
 

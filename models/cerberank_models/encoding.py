@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from cerberank_models.config import EncodingConfig, Family
+from cerberank_models.config import PAIR_TEMPLATES, EncodingConfig, Family
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
@@ -31,12 +31,6 @@ MOST_CHARACTERS = 64 * 1024
 
 QUESTIONS = 256
 """Number of questions whose tokens an encoder caches, because clients split one question over several calls."""
-
-SPECIAL_TOKENS: dict[Family, tuple[str, str]] = {
-    "bert": ("[CLS]", "[SEP]"),
-    "electra": ("[CLS]", "[SEP]"),
-    "roberta": ("<s>", "</s>"),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,12 +131,12 @@ class PairEncoder:
         self._tokenise = partial(_tokenise, tokenizer, self._characters)
         self._tokenise_question = partial(_tokenise_one, tokenizer, self._characters, config.question_length)
         self._remembered = lru_cache(QUESTIONS)(self._tokenise_question)
-        first, separator = (tokenizer.token_to_id(token) for token in SPECIAL_TOKENS[family])
+        template = PAIR_TEMPLATES[family]
+        first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
         if first is None or separator is None:
-            raise ValueError(f"the tokenizer lacks {SPECIAL_TOKENS[family]}, which {family} needs")
-        # RoBERTa was pre-trained with a doubled separator between segments, and without segment ids.
+            raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which {family} needs")
         self._head = [first]
-        self._join = [separator, separator] if family == "roberta" else [separator]
+        self._join = [separator] * template.between
         self._tail = [separator]
         self._types = [min(segment, type_vocab_size - 1) for segment in range(3)]
         self._join_splits = 1  # how many special tokens of a join belong to the segment before it

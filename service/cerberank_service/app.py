@@ -1,4 +1,4 @@
-"""The public app: which path goes to which route, and what all routes share."""
+"""The public app: its routes, their dialects and error formats, and its lifespan."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def create_app(
 
 
 def _error_formats() -> dict[str, ErrorFormat]:
-    """By path: the format of what goes wrong before a dialect is known."""
+    """The error format of each path, for errors that occur before the dialect is known."""
     formats = {path: dialects[0].format_error for path, dialects in PATHS.items()}
     return formats | {"/info": tei.format_error} | open_inference_routes.ERROR_FORMATS
 

@@ -1,4 +1,4 @@
-"""The one call that every dialect translates to, and its answer."""
+"""The call that every dialect's request is translated to, and its answer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RankCall:
     candidates: tuple[Candidate, ...]
     model: str | None = None
     version: str | None = None
-    """Refused with 404 when another one is served."""
+    """Some dialects name a version beside the model; 404 when it is not served."""
     top_k: int | None = None
     drop_ratio: float | tuple[float, ...] | None = None
     """One ratio for every exit, or one per exit; None takes the checkpoint's schedule."""
     deadline_ms: float | None = None
     latency_target_ms: float | None = None
-    """Choose the gentlest tuned schedule that is in time; without effect beside `drop_ratio`."""
+    """Use the tuned drop schedule that drops least among those predicted to meet this; ignored with `drop_ratio`."""
     priority: int = 0
     """0 (the highest) to 999."""
     refuse_truncation: bool = False
@@ -35,7 +35,7 @@ class RankCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Milliseconds; queue is the wait for the first engine step, compute what follows it."""
+    """Milliseconds by phase; queue is the wait for the first engine step, compute the time from then on."""
 
     encode: float
     queue: float
@@ -45,7 +45,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankAnswer:
-    """The order; arrays are by candidate, n of them."""
+    """A ranking; arrays are by candidate, n of them."""
 
     request_id: str
     model: str
@@ -57,9 +57,9 @@ class RankAnswer:
     scores: Scores
     """NaN for candidates that no stage scored before the deadline."""
     stages: NDArray[np.int64]
-    """-1 for those."""
+    """The last stage that scored each candidate, -1 for none."""
     heads: Scores | None
-    """Shape [n, k], NaN for candidates that no head saw."""
+    """Probabilities of the k heads, shape [n, k]; NaN for candidates that no head scored."""
     truncated: NDArray[np.bool_]
     tokens: int
     timing: Timing
@@ -68,15 +68,15 @@ class RankAnswer:
     """Points of each metric that the schedule is expected to cost; empty when that is not known."""
 
     def falling_scores(self) -> Scores:
-        """Scores in `order`, never rising.
+        """Scores in `order`, capped so that they never rise.
 
-        Scores of different exits cannot be compared, so a dropped candidate may carry a higher one than a
-        survivor above it. Dialects without a stage would have their clients sort by it: it is capped. Candidates
-        without a score get 0, because those dialects have no word for that either; a warning tells.
+        Scores of different exits are not comparable, so a dropped candidate may have a higher score than a survivor
+        ranked above it. Clients of dialects without a stage field sort by score; the cap keeps the order. Candidates
+        without a score get 0, which those dialects cannot express otherwise; a warning says so.
         """
         return np.minimum.accumulate(np.nan_to_num(self.scores[self.order]))
 
     def falling_log_odds(self) -> Scores:
-        """The same before the sigmoid; finite, because JSON has no infinity."""
+        """The falling scores as log-odds; finite, because JSON has no infinity."""
         inside = np.clip(self.falling_scores(), 1e-12, 1 - 1e-12)
         return np.log(inside) - np.log1p(-inside)

@@ -1,6 +1,6 @@
-"""The few kinds of error that a client can get, and the one body that carries them.
+"""The kinds of errors that a client can get, and the native error format.
 
-Every dialect gives the same kinds in a format of its own; see `dialects/`.
+Every dialect has an error format of its own for the same kinds; see `dialects/`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 
 class Kind(Enum):
-    """What went wrong; the value is the HTTP status."""
+    """The kind of an error; the value is its HTTP status."""
 
     MALFORMED = 400
     UNAUTHORIZED = 401
@@ -30,31 +30,31 @@ class Kind(Enum):
 
     @property
     def label(self) -> str:
-        """The name in bodies and metrics."""
+        """The kind's name in error bodies and metrics."""
         return self.name.lower()
 
 
 @dataclass(eq=False)
 class ServiceError(Exception):
-    """An error that is answered to the client; the message says what to change.
+    """An error that is sent to the client; the message says what to change.
 
-    Make a fresh one for every raise: an exception collects the traceback of each.
+    Create a new instance for every raise, because an exception collects the traceback of each raise.
     """
 
     kind: Kind
     message: str
     retry_after: int | None = None
-    """Whole seconds; clients misread fractions."""
+    """Whole seconds, because clients do not parse fractions."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """`Retry-After` where waiting helps, and how to say who one is."""
+        """`Retry-After` where waiting helps; `WWW-Authenticate` for a missing key."""
         challenge = {"WWW-Authenticate": "Bearer"} if self.kind is Kind.UNAUTHORIZED else {}
         return challenge if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
 
 
 class ErrorFields(BaseModel):
-    """What went wrong, and under which id the log speaks of it."""
+    """The error, and the request id under which it is logged."""
 
     kind: str
     message: str
@@ -62,13 +62,13 @@ class ErrorFields(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The error body of `/v1/rank` and of every path that is no dialect's."""
+    """The error body of `/v1/rank` and of every path that belongs to no dialect."""
 
     error: ErrorFields
 
 
 def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
-    """ErrorBody, ready for JSON."""
+    """The fields of an ErrorBody as JSON-ready values."""
     return {"error": {"kind": error.kind.label, "message": error.message, "request_id": request_id}}
 
 
@@ -80,17 +80,17 @@ MESSAGES = {
     "dict_type": "Input should be an object",
     "list_type": "Input should be a valid array",
 }
-"""Said instead of pydantic's words, which do not tell a client what to change."""
+"""Messages that replace pydantic's own, by its error type, to tell a client what to change."""
 
 
 def from_validation(error: ValidationError) -> ServiceError:
-    """422 naming the first fields that do not fit."""
+    """A ServiceError (422) that names the first invalid fields."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     return ServiceError(Kind.INVALID, describe_problems(problems))
 
 
 def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
-    """The first of pydantic's problems in words."""
+    """The first three of pydantic's problems as one message."""
     shown = "; ".join(_problem(problem) for problem in problems[:3])
     return shown + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
 
@@ -101,7 +101,7 @@ def _problem(problem: Mapping[str, Any]) -> str:
 
 
 def _place(location: Iterable[int | str]) -> str:
-    """`candidates[3].text`; union tags, in angle brackets, are left out."""
+    """The path of a field, such as `candidates[3].text`, without union tags (which are in angle brackets)."""
     place = ""
     for part in location:
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""`cerberank serve`: the process around the app."""
+"""`cerberank serve`: runs the app, and the admin app, in a uvicorn process with graceful shutdown."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 
 GRACE_SECONDS = 5
-"""Beyond the drain time, for answers on their way out."""
+"""Time after the drain time for sending the last answers."""
 SWITCH_SECONDS = 0.0005
-"""After which a thread that runs Python gives way to one that waits. An answer passes through several threads; with
-Python's own 5 ms each of them would wait so long beside one that reads a large body."""
+"""Python's switch interval: how long a thread keeps the GIL while others wait for it. An answer passes through several
+threads; with Python's default of 5 ms each of them could wait that long for a thread that reads a large body."""
 
 
 class Server(uvicorn.Server):
-    """Tells the service that it ends before the sockets close.
+    """A uvicorn server that begins the service's graceful shutdown before it closes the sockets.
 
-    Not in the signal's handler, which may interrupt the holder of a lock that the service needs.
+    The shutdown does not begin in the signal handler, which may interrupt a holder of one of the service's locks.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service, admin: uvicorn.Server | None = None) -> None:
-        """`service` is the app's; `admin`, of which no loop of its own runs, lives as long as this server."""
+        """`service` belongs to the app; `admin` is started and stopped with this server, on the same event loop."""
         super().__init__(config)
         self._service, self._admin = service, admin
 
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
             await self._admin.startup()
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Refuse new requests, then let uvicorn close its sockets and wait for the others."""
+        """Refuse new requests, then let uvicorn close its sockets and wait for the requests in progress."""
         self._service.begin_shutdown()
         await super().shutdown(sockets)
         if self._admin is not None:
@@ -78,9 +78,9 @@ def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
 
 
 def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
-    """The app, with logs, traces and memory set up for the process around it.
+    """The app; also configures the process's logs, traces and memory allocator.
 
-    Raises SettingsError, or what reading a file that a setting names raises.
+    Raises SettingsError, or the error of reading a file that a setting names.
     """
     provider = open_provider() if settings.traces else None
     configure_logs(settings)

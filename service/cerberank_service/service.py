@@ -1,4 +1,4 @@
-"""What one app owns, and the order in which it starts and ends."""
+"""The objects that one app owns, and the order in which they start and shut down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
-from cerberank_models.checkpoint.store.contract import open_store
+from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
@@ -30,11 +30,11 @@ from cerberank_service.versions.single import SingleCheckpoint
 from cerberank_service.versions.watcher import Watcher
 
 JOIN_SECONDS = 5.0
-"""For the step that is running; a model that hangs longer than that dies with the process."""
+"""Time that a running engine step has at shutdown; a model call that takes longer ends with the process."""
 
 
 class Service:
-    """Made by `create_app`, found at `app.state.service`; the admin port's app works on the same one."""
+    """Created by `create_app` and stored in `app.state.service`; the admin app uses the same instance."""
 
     def __init__(
         self,
@@ -43,49 +43,49 @@ class Service:
         tracer_provider: TracerProvider | None,
         limits: Limits = PRODUCTION,
     ) -> None:
-        """Nothing runs before `start`. Raises KeysError, StoreError or OSError for what the settings name in vain."""
+        """Nothing runs before `start`. Raises KeysError, StoreError or OSError for an unusable file or store."""
         self.settings = settings
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         self.workers = Workers(settings.encode_workers)
-        look = threading.Event()  # set whenever the store's watcher should look at once
-        self.versions = VersionRegistry(settings, on_idle=look.set)
+        poll = threading.Event()  # set whenever the watcher should poll the store at once
+        self.versions = VersionRegistry(settings, on_idle=poll.set)
         self.metrics.registry.register(LabelCollector(self.versions.labels))
         self.shadow = Shadow(settings, self.versions, self.metrics)
         store = open_store(settings.store) if settings.store else None
-        self.labels = Labels(store, self.versions, look.set)
-        self.operations = Operations(self.versions, self.labels, look.set)
+        self.labels = Labels(store, self.versions, poll.set)
+        self.operations = Operations(self.versions, self.labels, poll.set)
         self.rules = Rules(settings, self.versions, self.shadow, self.labels)
         self.source: Watcher | SingleCheckpoint = (
             SingleCheckpoint(settings, self.versions, self.metrics, loader)
             if store is None
-            else Watcher(store, self.versions, settings, self.metrics, loader, wake=look, after_turn=self.rules.apply)
+            else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll, after_poll=self.rules.apply)
         )
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
             seconds=limits.client_seconds,
-            together=settings.max_bodies_bytes,
+            total_bytes=settings.max_bodies_bytes,
             busy=self.versions.answering,
         )
-        self.large_bodies = LargeBodies(together=settings.max_bodies_bytes)
+        self.large_bodies = LargeBodies(total_bytes=settings.max_bodies_bytes)
         self.ranking = Ranking(settings)
         self._stopping = False
 
     def start(self) -> None:
-        """Begin to load, or to follow the store."""
+        """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""
         self.source.start()
         self.shadow.start()
 
     def begin_shutdown(self) -> None:
-        """Refuse new requests; those being handled may still take the drain time. Called on the event loop."""
+        """Refuse new requests; those in progress have the drain time. Called on the event loop."""
         if not self._stopping:
             self._stopping = True
             self.versions.refuse()
             asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.versions.stop)
 
     def load(self) -> Load:
-        """What is accepted and not answered, now."""
+        """The current load: accepted questions that are not answered yet."""
         engines = [live.engine for live in self.versions.snapshot.live()]
         return Load(
             queued_tokens=sum(engine.queued_tokens for engine in engines),
@@ -94,7 +94,7 @@ class Service:
         )
 
     async def end_shutdown(self) -> None:
-        """Nobody waits any more: end the threads."""
+        """End the threads, after all requests are answered."""
         self.versions.stop()
         self.shadow.stop()
         await self.workers.run(self.source.stop)

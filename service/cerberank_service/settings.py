@@ -1,6 +1,6 @@
-"""Every setting of the service, each an environment variable `CERBERANK_<NAME>`.
+"""All settings of the service; each is an environment variable `CERBERANK_<NAME>`.
 
-`python -m cerberank_service.settings` prints the table that stands in the README.
+`python -m cerberank_service.settings` prints the table in the README.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SettingsError(ValueError):
 
 SHORTEST_TOKEN = 16
 BODIES = 16
-"""So many of the largest bodies may be on their way in at once."""
+"""Number of bodies of the largest size that may be received at the same time."""
 
 REMOVED = {
     "CERBERANK_COPIES": "set TMPDIR: local copies of versions lie in the system's temporary folder",
@@ -39,24 +39,24 @@ REMOVED = {
     "CERBERANK_CLIENT_SECONDS": "a client has 30 seconds; a proxy in front can give it less",
     "CERBERANK_STATE_BYTES": "hidden states that wait may take 512 MB",
 }
-"""Variables that were settings once, and what there is instead; with one of them the service does not start."""
+"""Removed settings and their replacements; the service does not start while one of them is set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Bounds of the HTTP server that no operator sets; tests take smaller ones."""
+    """Limits of the HTTP server that are not settings; tests use smaller ones."""
 
     head_bytes: int = 32 * 1024
-    """Path and headers of a request."""
+    """Largest size of a request's path and headers."""
     client_seconds: float = 30.0
-    """How long a client may take to send its head, its body, or to read on in an answer."""
+    """Time-out for receiving a head, for receiving a body, and for progress of a client that reads an answer."""
 
 
 PRODUCTION = Limits()
 
 
 def _token(value: SecretStr | None) -> SecretStr | None:
-    """None for an empty one: that is how templates leave a variable out."""
+    """The token if it is long enough; None for an empty one, because templates leave a variable out by emptying it."""
     token = "" if value is None else value.get_secret_value()
     if not token:
         return None
@@ -70,7 +70,7 @@ def _backend(value: str) -> str:
 
 
 def _precision(value: str, info: ValidationInfo) -> str:
-    """Checked only against a backend that exists: the message about the other one is enough."""
+    """Check the precision against the backend; an unknown backend already has an error of its own."""
     return check_precision(info.data["backend"], value) if "backend" in info.data else value
 
 
@@ -82,9 +82,9 @@ _DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in sp
 
 
 class Settings(BaseSettings):
-    """Read once at start-up; nothing else in the service reads a variable of ours.
+    """The settings, read once at start-up; no other module of the service reads `CERBERANK_*` variables.
 
-    Libraries read their own (`OTEL_*`, `TMPDIR`); `cerberank admin`, `keys` and `rank` are programs of their own.
+    Libraries read their own variables (`OTEL_*`, `TMPDIR`), and so do the commands `admin`, `keys` and `rank`.
     """
 
     model_config = SettingsConfigDict(env_prefix="CERBERANK_", frozen=True, extra="ignore")
@@ -225,7 +225,7 @@ class Settings(BaseSettings):
 
     @property
     def max_bodies_bytes(self) -> int:
-        """Memory for bodies on their way in (64 KB each are free), and again for large ones to be read."""
+        """Memory limit of bodies being received (beyond 64 KB each), and again of large bodies waiting to be parsed."""
         return BODIES * self.max_body_bytes
 
     @property
@@ -255,7 +255,7 @@ def read_settings() -> Settings:
 
 
 def _problem(problem: ErrorDetails) -> str:
-    """What is wrong with which variable, and its value unless that is a secret."""
+    """The error of a variable with its name, and with its value unless that is a secret."""
     if not problem["loc"]:
         return problem["msg"].removeprefix("Value error, ")
     name = str(problem["loc"][0])

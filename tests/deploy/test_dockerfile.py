@@ -19,12 +19,16 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = read_dockerfile(ROOT / "Dockerfile")
 TARGETS = ("cpu", "gpu")
 LOOK = """
-import site, sys
+import pathlib, site, sys
 before = list(sys.path)
 site.addsitedir(sys.argv[1])
-sys.path[:] = [path for path in sys.path if path not in before] + before
+checkout = [path for path in before if pathlib.Path(path, "cerberank_training").exists()]
+sys.path[:] = [path for path in sys.path if path not in before] + [path for path in before if path not in checkout]
 import cerberank_service.app as app
 print(app.__file__)
+from cerberank_models.cli import main
+main(["--help"])
+sys.exit(main(["distil"]))
 """
 IGNORED = (ROOT / ".dockerignore").read_text().split()
 
@@ -122,7 +126,7 @@ def test_only_the_environment_s_own_runtime_is_in_each_lock() -> None:
 
 
 def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
-    """As a wheel and as an editable install: the images have no `training/`."""
+    """As a wheel and as an editable install: the images have no `training/`, and say so of its verbs."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("models/cerberank_models", "service/cerberank_service"):
@@ -134,5 +138,9 @@ def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
         target = tmp_path / "installed" / wheel.parent.name
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target]
         subprocess.run([*install, wheel], check=True, capture_output=True)
-        found = subprocess.run([sys.executable, "-E", "-c", LOOK, target], capture_output=True, text=True, check=True)
-        assert found.stdout.startswith(str(tmp_path)), found.stdout
+        found = subprocess.run([sys.executable, "-E", "-c", LOOK, target], capture_output=True, text=True, check=False)
+        assert found.stdout.startswith(str(tmp_path)), found.stdout + found.stderr
+        shown = [line.split()[0] for line in found.stdout.splitlines() if line.startswith("  ")]
+        assert shown == ["serve", "admin", "keys", "rank", "import", "push", "pull", "list", "label"]
+        assert found.returncode == 2
+        assert "pip install 'cerberank[training]'" in found.stderr

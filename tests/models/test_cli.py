@@ -1,20 +1,72 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import EntryPoint, entry_points, version
 
 import pytest
 
-from cerberank_models.cli import VERBS, main
+from cerberank_models.cli import main
 from cerberank_models.commands import rank as rank_command
+from cerberank_models.verbs import GROUP, installed_verbs
+
+IN_AN_IMAGE = [
+    EntryPoint("models", "cerberank_models.commands.verbs:VERBS", GROUP),
+    EntryPoint("training", "a_package_that_is_not_here.verbs:VERBS [training]", GROUP),
+]
+ORDER = (
+    "serve admin keys rank bench import teach sample score distil strategies evaluate compare average ensemble tune "
+    "export push pull list label"
+)
 
 
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    """With one line each."""
+    """With one line each, from all four packages, in the order in which they are used."""
+    assert main(["--help"]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert [name for name, _ in lines] == ORDER.split()
+    assert all(help_ for _, help_ in lines)
+
+
+def test_a_package_that_is_not_installed_brings_no_verbs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others work, help does not show its verbs, and asking for one names the extra that brings the package."""
+    monkeypatch.setattr("cerberank_models.cli.entry_points", lambda group: IN_AN_IMAGE)
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(verb in shown for verb in VERBS)
+    assert "  rank " in shown
+    assert "distil" not in shown
+    assert main(["distil"]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "there is no verb 'distil'" in message
+    assert "pip install 'cerberank[training]'" in message
+
+
+def test_an_installed_package_without_its_verbs_is_a_bug() -> None:
+    """Only a whole package may be absent; a module of it that is not found keeps its traceback."""
+    with pytest.raises(ModuleNotFoundError, match="gone"):
+        installed_verbs([EntryPoint("models", "cerberank_models.gone:VERBS", GROUP)])
+
+
+def test_metadata_older_than_the_code_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkout that was updated under an installed distribution has no verbs until it is installed again."""
+    monkeypatch.setattr("cerberank_models.cli.entry_points", lambda group: [])
+    assert main(["serve"]) == 2
+    assert "install cerberank again" in capsys.readouterr().err
+
+
+def test_every_verb_can_be_called() -> None:
+    """Each target is a function of its module, and its name is no other verb's."""
+    found = [verb for entry in entry_points(group=GROUP) for verb in entry.load()]
+    assert len({verb.name for verb in found}) == len({verb.order for verb in found}) == len(found)
+    for verb in found:
+        module, _, function = verb.target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function)), verb.name
 
 
 def test_an_unknown_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

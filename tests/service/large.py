@@ -19,9 +19,9 @@ LARGE = json.dumps({"question": "q", "candidates": ["a", "b" * LARGE_BYTES]}).en
 ResultT = TypeVar("ResultT")
 
 
-def with_bodies(work: Callable[[LargeBodies], Awaitable[ResultT]], *, together: int = 10 * len(LARGE)) -> ResultT:
+def with_bodies(work: Callable[[LargeBodies], Awaitable[ResultT]], *, total_bytes: int = 10 * len(LARGE)) -> ResultT:
     async def run() -> ResultT:
-        bodies = LargeBodies(together=together)
+        bodies = LargeBodies(total_bytes=total_bytes)
         try:
             return await work(bodies)
         finally:

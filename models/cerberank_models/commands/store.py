@@ -15,9 +15,9 @@ from cerberank_models.checkpoint.store.contract import (
     Reference,
     Store,
     check_model,
-    open_store,
     resolve,
 )
+from cerberank_models.checkpoint.store.open import open_store
 
 STORE = "a folder, or an fsspec URL such as s3://bucket/models"
 

@@ -1,1 +1,1 @@
-"""Who may rank, and how much: API keys with quotas."""
+"""Access control: API keys with quotas."""

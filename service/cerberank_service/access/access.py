@@ -1,7 +1,7 @@
-"""Who may rank: the holder of a key, within its quotas; everybody where no file of keys is set.
+"""Authentication by API keys with quotas; without a key file every request is accepted.
 
-Quotas are counted by this process. The file is looked at again every second: a key that was taken away stops working
-without a restart; a file that cannot be read leaves the keys as they were.
+Each process counts quotas for itself. The file is checked for changes every second, so that a removed key stops working
+without a restart. A file that cannot be read leaves the keys unchanged.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cerberank_service.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Caller:
-    """A key with what is left of its quotas."""
+    """An API key with the state of its quotas."""
 
     def __init__(self, key: Key, metrics: Metrics, clock: Callable[[], float]) -> None:
-        """Nothing is used yet."""
+        """Start with full quotas."""
         self.key, self._metrics = key, metrics
         self._requests = Bucket(key.requests_per_minute, clock) if key.requests_per_minute else None
         self._tokens = Bucket(key.tokens_per_minute, clock) if key.tokens_per_minute else None
         metrics.for_key(key.name)
 
     def enter(self) -> None:
-        """One more request. Raises ServiceError (429) when a quota is used up."""
+        """Count a request. Raises ServiceError (429) when a quota is used up."""
         waits = {
             name: bucket.wait()
             for name, bucket in (("requests", self._requests), ("tokens", self._tokens))
@@ -51,30 +51,30 @@ class Caller:
         self._metrics.key_requests.labels(self.key.name).inc()
 
     def charge(self, tokens: int) -> None:
-        """What its question costs, once that is known."""
+        """Count the tokens of a question, which are known once it is encoded."""
         if self._tokens is not None:
             self._tokens.take(tokens)
         self._metrics.key_tokens.labels(self.key.name).inc(tokens)
 
 
 class Access:
-    """Used by the event loop alone."""
+    """Authenticates requests. For one event loop."""
 
     def __init__(self, path: Path | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises KeysError or OSError when the file cannot be used: an open door is no alternative."""
+        """Read the key file `path`. Fails closed: raises KeysError or OSError when the file cannot be used."""
         self._path, self._metrics, self._clock = path, metrics, clock
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
-        self._looked = clock()
+        self._checked_at = clock()
         if path is not None:
             self._seen = _state(path)
             self._take(read_keys(path))
 
     def admit(self, headers: RawHeaders) -> Caller | None:
-        """Whose request it is, None where nobody needs a key. Raises ServiceError (401 or 429)."""
+        """The caller of a request; None without a key file. Raises ServiceError (401 or 429)."""
         if self._path is None:
             return None
-        self._look(self._path)
+        self._reload_if_changed(self._path)
         given = bearer(headers)
         caller = None if given is None else self._find(digest(given))
         if caller is None:
@@ -83,17 +83,17 @@ class Access:
         return caller
 
     def _find(self, given: bytes) -> Caller | None:
-        """Every key is compared, whichever fits."""
+        """Find a key by its digest; all keys are compared, so that the time does not depend on the result."""
         found = None
         for known, caller in self._callers.items():
             if same(known, given):
                 found = caller
         return found
 
-    def _look(self, path: Path) -> None:
-        if self._clock() - self._looked < LOOK_SECONDS:
+    def _reload_if_changed(self, path: Path) -> None:
+        if self._clock() - self._checked_at < POLL_SECONDS:
             return
-        self._looked = self._clock()
+        self._checked_at = self._clock()
         try:
             state = _state(path)
             if state == self._seen:
@@ -103,10 +103,10 @@ class Access:
         except (KeysError, OSError) as error:
             logger.error("the keys are left as they were: %s", error)
         else:
-            logger.info("%d keys were read anew", len(self._callers))
+            logger.info("the key file was reloaded: %d keys", len(self._callers))
 
     def _take(self, keys: tuple[Key, ...]) -> None:
-        """The new keys; those that are as they were keep what they have used."""
+        """Replace the keys; unchanged keys keep the state of their quotas."""
         kept = {caller.key: caller for caller in self._callers.values()}
         self._callers = {
             bytes.fromhex(key.sha256): kept.get(key) or Caller(key, self._metrics, self._clock) for key in keys

@@ -1,4 +1,4 @@
-"""The secret that a request brings: `Authorization: Bearer SECRET`."""
+"""Bearer authentication: the secret in the header `Authorization: Bearer SECRET`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def bearer(headers: list[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def digest(secret: bytes) -> bytes:
-    """SHA-256: enough for secrets that were drawn at random, of which there are too many to try."""
+    """SHA-256 of a secret; sufficient because secrets are random and too long to guess."""
     return sha256(secret).digest()
 
 
 def same(one: bytes, other: bytes) -> bool:
-    """Whether two digests are equal, in a time that does not depend on where they differ."""
+    """Compare two digests in constant time."""
     return hmac.compare_digest(one, other)

@@ -1,4 +1,4 @@
-"""The file of API keys: who may rank, and how much. It holds hashes; a key itself is shown once, when it is made.
+"""The file of API keys with their quotas. It contains hashes; a key itself is shown once, when it is created.
 
 `{"keys": [{"name", "sha256", "created", "requests_per_minute"?, "tokens_per_minute"?}]}`
 """
@@ -20,16 +20,16 @@ from cerberank_models.checkpoint.store.contract import NAME
 from cerberank_service.access.bearer import digest
 
 PREFIX = "cbk-"
-"""So that scanners find a key that was published by mistake."""
+"""A prefix by which secret scanners recognise a key that was published by mistake."""
 RANDOM_BYTES = 32
 
 
 class KeysError(ValueError):
-    """The file, or a change to it, is wrong; the message names the file."""
+    """The file is invalid, or a change to it is not possible; the message names the file."""
 
 
 class Key(BaseModel):
-    """Who may rank."""
+    """One API key, as its hash, with its quotas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -41,7 +41,7 @@ class Key(BaseModel):
 
 
 class KeyFile(BaseModel):
-    """All of them."""
+    """The content of the key file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -66,7 +66,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 def add_key(
     path: Path, name: str, *, requests_per_minute: int | None = None, tokens_per_minute: int | None = None
 ) -> str:
-    """Make a key and write its hash into the file, which need not exist; returns the key. Raises KeysError."""
+    """Create a key and write its hash to the file, which need not exist; returns the key. Raises KeysError."""
     secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     with _changing(path) as keys:
         if any(key.name == name for key in keys):
@@ -86,7 +86,7 @@ def add_key(
 
 
 def remove_key(path: Path, name: str) -> None:
-    """Nobody may use it any more. Raises KeysError when it is not there."""
+    """Remove a key from the file. Raises KeysError when there is no such key."""
     with _changing(path) as keys:
         if not (found := [key for key in keys if key.name == name]):
             raise KeysError(f"{path}: there is no key {name}")
@@ -95,7 +95,7 @@ def remove_key(path: Path, name: str) -> None:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[list[Key]]:
-    """The keys to change; two changes at once lose none."""
+    """Lock the file and yield its keys; changes to the list are written when the block ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         keys = list(read_keys(path)) if path.exists() else []

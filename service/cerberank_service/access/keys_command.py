@@ -1,4 +1,4 @@
-"""`cerberank keys`: makes, lists and removes the API keys of a file that `CERBERANK_KEYS_FILE` names."""
+"""`cerberank keys`: creates, lists and removes the API keys of the file that `CERBERANK_KEYS_FILE` names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a caller may take in a minute: a bucket that fills steadily. Pure but for the clock that it is given."""
+"""A quota by the minute as a token bucket. Pure except for its clock."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections.abc import Callable
 
 
 class Bucket:
-    """Holds a minute's worth at most. It may be overdrawn: what a question costs is known only when it is encoded."""
+    """A token bucket with the capacity of one minute.
+
+    It may be overdrawn, because the cost of a question is known only after it is encoded.
+    """
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        """Full; `clock` gives seconds and never goes back."""
+        """The bucket is full at first; `clock` gives seconds and is monotonic."""
         self.per_minute = per_minute
         self._clock, self._filled = clock, clock()
         self._level = float(per_minute)
 
     def wait(self) -> float:
-        """Seconds until the next one may be taken; 0 for now."""
+        """Seconds until the level is at least one; 0 when it is."""
         self._fill()
         return max(0.0, (1.0 - self._level) * 60.0 / self.per_minute)
 
     def take(self, amount: int) -> None:
-        """Take it, whether it is there or not: who comes next waits for it."""
+        """Take `amount`, even below zero: later requests wait until the bucket is refilled."""
         self._fill()
         self._level -= amount
 

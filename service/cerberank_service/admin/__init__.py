@@ -1,1 +1,1 @@
-"""The operator's side: the admin port, what an operator does to a replica, and the verbs that ask the port."""
+"""Administration: the admin port's app, the operations on a replica, and the commands that call the port."""

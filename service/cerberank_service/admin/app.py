@@ -1,4 +1,4 @@
-"""The admin port's app: models, labels and the replica in an operator's hands. Nothing answers without the token."""
+"""The admin port's app: operations on models, labels and the replica. Every request needs the admin token."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Models = dict[str, Any]
 
 
 class Change(BaseModel):
-    """A request's body: unknown fields are refused."""
+    """A request body; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class LabelMove(Change):
-    """Where a label goes."""
+    """The version that a label moves to."""
 
     version: Version
 
@@ -47,7 +47,7 @@ class ScheduleChange(Change):
 
 
 class TokenGuard:
-    """Answers 401 to every request without the token, whatever its path, before anything else looks at it."""
+    """ASGI middleware that answers 401 to every request without the token, whatever its path."""
 
     def __init__(self, app: ASGIApp, token: str, errors: ErrorResponses) -> None:
         """Guard `app`."""
@@ -55,7 +55,7 @@ class TokenGuard:
         self._digest = digest(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """The ASGI interface."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -70,7 +70,7 @@ class TokenGuard:
 
 
 def create_admin(settings: Settings, versions: VersionRegistry, operations: Operations, metrics: Metrics) -> FastAPI:
-    """The app of the admin port, on the parts of the public one. Raises ValueError without a token."""
+    """The admin app, which works on the objects of the public app. Raises ValueError without a token."""
     secret = settings.admin_token
     if secret is None:
         raise ValueError("the admin port needs a token")

@@ -1,4 +1,4 @@
-"""Asks an admin port, with the standard library alone and never through a proxy, which would get to see the token."""
+"""A client of the admin port that uses the standard library alone, and no proxy, which would see the token."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TIMEOUT_SECONDS = 60.0
 
 
 class AdminError(RuntimeError):
-    """The service refused, or could not be asked; the message says why."""
+    """The service refused the request or could not be reached; the message says why."""
 
 
 class Admin:
-    """One service's admin port."""
+    """A client of one admin port."""
 
     def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
-        """Raises AdminError for an address that is none. `certificate`: a PEM file to trust beside the system's."""
+        """`certificate` is a PEM file to trust beside the system's. Raises AdminError for an invalid address."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise AdminError(f"{url} is no http or https address")
@@ -38,7 +38,7 @@ class Admin:
             )
 
     def ask(self, method: str, *path: str, body: Any = None) -> dict[str, Any]:
-        """The answer to a request on `/v1/<path>`. Raises AdminError."""
+        """Send a request to `/v1/<path>`; returns the answer. Raises AdminError."""
         connection = self._connect()
         try:
             place = self._base + "/v1/" + "/".join(quote(part, safe="") for part in path)

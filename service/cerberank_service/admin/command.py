@@ -1,4 +1,4 @@
-"""`cerberank admin`: the verbs of the admin port, for a shell."""
+"""`cerberank admin`: the operations of the admin port as commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 with the reason on standard error, 2 for a verb that is gone."""
+    """Run the verb; returns 1 with the reason on standard error, 2 for a verb that was removed."""
     arguments = _parser().parse_args(argv)
     if arguments.verb_function is None:
         sys.stderr.write(f"cerberank admin: there is no verb 'label' any more; {LABEL}\n")
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         lambda admin, _: admin.ask("POST", "drain"),
     )
     verb("resume", "take questions again", lambda admin, _: admin.ask("POST", "resume"))
-    gone = verbs.add_parser("label", add_help=False)  # not in the help: who types it from memory is told where it went
+    gone = verbs.add_parser("label", add_help=False)  # not in the help; its error message names the replacement
     gone.add_argument("places", nargs="*")
     gone.add_argument("--remove", action="store_true")
     gone.set_defaults(verb_function=None)

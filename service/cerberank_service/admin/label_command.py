@@ -1,6 +1,6 @@
 """`cerberank label`: moves a label, in a store or through a service that may write to its store.
 
-The second form is for operators who hold the admin port's token and not the store's credentials.
+The second form is for operators who have the admin port's token but not the store's credentials.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import sys
 from typing import Any
 
-from cerberank_models.checkpoint.store.contract import LABELS, check_label, check_model, check_version, open_store
+from cerberank_models.checkpoint.store.contract import LABELS, check_label, check_model, check_version
+from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.commands.store import STORE, moved
 from cerberank_service.admin.client import AdminError
 from cerberank_service.admin.options import add_credentials, connect
@@ -40,7 +41,7 @@ def _move(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Have a running service move the label in the store that it follows."""
+    """Let a running service move the label in the store that it follows."""
     admin, place = connect(arguments.url, arguments), ("models", arguments.model, "labels", arguments.label)
     if arguments.remove:
         return admin.ask("DELETE", *place)
@@ -48,7 +49,7 @@ def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    """Options first: with `--url` there is no STORE among the places."""
+    """Parse the options first, because with `--url` there is no positional argument STORE."""
     options = argparse.ArgumentParser(prog="cerberank label", usage=USAGE, add_help=False, allow_abbrev=False)
     options.add_argument("--url", help="the admin port of a service, instead of a store: it moves the label in its own")
     add_credentials(options)

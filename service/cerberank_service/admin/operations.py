@@ -1,4 +1,4 @@
-"""What an operator does to one replica; what all replicas must follow is a label, see `labels`."""
+"""Operations on one replica. Changes for all replicas are label moves, see `rollout.labels`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 class Operations:
-    """Verbs raise ServiceError: 404 for what is not there, 409 for what cannot be done, 422 for what does not fit."""
+    """Methods raise ServiceError: 404 for an unknown version, 409 for an impossible change, 422 for invalid values."""
 
     def __init__(self, versions: VersionRegistry, labels: Labels, changed: Callable[[], None]) -> None:
-        """`changed` is called so that a verb takes effect at once."""
+        """`changed` is called after a change, so that it takes effect at once."""
         self._versions, self.labels, self._changed = versions, labels, changed
 
     def load(self, reference: Reference) -> None:
@@ -29,25 +29,25 @@ class Operations:
         self._changed()
 
     def unload(self, reference: Reference) -> None:
-        """Give back the memory of a version that no label names."""
+        """Unload a version that no label names."""
         self._versions.unpin(reference)
         logger.info("operator: unload %s@%s", *reference)
         self._changed()
 
     def drain(self) -> None:
-        """Answer what was accepted, take nothing new, and be not ready, until `resume`."""
+        """Refuse new questions and become not ready, until `resume`; accepted questions are answered."""
         self._versions.drain(True)
         logger.warning("operator: drain")
 
     def resume(self) -> None:
-        """Take questions again."""
+        """Accept questions again."""
         self._versions.drain(False)
         logger.info("operator: resume")
 
     def set_schedule(self, model: str, version: str, ratios: float | Sequence[float] | None) -> None:
-        """The drop schedule of questions that choose none, as long as the version is loaded.
+        """Set the drop schedule of questions without drop ratios, as long as the version is loaded.
 
-        One ratio for every exit, or one per exit; None goes back to the checkpoint's own. `version` may be a label.
+        `ratios` is one ratio for every exit, one per exit, or None for the checkpoint's own. `version` may be a label.
         """
         live = self._versions.find(model, version, serving=False)
         try:

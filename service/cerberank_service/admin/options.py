@@ -1,4 +1,4 @@
-"""The options of programs that ask an admin port: where the token is, and whom to trust."""
+"""The options of commands that call an admin port: the token and the trusted certificate."""
 
 from __future__ import annotations
 

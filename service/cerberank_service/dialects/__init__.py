@@ -1,4 +1,4 @@
-"""Other services' wires, each translated to the one call and back."""
+"""Dialects: the wire formats of this and other services, each translated to `RankCall` and from `RankAnswer`."""
 
 from cerberank_service.dialects import cohere, jina, tei, vllm, vllm_score, voyage
 from cerberank_service.dialects.dialect import Dialect
@@ -14,6 +14,6 @@ DIALECTS: tuple[Dialect, ...] = (
     vllm.RERANK,
     vllm_score.SCORE,
 )
-"""On a path that several share, the first takes what no other claims."""
+"""On a path that several dialects share, the first is used when no other one matches."""
 
 __all__ = ["DIALECTS", "NATIVE", "Dialect"]

@@ -1,10 +1,10 @@
-"""Cohere's rerank, v2 and v1, as the `cohere` SDK calls it.
+"""Cohere's rerank API, v2 and v1, as the `cohere` SDK calls it.
 
-Many other clients send v1's fields to `/v1/rerank` and read an answer in Jina's or vLLM's shape: v1's answer has the
-`model`, `object` and `usage` that they look for as well.
+Many other clients send v1's fields to `/v1/rerank` and expect an answer in Jina's or vLLM's format. The answer of v1
+therefore also has their fields `model`, `object` and `usage`.
 
-`relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with
-a warning in `meta`, because the SDK silently retries every status from 500 on.
+`relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with a warning in
+`meta`, because the SDK silently retries every status of 500 or more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, candidate_kind, not_blank, spare, validate
+from cerberank_service.dialects.wire import Document, Items, Wire, candidate_kind, not_blank, validate, without
 from cerberank_service.errors import ServiceError
 
 
@@ -36,7 +36,7 @@ class RerankV2(Wire):
 
 
 class DocumentV1(Wire):
-    """A v1 document given as an object: it may have any fields, only `text` is read."""
+    """A v1 document in the form of an object: any fields are accepted, only `text` is read."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -70,7 +70,7 @@ class RerankV1(Wire):
 
 
 class ScoredDocument(Wire):
-    """One place in the answer."""
+    """One result of the answer."""
 
     index: int
     relevance_score: float
@@ -86,7 +86,7 @@ class RerankAnswer(Wire):
 
 
 class RerankAnswerV1(RerankAnswer):
-    """The same, with what clients of Jina and vLLM read."""
+    """Cohere's v1 answer, with the fields that clients of Jina and vLLM read."""
 
     model: str
     object: str
@@ -110,11 +110,11 @@ def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
     request = validate(RerankV1, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
+    return call, without(request, "query") if request.return_documents else without(request, "query", "documents")
 
 
 def text_of(document: str | DocumentV1) -> str:
-    """Of a document in either form."""
+    """The text of a document in either form."""
     return document if isinstance(document, str) else document.text
 
 

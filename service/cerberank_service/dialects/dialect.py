@@ -1,4 +1,4 @@
-"""What makes a dialect: its paths, a translation there and back, and the format of its errors."""
+"""The description of a dialect: its paths, its parser and renderer, and its error format."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ ErrorFormat = Callable[[ServiceError, str], tuple[int, Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
-    """One wire. `parse` and `render` run in worker threads."""
+    """One wire format. `parse` and `render` run in worker threads."""
 
     paths: tuple[str, ...]
-    """Where it is spoken; some are shared, see `shared_paths`."""
+    """Its paths; some are shared with other dialects, see `shared_paths`."""
     summary: str
     tag: str
     request: type[BaseModel]
     response: Any
     """The answer's type, for OpenAPI."""
     error: type[BaseModel]
-    """The body that `format_error` gives, for OpenAPI."""
+    """The error body of `format_error`, for OpenAPI."""
     parse: Callable[[Document], tuple[RankCall, Any]]
-    """The call, and what `render` needs of the request. That holds no more texts than the answer repeats: what is read
-    in another process has to come here. Raises ServiceError (400 or 422).
+    """Returns the call and the options for `render`. The options contain only texts that the answer repeats, because
+    those of large bodies are sent between processes. Raises ServiceError (400 or 422).
     """
     render: Callable[[RankAnswer, Any], Any]
-    """JSON-ready values from the answer and what `parse` kept."""
+    """Returns JSON-ready values for an answer and the options from `parse`."""
     format_error: ErrorFormat
-    speaks: Callable[[Mapping[str, Any]], bool] | None = None
-    """On a shared path: whether a body with these fields is this dialect's; None where it is the path's first."""
+    matches: Callable[[Mapping[str, Any]], bool] | None = None
+    """On a shared path: whether a body with these fields is in this dialect; None for the path's first dialect."""
     json_bytes: int | None = None
-    """How many bytes of the body are JSON; None for all of them."""
+    """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""

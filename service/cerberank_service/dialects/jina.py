@@ -1,7 +1,7 @@
-"""Jina's rerank: Cohere v1's fields, but documents come back unless refused.
+"""Jina's rerank API: Cohere v1's fields, but documents are returned by default.
 
-On the shared path `/v1/rerank` it is told by a model name that begins with `jina-`, such as an alias for clients with
-a fixed name.
+On the shared path `/v1/rerank` it is recognised by a model name that begins with `jina-`, such as an alias for clients
+with a fixed name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
 from cerberank_service.errors import ServiceError
 
 
@@ -48,7 +48,7 @@ def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
     request = validate(JinaRerank, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
+    return call, without(request, "query") if request.return_documents else without(request, "query", "documents")
 
 
 def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:
@@ -73,11 +73,11 @@ class JinaError(Wire):
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """`detail`, which begins with the request id."""
+    """Jina's error body: `detail`, which begins with the request id."""
     return error.kind.value, {"detail": f"[RID: {request_id}] {error.message}"}
 
 
-def _speaks(fields: Mapping[str, Any]) -> bool:
+def _matches(fields: Mapping[str, Any]) -> bool:
     return str(fields.get("model")).startswith("jina-")
 
 
@@ -91,5 +91,5 @@ RERANK = Dialect(
     parse=_parse,
     render=_render,
     format_error=format_error,
-    speaks=_speaks,
+    matches=_matches,
 )

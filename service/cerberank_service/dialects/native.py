@@ -1,4 +1,4 @@
-"""`POST /v1/rank`."""
+"""The native dialect, `POST /v1/rank`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cerberank_service.errors import ErrorBody, ServiceError, native_body
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What a request wants of its answer; texts only if it wants them back."""
+class ResponseOptions:
+    """A request's options for its answer; `texts` only if they are to be returned."""
 
     ids: tuple[str | None, ...]
     texts: tuple[str, ...] | None
     heads: bool
 
 
-def parse(document: Document) -> tuple[RankCall, Wanted]:
-    """The call that a document makes; raises ServiceError (422)."""
+def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
+    """The call and the response options of a document. Raises ServiceError (422)."""
     request = validate(RankRequest, document)
     ratio = request.drop_ratio
     call = RankCall(
@@ -43,15 +43,15 @@ def parse(document: Document) -> tuple[RankCall, Wanted]:
         latency_target_ms=request.latency_target_ms,
         priority=request.priority,
     )
-    wanted = Wanted(
+    options = ResponseOptions(
         ids=tuple(None if isinstance(item, str) else item.id for item in request.candidates),
         texts=tuple(candidate.text for candidate in call.candidates) if request.return_text else None,
         heads=request.return_heads,
     )
-    return call, wanted
+    return call, options
 
 
-def render(answer: RankAnswer, wanted: Wanted) -> dict[str, Any]:
+def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
     """The answer as JSON-ready values in the shape of RankResponse."""
     return {
         "id": answer.request_id,
@@ -60,7 +60,7 @@ def render(answer: RankAnswer, wanted: Wanted) -> dict[str, Any]:
         "drop_schedule": list(answer.drop_schedule),
         "expected_loss": dict(answer.expected_loss),
         "complete": answer.complete,
-        "results": [_result(answer, wanted, index) for index in answer.order.tolist()],
+        "results": [_result(answer, options, index) for index in answer.order.tolist()],
         "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
         "timing_ms": {
             "encode": round(answer.timing.encode, 3),
@@ -72,24 +72,24 @@ def render(answer: RankAnswer, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _result(answer: RankAnswer, wanted: Wanted, index: int) -> dict[str, Any]:
+def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "index": index,
         "score": None if np.isnan(answer.scores[index]) else float(answer.scores[index]),
         "stage": int(answer.stages[index]),
         "truncated": bool(answer.truncated[index]),
     }
-    if (name := wanted.ids[index]) is not None:
+    if (name := options.ids[index]) is not None:
         result["id"] = name
-    if wanted.heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
+    if options.heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
         result["heads"] = answer.heads[index].tolist()
-    if wanted.texts is not None:
-        result["text"] = wanted.texts[index]
+    if options.texts is not None:
+        result["text"] = options.texts[index]
     return result
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """The kind's status and our own body."""
+    """The kind's status and the native error body."""
     return error.kind.value, native_body(error, request_id)
 
 

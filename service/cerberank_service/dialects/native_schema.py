@@ -1,4 +1,4 @@
-"""The native wire: the request and the answer of `POST /v1/rank`."""
+"""The native wire format: the request and the answer of `POST /v1/rank`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE: JsonValue = {
 
 
 class CandidateObject(Wire):
-    """A candidate with an id of the caller's and its neighbouring sentences."""
+    """A candidate with the caller's id and its neighbouring sentences."""
 
     id: str | None = None
     text: str
@@ -77,7 +77,7 @@ class RankRequest(Wire):
 
 
 class Result(Wire):
-    """One candidate's place."""
+    """The result of one candidate."""
 
     index: Annotated[int, Field(description="The candidate's place in the request.")]
     id: Annotated[str | None, Field(description="Its id, if it came with one.")] = None
@@ -89,7 +89,7 @@ class Result(Wire):
 
 
 class Usage(Wire):
-    """What the request cost."""
+    """The size of the request."""
 
     candidates: int
     tokens: Annotated[int, Field(description="Tokens of all distinct pairs.")]

@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.tensors import Tensor, read_tensors
-from cerberank_service.dialects.wire import Document, Wire, spare, validate
+from cerberank_service.dialects.wire import Document, Wire, validate, without
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -24,7 +24,7 @@ OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}
 
 
 class RequestedOutput(Wire):
-    """An output that the client wants; parameters such as `binary_data` are without effect."""
+    """An output that the client requests; parameters such as `binary_data` have no effect."""
 
     name: Literal["scores", "stages", "order"]
     parameters: dict[str, JsonValue] | None = None
@@ -54,7 +54,7 @@ class InferRequest(Wire):
 
 
 class OutputTensor(Wire):
-    """An output, flat."""
+    """An output tensor with flat data."""
 
     name: str
     shape: list[int]
@@ -73,7 +73,7 @@ class InferAnswer(Wire):
 
 
 def parse(document: Document, *, model: str, version: str | None) -> tuple[RankCall, InferRequest]:
-    """The call of a document, behind whose JSON there may be binary tensors. Raises ServiceError (400, 422)."""
+    """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422)."""
     request = validate(InferRequest, document)
     texts = dict(read_tensors(request.inputs, document.binary))
     if len(texts["question"]) != 1 or not texts["question"][0].strip():
@@ -87,11 +87,11 @@ def parse(document: Document, *, model: str, version: str | None) -> tuple[RankC
         drop_ratio=request.parameters.drop_ratio,
         deadline_ms=None if timeout is None else timeout / 1000.0,
     )
-    return call, spare(request, "inputs")
+    return call, without(request, "inputs")
 
 
 def render(answer: RankAnswer, request: InferRequest) -> dict[str, Any]:
-    """The requested outputs, or all; scores fall along `order`."""
+    """The requested outputs, or all; scores never rise along `order`."""
     scores = np.empty(len(answer.scores))
     scores[answer.order] = answer.falling_scores()
     values: dict[str, list[Any]] = {
@@ -119,5 +119,5 @@ class InferError(Wire):
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """The protocol's body."""
+    """The kind's status and the protocol's error body."""
     return error.kind.value, {"error": error.message}

@@ -1,4 +1,4 @@
-"""Which dialect a body is in, where several are spoken on one path: the names of its fields tell."""
+"""Selects the dialect of a body by the names of its fields, on paths that several dialects share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def by_path(dialects: Sequence[Dialect]) -> dict[str, tuple[Dialect, ...]]:
     return found
 
 
-def spoken(dialects: Sequence[Dialect], document: Document) -> Dialect:
-    """The dialect of a document: one that claims its fields, else the first."""
-    claims = (dialect for dialect in dialects[1:] if dialect.speaks is not None and dialect.speaks(document.fields))
-    return next(claims, dialects[0])
+def select_dialect(dialects: Sequence[Dialect], document: Document) -> Dialect:
+    """The dialect of a document: the first that matches its fields, or else the path's first dialect."""
+    matching = (each for each in dialects[1:] if each.matches is not None and each.matches(document.fields))
+    return next(matching, dialects[0])

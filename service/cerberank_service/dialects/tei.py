@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 
@@ -29,7 +29,7 @@ ERROR_TYPES = {
     Kind.UNAVAILABLE: "Unhealthy",
 }
 BACKEND_STATUS = 424
-"""What that server answers when its model fails."""
+"""The status of text-embeddings-inference when its model fails."""
 
 
 class RerankRequest(Wire):
@@ -46,7 +46,7 @@ class RerankRequest(Wire):
 
 
 class Rank(Wire):
-    """One place in the answer, which is a bare list."""
+    """One result of the answer, which is a plain list."""
 
     index: int
     score: float
@@ -60,7 +60,7 @@ def _parse(document: Document) -> tuple[RankCall, RerankRequest]:
         candidates=tuple(Candidate(text=text) for text in request.texts),
         refuse_truncation=request.truncate is False,
     )
-    return call, spare(request, "query") if request.return_text else spare(request, "query", "texts")
+    return call, without(request, "query") if request.return_text else without(request, "query", "texts")
 
 
 def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:
@@ -75,14 +75,14 @@ def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:
 
 
 class TeiError(Wire):
-    """That server's error body."""
+    """The error body of text-embeddings-inference."""
 
     error: str
     error_type: str
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """That server's body, and its 424 for a failing model."""
+    """The status (424 for a failing model) and error body of text-embeddings-inference."""
     status = BACKEND_STATUS if error.kind is Kind.INTERNAL else error.kind.value
     return status, {"error": error.message, "error_type": ERROR_TYPES[error.kind]}
 

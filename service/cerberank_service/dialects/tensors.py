@@ -1,4 +1,4 @@
-"""BYTES tensors of the Open Inference Protocol: in the JSON, or behind it in Triton's binary form."""
+"""Reads BYTES tensors of the Open Inference Protocol, in JSON or in Triton's binary form after the JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cerberank_service.errors import Kind, ServiceError
 
 
 class TensorParameters(Wire):
-    """Of an input: how many bytes behind the JSON are its data."""
+    """The parameters of an input: the size of its binary data after the JSON."""
 
     binary_data_size: Annotated[int | None, Field(ge=0)] = None
 
 
 class Tensor(Wire):
-    """An input; `data` is flat or nested by row."""
+    """An input tensor; `data` is flat or nested by row."""
 
     name: Literal["question", "candidates"]
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=8)]
@@ -61,7 +61,7 @@ def _flat(data: JsonValue, name: str) -> Iterator[str]:
 
 
 def _unpacked(data: bytes, name: str) -> Iterator[str]:
-    """Strings, each after its length in four bytes, little-endian."""
+    """Decode strings, each of which follows its length in four bytes, little-endian."""
     place = 0
     try:
         while place < len(data):

@@ -1,7 +1,7 @@
-"""vLLM's `/rerank`, and what it has in common with `/score`.
+"""vLLM's `/rerank`, and the parts that it shares with `/score`.
 
-The path is shared with text-embeddings-inference, whose list is called `texts`. Texts beyond the token limit are cut,
-where vLLM would refuse the request.
+The path is shared with text-embeddings-inference, which calls the list `texts`. Texts beyond the token limit are cut;
+vLLM refuses such requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
 from cerberank_service.errors import Kind, ServiceError
 
 Texts = str | Annotated[list[str], Items]
@@ -24,7 +24,7 @@ STATUSES = {Kind.INVALID: 400}
 
 
 class Common(Wire):
-    """What both requests may hold. A cut, a priority or a cache has no counterpart here and is without effect."""
+    """The fields of both requests. Options for truncation, priority and caching are accepted without effect."""
 
     model: str | None = None
     user: str | None = None
@@ -52,7 +52,7 @@ class VllmRerank(Common):
 
 
 class VllmResult(Wire):
-    """One place in the answer of `/rerank`; the text always comes back."""
+    """One result of the answer of `/rerank`; the text is always returned."""
 
     index: int
     document: dict[str, str | None]
@@ -77,11 +77,11 @@ def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
     request = validate(VllmRerank, document)
     candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None)
-    return call, spare(request, "query")
+    return call, without(request, "query")
 
 
 def scores_of(answer: RankAnswer, request: Common) -> list[float]:
-    """Scores in the answer's order, with or without the sigmoid."""
+    """Scores in the answer's order, as probabilities or log-odds."""
     scores = answer.falling_log_odds() if request.use_activation is False else answer.falling_scores()
     return list(scores.tolist())
 
@@ -105,7 +105,7 @@ def _render_rerank(answer: RankAnswer, request: VllmRerank) -> dict[str, Any]:
 
 
 class VllmErrorFields(Wire):
-    """What vLLM says of an error."""
+    """The fields of vLLM's error body."""
 
     message: str
     type: str
@@ -120,13 +120,13 @@ class VllmError(Wire):
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """VLLM's body and statuses."""
+    """The status and error body of vLLM."""
     status = STATUSES.get(error.kind, error.kind.value)
     kind = HTTPStatus(status).phrase.replace(" ", "").removesuffix("Error") + "Error"
     return status, {"error": {"message": error.message, "type": kind, "param": None, "code": status}}
 
 
-def _speaks(fields: Mapping[str, Any]) -> bool:
+def _matches(fields: Mapping[str, Any]) -> bool:
     return "documents" in fields
 
 
@@ -140,5 +140,5 @@ RERANK = Dialect(
     parse=_parse_rerank,
     render=_render_rerank,
     format_error=format_error,
-    speaks=_speaks,
+    matches=_matches,
 )

@@ -1,6 +1,6 @@
-"""vLLM's `/score`: one query's scores in the order of its texts.
+"""vLLM's `/score`: the scores of one query's texts, in the order of the texts.
 
-vLLM also pairs n queries with n texts; here a request is one question, so those queries must be the same.
+vLLM can also pair n queries with n texts; here a request has one question, so the n queries must be equal.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.vllm import Common, Texts, VllmError, format_error, scores_of, texts_of, usage_of
-from cerberank_service.dialects.wire import Document, Wire, not_blank, spare, validate
+from cerberank_service.dialects.wire import Document, Wire, not_blank, validate, without
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
-"""The names that `/score` has had for its two sides."""
+"""The names of the two sides in the versions of vLLM's API."""
 
 
 class VllmScore(Common):
@@ -46,7 +46,7 @@ class VllmScore(Common):
         return self
 
     def sides(self) -> tuple[str | list[str], str | list[str]]:
-        """The query's side and the texts'."""
+        """The query and the texts, each as one text or a list."""
         pairs = ((getattr(self, left), getattr(self, right)) for left, right in PAIRS)
         return next(pair for pair in pairs if None not in pair)
 
@@ -74,7 +74,7 @@ def _parse_score(document: Document) -> tuple[RankCall, VllmScore]:
     request = validate(VllmScore, document)
     queries, texts = request.sides()
     candidates = tuple(Candidate(text=text) for text in texts_of(texts))
-    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), spare(
+    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), without(
         request, *{name for pair in PAIRS for name in pair}
     )
 

@@ -1,6 +1,6 @@
-"""Voyage's rerank, as the `voyageai` SDK calls it.
+"""Voyage's rerank API, as the `voyageai` SDK calls it.
 
-On the shared path `/v1/rerank` it is told by `truncation`, which the SDK always sends, or `top_k`.
+On the shared path `/v1/rerank` it is recognised by `truncation`, which the SDK always sends, or by `top_k`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, spare, validate
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
 from cerberank_service.errors import ServiceError
 
 
@@ -31,7 +31,7 @@ class VoyageRerank(Wire):
 
 
 class VoyageResult(Wire):
-    """One place in the answer."""
+    """One result of the answer."""
 
     index: int
     relevance_score: float
@@ -56,7 +56,7 @@ def _parse(document: Document) -> tuple[RankCall, VoyageRerank]:
         top_k=request.top_k,
         refuse_truncation=not request.truncation,
     )
-    return call, spare(request, "query") if request.return_documents else spare(request, "query", "documents")
+    return call, without(request, "query") if request.return_documents else without(request, "query", "documents")
 
 
 def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:
@@ -76,11 +76,11 @@ class VoyageError(Wire):
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """`detail`; the SDK maps the status to its own exception types."""
+    """Voyage's error body, `detail`; the SDK maps the status to its own exception types."""
     return error.kind.value, {"detail": error.message}
 
 
-def _speaks(fields: Mapping[str, Any]) -> bool:
+def _matches(fields: Mapping[str, Any]) -> bool:
     return "truncation" in fields or "top_k" in fields
 
 
@@ -94,5 +94,5 @@ RERANK = Dialect(
     parse=_parse,
     render=_render,
     format_error=format_error,
-    speaks=_speaks,
+    matches=_matches,
 )

@@ -1,4 +1,4 @@
-"""What the wires of all dialects share: JSON read once, within bounds, and validated strictly."""
+"""Parsing and validation shared by all dialects: JSON is parsed once, within limits, and validated strictly."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from pydantic_core import from_json
 from cerberank_service.errors import Kind, ServiceError, from_validation
 
 CEILING = 100_000
-"""Items beyond which a list is not even read; the limit proper is `Settings.max_candidates`."""
+"""Length beyond which a list is not validated at all; the limit of candidates is `Settings.max_candidates`."""
 
 Items = Field(min_length=1, max_length=CEILING, fail_fast=True)
-"""Bounds of every list of candidates. Without fail_fast a body of 16 MB of wrong items costs minutes and gigabytes."""
+"""Length limits of every list of candidates. Without fail_fast 16 MB of invalid items cost minutes."""
 
 MOST_FIELDS = 64
 FIELDS_PER_CANDIDATE = 20
-"""Some dialects' documents may have fields that nobody reads."""
+"""Allowance for documents with additional fields, which some dialects accept and ignore."""
 NAME_END = re.compile(rb'"\s*:')
 
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)?', re.DOTALL)
-"""One that nobody ends reaches to the end: the search never goes back, whatever it is given."""
+"""A JSON string; an unterminated one extends to the end. Possessive quantifiers keep the search linear."""
 
 LONE_SURROGATE = re.compile(
     rb"\\(?:(\\|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-"""An escaped half of a UTF-16 pair; escaped backslashes and whole pairs are matched first, as group 1.
+"""An escaped half of a surrogate pair; escaped backslashes and complete pairs are matched first, as group 1.
 
-The backslash stands alone in front: the search then leaps from one to the next. Looking at every byte of 16 MB that are
-no JSON took 0.4 s, in which no other thread ran.
+The pattern begins with a literal backslash, so that the search skips from one to the next. Without it a search of
+16 MB that are not JSON held the GIL for 0.4 s.
 """
 
 
 class Wire(BaseModel):
-    """Unknown fields are refused: a misspelt option must not be silently without effect. So is "3" for 3."""
+    """A strict model: unknown fields (such as misspelt options) and values of another type ("3" for 3) are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _few_fields(cls, value: Any) -> Any:
-        """Refuse a million unknown fields as one error rather than as a million."""
+        """Refuse an object with very many fields by one error instead of one for each field."""
         if isinstance(value, dict) and len(value) > MOST_FIELDS:
             raise ValueError("has far too many fields")
         return value
 
 
 def check_fields(body: bytes, most_candidates: int) -> None:
-    """Raises ServiceError (422) for far more fields or items than so many candidates have.
+    """Raises ServiceError (422) for far more fields or items than `most_candidates` candidates have.
 
-    A body of 16 MB can hold millions of them, and to read those would hold up every other request for up to seconds.
+    A body of 16 MB can contain millions of them; parsing those could block every other request for seconds.
     """
     most = FIELDS_PER_CANDIDATE * most_candidates + MOST_FIELDS
     if body.count(b":") > most and next(islice(NAME_END.finditer(body), most, None), None) is not None:
@@ -64,7 +64,7 @@ def check_fields(body: bytes, most_candidates: int) -> None:
 
 
 def _has_more_commas(body: bytes, most: int) -> bool:
-    """Whether more than `most` stand outside of strings. A loop in Python, for other threads run meanwhile."""
+    """Whether more than `most` commas are outside of strings. A loop in Python, so that other threads can run."""
     count = end = 0
     for string in STRING.finditer(body):
         count += body.count(b",", end, string.start())
@@ -79,22 +79,22 @@ WireT = TypeVar("WireT", bound=Wire)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A body that was read once: its JSON as Python values, and the bytes behind the JSON."""
+    """A parsed body: its JSON as Python values, and the bytes after the JSON."""
 
     content: Any
     binary: bytes = b""
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The fields of a JSON object; none where the JSON is something else."""
+        """The fields of a JSON object; empty for other JSON values."""
         return self.content if isinstance(self.content, dict) else {}
 
 
 def read_json(body: bytes, json_bytes: int | None = None) -> Document:
-    """Read the JSON of a body, the first `json_bytes` of it or all. Raises ServiceError (400).
+    """Parse the JSON of a body, its first `json_bytes` or all of it. Raises ServiceError (400).
 
-    A lone surrogate, which some clients cut out of an emoji, becomes U+FFFD as it does in the encoder: it must
-    not fail the request's other candidates.
+    A lone surrogate, which some clients produce by cutting an emoji, becomes U+FFFD as it does in the encoder, so that
+    it does not fail the request.
     """
     text = body[:json_bytes]
     binary = b"" if json_bytes is None else body[json_bytes:]
@@ -116,19 +116,19 @@ def validate(model: type[WireT], document: Document) -> WireT:
 
 
 def replace_lone_surrogates(text: bytes) -> bytes:
-    """JSON with U+FFFD in the place of escaped lone surrogates."""
-    if b"\\" not in text:  # one byte is looked for much faster than an expression
+    """Replace escaped lone surrogates in JSON by U+FFFD."""
+    if b"\\" not in text:  # searching for one byte is much faster than a regular expression
         return text
     return LONE_SURROGATE.sub(lambda match: b"\\" + match[1] if match[1] else rb"\ufffd", text)
 
 
-def spare(request: WireT, *names: str) -> WireT:
-    """The request with these texts and lists empty: what its answer does not repeat is neither kept nor passed on."""
+def without(request: WireT, *names: str) -> WireT:
+    """The request with these fields emptied: texts that the answer does not repeat are not kept or sent elsewhere."""
     return request.model_copy(update={name: type(getattr(request, name))() for name in names})
 
 
 def candidate_kind(value: Any) -> str:
-    """The union's branch, so that errors speak of that one alone."""
+    """The tag of the union's branch, so that error messages are about that branch alone."""
     return "<text>" if isinstance(value, str) else "<object>"
 
 

@@ -1,1 +1,1 @@
-"""One thread that owns a model: admission, fair scheduling, steps through the stages, waiting states."""
+"""The engine: one thread owns a model; admission control, fair scheduling, batches by stage, waiting hidden states."""

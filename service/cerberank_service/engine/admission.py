@@ -1,8 +1,8 @@
-"""Who gets in: by tokens and predicted seconds, never by the number of requests. Pure; the caller holds a lock.
+"""Admission control by tokens and predicted seconds, never by the number of requests. Pure; the caller holds a lock.
 
-The order in which the scheduler will serve is imagined with a fair clock of the same kind (`fairness`): a question
-waits for those whose fair ends come before its own. That makes the prediction short for small questions and the whole
-backlog for large ones; it cannot know who will come later.
+The wait is predicted with a fair clock like the scheduler's (`fairness`): a question waits for those whose fair ends
+come before its own. The predicted wait is therefore short for a small question and close to the whole backlog for a
+large one. Later arrivals cannot be predicted.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cerberank_service.errors import Kind, ServiceError
 
 LAST_PRIORITY = 999
 HALVING = 100
-"""A priority that many steps lower halves a question's share."""
+"""Difference of priorities that halves a question's share."""
 
 LONGEST_RETRY = 60
 
-HELD_UP = 1.0 + 1.0 / OLDEST_AFTER
-"""Times that everything takes longer, because the scheduler gives the oldest question a share out of turn."""
+OLDEST_FACTOR = 1.0 + 1.0 / OLDEST_AFTER
+"""Factor by which every wait is longer because the scheduler reserves a share of the work for the oldest question."""
 
 
 def weight_of(priority: int) -> float:
-    """The share that a question gets beside one of priority 0.
+    """The weight of a question, relative to one of priority 0.
 
     >>> [weight_of(priority) for priority in (0, 100, 200)]
     [1.0, 0.5, 0.25]
@@ -36,7 +36,7 @@ def weight_of(priority: int) -> float:
 
 
 def retry_after(seconds: float) -> int:
-    """Whole seconds, at least one and at most a minute.
+    """The value of `Retry-After`: whole seconds, at least one and at most a minute.
 
     >>> [retry_after(seconds) for seconds in (0.0, 1.2, 1e9)]
     [1, 2, 60]
@@ -45,67 +45,68 @@ def retry_after(seconds: float) -> int:
 
 
 @dataclass(slots=True)
-class Claim:
-    """What an accepted question has yet to get."""
+class Pending:
+    """The outstanding work of an accepted question."""
 
     tokens: int
-    """Of all its pairs."""
+    """Tokens of all its pairs."""
     weight: float
     seconds: float
+    """Predicted compute that is left."""
     fair_end: float
-    """For comparison alone."""
+    """Virtual time, meaningful only in comparisons."""
     latest: float = inf
-    """When it is to be answered at the latest, in seconds on the engine's clock, with a margin for errors."""
+    """Latest time of its answer, in seconds on the engine's clock, with a safety margin."""
     limit: float = inf
-    """The same without the margin."""
+    """The same without the safety margin."""
 
 
 class Admission:
-    """The questions that were accepted and are not answered."""
+    """Tracks the questions that were accepted and are not answered yet, and decides about new ones."""
 
     def __init__(self, most_tokens: int, speeds: StageSpeeds, objective: Objective = UNLIMITED) -> None:
-        """`most_tokens` bounds the backlog, but for the last question that found room; `objective` its wait."""
+        """`most_tokens` bounds the backlog (the last accepted question may exceed it), `objective` the latency."""
         self._most, self._speeds, self._objective = most_tokens, speeds, objective
-        self._claims: dict[int, Claim] = {}
+        self._pending: dict[int, Pending] = {}
         self._clock = FairClock()
         self.tokens = 0
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds until all that was accepted is answered."""
-        return sum(claim.seconds for claim in self._claims.values())
+        """Predicted seconds until all accepted questions are answered."""
+        return sum(pending.seconds for pending in self._pending.values())
 
     def check_room(self, priority: int) -> None:
-        """Raises ServiceError (503) when the backlog is full; its last half is kept for higher priorities."""
-        if self._claims and self.tokens > self._most * (1.0 - 0.5 * priority / LAST_PRIORITY):
+        """Raises ServiceError (503) when the backlog is full; its second half is reserved for higher priorities."""
+        if self._pending and self.tokens > self._most * (1.0 - 0.5 * priority / LAST_PRIORITY):
             raise ServiceError(
                 Kind.UNAVAILABLE, "too much work is queued; try again later", retry_after=retry_after(self.seconds / 2)
             )
 
     def wait(self, seconds: float, weight: float, step_tokens: int) -> float:
-        """Seconds that others get before a question of `seconds` is done; 0 when there are none."""
-        if not self._claims:
+        """Predicted seconds of other questions' work before a question of `seconds` is done; 0 without others."""
+        if not self._pending:
             return 0.0
         end = self._clock.end_of(seconds, weight)
-        ahead = sum(claim.seconds for claim in self._claims.values() if claim.fair_end <= end)
-        return HELD_UP * (ahead + seconds) - seconds + self._speeds.longest_step(step_tokens)
+        ahead = sum(pending.seconds for pending in self._pending.values() if pending.fair_end <= end)
+        return OLDEST_FACTOR * (ahead + seconds) - seconds + self._speeds.longest_step(step_tokens)
 
     def check_objective(
         self, stage_tokens: tuple[float, ...], weight: float, *, now: float, received: float | None, step_tokens: int
     ) -> None:
-        """Raises ServiceError (503) when a question, or one that was accepted before, would be answered too late.
+        """Raises ServiceError (503) when this question, or an accepted one, would miss the objective.
 
-        `received` is when it came, None for one with a deadline, which is answered by then anyhow. A question that has
-        the engine to itself is never refused.
+        `received` is the time of arrival; None for a question with a deadline, which is answered by then in any case.
+        An idle engine refuses no question.
         """
-        if not self._claims or self._objective is UNLIMITED:
+        if not self._pending or self._objective is UNLIMITED:
             return
         seconds = self._speeds.seconds(stage_tokens)
         done = now + seconds + self.wait(seconds, weight, step_tokens)
         late = 0.0
         if received is not None:
             late = done - received - RESERVE * self._objective.limit(seconds, weight)
-        late = max(late, self._latest_of_those_behind(self._clock.end_of(seconds, weight), now, done))
+        late = max(late, self._worst_lateness(self._clock.end_of(seconds, weight), now, done))
         if late > 0.0:
             raise ServiceError(
                 Kind.UNAVAILABLE,
@@ -113,24 +114,27 @@ class Admission:
                 retry_after=retry_after(max(late, self.seconds / 2)),
             )
 
-    def _latest_of_those_behind(self, fair_end: float, now: float, done: float) -> float:
-        """Seconds by which a question that ends at `done` makes others late, at most; those that are late are lost."""
+    def _worst_lateness(self, fair_end: float, now: float, done: float) -> float:
+        """Largest delay, in seconds beyond their limits, that a question that ends at `done` causes for those behind.
+
+        Questions that will miss their limits in any case are not counted.
+        """
         late = 0.0
-        behind = (claim for claim in self._claims.values() if claim.fair_end > fair_end)
-        for claim in sorted(behind, key=lambda claim: claim.fair_end):
-            done += HELD_UP * claim.seconds
-            if now + claim.seconds <= claim.limit:
-                late = max(late, done - claim.latest)
+        behind = (pending for pending in self._pending.values() if pending.fair_end > fair_end)
+        for pending in sorted(behind, key=lambda pending: pending.fair_end):
+            done += OLDEST_FACTOR * pending.seconds
+            if now + pending.seconds <= pending.limit:
+                late = max(late, done - pending.latest)
         return late
 
     def check_deadline(
         self, stage_tokens: tuple[float, ...], weight: float, left: float | None, step_tokens: int
     ) -> None:
-        """Raises ServiceError (503) when the first stage cannot end within `left` seconds because of others.
+        """Raises ServiceError (503) when the backlog keeps the first stage from ending within `left` seconds.
 
-        A question that has the engine to itself is never refused: it gets what can be done in the time.
+        An idle engine refuses no question: it answers with what can be scored in that time.
         """
-        if left is None or not self._claims:
+        if left is None or not self._pending:
             return
         first = self._speeds.seconds((stage_tokens[0], *[0.0] * (len(stage_tokens) - 1)))
         wait = self.wait(self._speeds.seconds(stage_tokens), weight, step_tokens)
@@ -144,26 +148,26 @@ class Admission:
     def enter(
         self, key: int, tokens: int, stage_tokens: tuple[float, ...], weight: float, *, received: float | None = None
     ) -> None:
-        """A question was accepted; one without a deadline has the objective's time from when it was `received`."""
+        """Add an accepted question; the objective of one without a deadline counts from `received`."""
         seconds = self._speeds.seconds(stage_tokens)
-        claim = Claim(tokens, weight, seconds, self._clock.enter(key, seconds, weight))
+        pending = Pending(tokens, weight, seconds, self._clock.enter(key, seconds, weight))
         if received is not None:
             limit = self._objective.limit(seconds, weight)
-            claim.latest, claim.limit = received + MARGIN * limit, received + limit
-        self._claims[key] = claim
+            pending.latest, pending.limit = received + MARGIN * limit, received + limit
+        self._pending[key] = pending
         self.tokens += tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:
-        """So many of its tokens went through `stage`."""
+        """Record that `tokens` of the question `key` went through `stage`."""
         seconds = tokens * self._speeds.seconds_per_token[stage]
         self._clock.serve(seconds)
-        if claim := self._claims.get(key):
-            claim.seconds = max(0.0, claim.seconds - seconds)
+        if pending := self._pending.get(key):
+            pending.seconds = max(0.0, pending.seconds - seconds)
 
     def leave(self, key: int, *, answered: bool) -> None:
-        """A question was answered in full, or given up."""
-        self.tokens -= self._claims.pop(key).tokens
+        """Remove a question that was answered in full, or abandoned."""
+        self.tokens -= self._pending.pop(key).tokens
         if not answered:
             self._clock.leave(key)
-        if not self._claims:
+        if not self._pending:
             self._clock.clear()

@@ -1,7 +1,7 @@
 """One thread that owns the model and serves all questions; requests of many clients share its steps.
 
-Every accepted question is answered exactly once: with its order, with an error that is its own, with
-what is known at its deadline, or with 503 when the engine stops before it is done.
+Every accepted question is answered exactly once: with its order, with its own error, with the best order known at its
+deadline, or with 503 when the engine stops before the question is done.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from cerberank_service.telemetry.metrics import EngineMetrics
 logger = logging.getLogger(__name__)
 
 SHORT_STEP_SECONDS = 0.015
-"""Of a step that gives way. Much shorter ones would cost more in all: the shadow would look slow."""
+"""Length of a step of questions that yield to live traffic. Much shorter steps have more overhead, which would make a
+shadow version look slower than it is."""
 BYTES_PER_NUMBER = 4
-"""Of a hidden state; backends in half precision take less."""
+"""Bytes of one number of a hidden state; backends in half precision take less."""
 
 
 def stopped() -> ServiceError:
-    """For questions that come or remain after a stop."""
+    """The error of questions that arrive or remain after `Engine.stop`."""
     return ServiceError(Kind.UNAVAILABLE, "the service is shutting down; ask another replica", retry_after=1)
 
 
 def dead() -> ServiceError:
-    """For questions that come or wait when the thread has failed."""
+    """The error of questions that arrive or wait when the engine's thread has failed."""
     return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
 
 
-def unwanted() -> ServiceError:
-    """For a question whose client has gone; nobody reads it."""
+def client_gone() -> ServiceError:
+    """The outcome of a question whose client has disconnected; it is sent to nobody."""
     return ServiceError(Kind.UNAVAILABLE, "the client has gone")
 
 
@@ -62,10 +63,10 @@ class Engine:
         speeds: StageSpeeds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take over `backend`: after `start` only the engine's thread uses it.
+        """Own `backend`: after `start` only the engine's thread uses it.
 
-        States that wait between steps hold at most `state_bytes`, accepted questions about `most_tokens` tokens;
-        what would miss the `objective` is refused.
+        Hidden states that wait between steps take at most `state_bytes`; accepted questions have about `most_tokens`
+        tokens at most; a question that would miss the `objective` is refused.
         """
         work = backend.config.stage_layers
         self.speeds = speeds or StageSpeeds(work)
@@ -78,7 +79,7 @@ class Engine:
         self._jobs: dict[int, Job] = {}
         self._lock = threading.Lock()
         self._accepting = True
-        self._give_up_at: float | None = None
+        self._drain_deadline: float | None = None
         self._numbers = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -89,7 +90,7 @@ class Engine:
 
     @property
     def running(self) -> bool:
-        """Whether the thread has not ended, be it that it has stopped taking questions."""
+        """Whether the thread has not ended, even if it accepts no more questions."""
         return self._thread.is_alive()
 
     @property
@@ -99,12 +100,12 @@ class Engine:
 
     @property
     def queued_seconds(self) -> float:
-        """How long what was accepted will take, as predicted."""
+        """Predicted seconds until all accepted questions are answered."""
         with self._lock:
             return self._admission.seconds
 
     def predict(self, stage_tokens: tuple[float, ...], priority: int) -> float:
-        """Seconds that a question of so many tokens by stage would take now, others' steps included."""
+        """Predicted seconds until a question with these tokens by stage would be answered, queueing included."""
         own = self.speeds.seconds(stage_tokens)
         with self._lock:
             return own + self._admission.wait(own, weight_of(priority), self._runner.step_tokens)
@@ -121,12 +122,12 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Accept a question.
 
-        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, the question cannot
-        reach its first stage before its deadline, or the objective would be missed.
+        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, the question's first
+        stage cannot end before its deadline, or the objective would be missed.
         """
-        with self._lock:  # a question is either refused here or seen by the thread before it ends
+        with self._lock:  # a question is either refused here or received by the thread before it ends
             if not self._accepting:
-                raise stopped() if self._give_up_at is not None else dead()
+                raise stopped() if self._drain_deadline is not None else dead()
             weight, stage_tokens = weight_of(job.priority), job.stage_tokens
             now, steps = self._clock(), self._runner.step_tokens
             left = None if job.deadline is None else job.deadline - now
@@ -139,12 +140,12 @@ class Engine:
             self._inbox.put(job)
 
     def stop(self, drain_seconds: float) -> None:
-        """Refuse new questions; what was accepted has `drain_seconds` to be answered. Does not wait.
+        """Shut down gracefully: refuse new questions and answer accepted ones for `drain_seconds`. Does not wait.
 
         A second call may only shorten the time.
         """
         with self._lock:
-            self._give_up_at = min(self._give_up_at or inf, self._clock() + drain_seconds)
+            self._drain_deadline = min(self._drain_deadline or inf, self._clock() + drain_seconds)
             self._accepting = False
             self._inbox.put(None)
 
@@ -161,7 +162,7 @@ class Engine:
                 step = self._next_step()
                 if step is not None:
                     self._execute(step)
-        except BaseException:  # whatever ends the thread, those who wait must hear of it
+        except BaseException:  # whatever ends the thread, every waiting question must get an answer
             logger.exception("the engine failed; every waiting request is answered with an error")
             error = dead
         finally:
@@ -170,19 +171,19 @@ class Engine:
             while not self._inbox.empty():
                 if (job := self._inbox.get()) is not None:
                     self._jobs[job.key] = job
-            for job in self._jobs.values():  # nothing else is touched: it may be what failed
+            for job in self._jobs.values():  # scheduler and backend are not used here: they may be what failed
                 with self._lock:
                     self._admission.leave(job.key, answered=False)
                 job.resolve(error())
             self._jobs.clear()
 
     def _receive(self) -> bool:
-        """Take in new questions, waiting when there is nothing to do; False when it is time to end."""
-        while not self._inbox.empty() or (not self._jobs and self._give_up_at is None):
+        """Receive new questions, and block while there is no work; False when the thread should end."""
+        while not self._inbox.empty() or (not self._jobs and self._drain_deadline is None):
             self._admit(self._inbox.get())
-        if self._give_up_at is None:
+        if self._drain_deadline is None:
             return True
-        return bool(self._jobs) and self._clock() < self._give_up_at
+        return bool(self._jobs) and self._clock() < self._drain_deadline
 
     def _admit(self, job: Job | None) -> None:
         if job is None:
@@ -197,16 +198,16 @@ class Engine:
             self._scheduler.queue(job.key, 0, rows, job.pairs.lengths[rows])
 
     def _sweep(self) -> None:
-        """Between steps: answer questions whose deadline has passed, forget those whose client has gone."""
+        """Between steps: answer questions whose deadline has passed, remove those whose client has disconnected."""
         now = self._clock()
         for job in list(self._jobs.values()):
             if job.cancelled:
                 self._metrics.cancelled()
-                self._resolve(job, unwanted())
+                self._resolve(job, client_gone())
             elif job.deadline is not None and now >= job.deadline:
                 if job.has_order:
                     self._resolve(job, job.ranked(now=now, complete=False))
-                elif len(self._jobs) > 1:  # alone, it gets its first step however late
+                elif len(self._jobs) > 1:  # a question without competitors gets its first step however late
                     self._resolve(job, self._too_late())
 
     def _too_late(self) -> ServiceError:
@@ -217,14 +218,14 @@ class Engine:
         )
 
     def _next_step(self) -> Step | None:
-        """A short one, and only when it may begin, while every question here gives way to others."""
+        """The next step; when all questions yield to live traffic, a short one, after waiting for an idle moment."""
         self._scheduler.step_tokens = self._runner.step_tokens
-        leisure = [job.leisure for job in self._jobs.values()]
-        if leisure and (first := leisure[0]) is not None and None not in leisure:
+        traffic = [job.live_traffic for job in self._jobs.values()]
+        if traffic and (first := traffic[0]) is not None and None not in traffic:
             short = int(SHORT_STEP_SECONDS / max(1e-9, *self.speeds.seconds_per_token))
             self._scheduler.step_tokens = min(self._runner.step_tokens, max(LEAST_TOKENS, short))
             before = self._clock()
-            first.wait()
+            first.wait_until_idle()
             for job in self._jobs.values():
                 job.waited += 0.0 if job.started is None else self._clock() - before
         return self._scheduler.next_step()
@@ -245,7 +246,7 @@ class Engine:
     def _record(self, stage: int, result: Result) -> None:
         part, output = result
         job = part.job
-        if job.key not in self._jobs:  # other rows of it have failed
+        if job.key not in self._jobs:  # other rows of this question have failed
             return
         if isinstance(output, ServiceError):
             self._resolve(job, output)
@@ -260,9 +261,9 @@ class Engine:
             self._scheduler.queue(job.key, stage + 1, follow, job.pairs.lengths[follow])
 
     def _bound_states(self) -> None:
-        """Give states up while too many wait: those of the question that holds most."""
+        """Evict hidden states while they exceed the limit, first from the question that holds most."""
         while (held := sum(job.held.tokens for job in self._jobs.values())) > self._held_tokens:
-            max(self._jobs.values(), key=lambda job: job.held.tokens).held.give_up()
+            max(self._jobs.values(), key=lambda job: job.held.tokens).held.evict()
         self._metrics.held(held * self._backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
 
     def _resolve(self, job: Job, outcome: Outcome) -> None:

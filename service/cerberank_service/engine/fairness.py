@@ -1,8 +1,9 @@
-"""Processor sharing, imagined: when would each question end if all were served at once, by weight? Pure.
+"""Simulates weighted processor sharing: when would each question end if all were served at once? Pure.
 
-Serving questions one after another in the order of those ends lets none of them end later than sharing would (the
-fair sojourn protocol, Friedman and Henderson 2003), and most of them much earlier. A small question overtakes large
-ones; a stream of small ones cannot hold a large one back for ever, because its end stands and theirs move on.
+Serving questions one after another in the order of these fair ends finishes none of them later than processor sharing
+would (the fair sojourn protocol, Friedman and Henderson 2003), and most of them much earlier. A small question
+overtakes large ones. A stream of small questions cannot starve a large one, because the large one's fair end is fixed
+while the fair ends of later arrivals move on.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import heapq
 
 
 class FairClock:
-    """Virtual time: it advances by the work done, divided by the weights of the questions that still share."""
+    """Virtual time: it advances by the work done, divided by the total weight of the questions that still share."""
 
     def __init__(self) -> None:
-        """At zero, and shared by nobody."""
+        """The clock starts at zero, without questions."""
         self._now = 0.0
         self._weights: dict[int, float] = {}
         self._ends: list[tuple[float, int]] = []
         self._total = 0.0
 
     def enter(self, question: int, work: float, weight: float) -> float:
-        """A question with `work` in all begins to share; returns its end, which is for comparison alone."""
+        """Add a question with `work` in all; returns its fair end, which is meaningful only in comparisons."""
         end = self.end_of(work, weight)
         self._weights[question] = weight
         self._total += weight
@@ -33,14 +34,14 @@ class FairClock:
         return self._now + work / weight
 
     def leave(self, question: int) -> None:
-        """A question was given up: it claims no more.
+        """Remove a question that was abandoned before its answer.
 
-        One that was answered stays until its imagined end: what it got early is not given to others twice.
+        A question that was answered stays until its fair end, so that its share is not given to others twice.
         """
         self._total -= self._weights.pop(question, 0.0)
 
     def serve(self, work: float) -> None:
-        """`work` was done, for whomever."""
+        """Advance the clock by `work` that was done for any of the questions."""
         while self._ends and work > 0.0:
             end, question = self._ends[0]
             if question in self._weights:
@@ -54,7 +55,7 @@ class FairClock:
             heapq.heappop(self._ends)
 
     def clear(self) -> None:
-        """Nobody is left: the past does not count against the next ones."""
+        """Reset the clock when no question is left, so that the past does not count against later ones."""
         self._weights.clear()
         self._ends.clear()
         self._total = 0.0

@@ -1,4 +1,4 @@
-"""One question on its way through the engine: its survivors, what each stage said of them, and its result."""
+"""The state of one question in the engine: its surviving candidates, their scores by stage, and its result."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from cerberank_models.backends.contract import Backend, Scores, StageOutput
 from cerberank_models.drop import UNSCORED, DropPolicy, Survival, order
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.engine.known_scores import KnownScores
-from cerberank_service.engine.low_priority import Leisure
-from cerberank_service.engine.waiting_states import HeldStates, Rows
+from cerberank_service.engine.low_priority import LiveTraffic
+from cerberank_service.engine.waiting_states import Rows, WaitingStates
 from cerberank_service.errors import ServiceError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranked:
-    """What the engine found out; arrays are by pair."""
+    """The engine's result; arrays are by pair."""
 
     order: Rows
     scores: Scores
     """NaN for candidates that no stage scored."""
     stages: Rows
-    """The last stage that counts, UNSCORED for none: the deadline came first."""
+    """The stage of each pair's score; UNSCORED when the deadline came before any."""
     heads: Scores | None
     trace: Scores
-    """Shape [n, stages]: what every stage said of those that went through them all, NaN for the others."""
+    """Shape [n, stages]: the scores of pairs that went through all stages, NaN for the others."""
     complete: bool
     queue_seconds: float
     compute_seconds: float
@@ -39,63 +39,63 @@ Outcome = Ranked | ServiceError
 
 
 def stage_tokens(pairs: EncodedPairs, policy: DropPolicy) -> tuple[float, ...]:
-    """Tokens that each stage is expected to run: what survives is taken to be of average length."""
+    """Expected tokens of each stage, on the assumption that survivors are of average length."""
     mean = pairs.tokens / len(pairs)
     return tuple(rows * mean for rows in policy.expected_alive(len(pairs)))
 
 
 @dataclass(kw_only=True, slots=True)
 class Job:
-    """A question in the engine. Only the engine's thread touches it after `submit`, but for `cancelled`."""
+    """A question in the engine. After `submit` only the engine's thread changes it, except for `cancelled`."""
 
     pairs: EncodedPairs
     policy: DropPolicy
-    """Who goes on after each stage; it says how many stages there are."""
+    """Decides which candidates survive each stage; it also has the number of stages."""
     received: float
-    """When the request came; seconds on the engine's clock."""
+    """Time of the request's arrival, in seconds on the engine's clock."""
     submitted: float
-    """When it came to the engine."""
+    """Time of submission to the engine."""
     deadline: float | None
     known: KnownScores | None = None
-    """Of pairs that need not run."""
+    """Cached scores of pairs that need not run."""
     resolve: Callable[[Outcome], None]
     """Called exactly once, from the engine's thread."""
     priority: int = 0
     """0 (the highest) to 999."""
-    leisure: Leisure | None = None
-    """Of whom it gives way to: its steps are short, and each waits until it may begin."""
+    live_traffic: LiveTraffic | None = None
+    """Set for a question that yields to live traffic: its steps are short, and each waits for an idle moment."""
     cancelled: bool = False
-    """Set by any thread when nobody waits for the answer any more."""
+    """Set by any thread when the client has disconnected."""
     key: int = -1
-    """The engine's number for it."""
+    """The engine's identifier of the question."""
     started: float | None = None
     waited: float = 0.0
-    """Seconds since then in which it gave way."""
+    """Seconds since `started` that were spent waiting for idle moments."""
     done: bool = False
     dropped: list[tuple[int, int]] = field(default_factory=list)
-    """(stage, candidates that its exit dropped)."""
+    """Pairs of a stage and the number of candidates that its exit dropped."""
     tokens_run: int = 0
-    held: HeldStates = field(init=False)
+    held: WaitingStates = field(init=False)
     trace: Scores = field(init=False)
-    """Shape [n, stages]: every score that any stage gave, NaN where none did."""
+    """Shape [n, stages]: the scores of every stage, NaN where a stage did not run."""
     heads: Scores | None = None
     _survival: Survival = field(init=False)
     _stage_tokens: tuple[float, ...] = field(init=False)
-    """As if nothing were known."""
+    """Expected tokens by stage without cached scores."""
     _last: int = field(init=False)
     """The last stage."""
     _known: NDArray[np.bool_] = field(init=False)
     _waiting: int = field(init=False)
-    """Rows that have yet to reach the end of the present stage, after which the exit drops."""
+    """Number of rows that have not finished the current stage; its exit drops when none is left."""
 
     def __post_init__(self) -> None:
-        """Nothing is known yet."""
+        """Start with the cached scores alone."""
         count = len(self.pairs)
         self._stage_tokens = stage_tokens(self.pairs, self.policy)
         stages = len(self._stage_tokens)
         self._last = stages - 1
         self._survival = Survival(count, stages, self.policy)
-        self.held = HeldStates(self.pairs.lengths)
+        self.held = WaitingStates(self.pairs.lengths)
         self.trace = np.full((count, stages), np.nan)
         self._known = np.zeros(count, dtype=np.bool_)
         if self.known is not None:
@@ -108,17 +108,17 @@ class Job:
 
     @property
     def stage_tokens(self) -> tuple[float, ...]:
-        """Tokens that each stage is expected to run."""
+        """Expected tokens of each stage, without pairs whose scores are cached."""
         share = 1.0 - float(self._known.mean())
         return tuple(share * tokens for tokens in self._stage_tokens)
 
     @property
     def has_order(self) -> bool:
-        """Whether any candidate was scored, so that there is something to answer with."""
+        """Whether any candidate was scored, so that an order can be answered."""
         return bool((~np.isnan(self.trace[:, 0])).any())
 
     def record(self, stage: int, rows: Rows, output: StageOutput[Any]) -> None:
-        """Keep what `stage` gave for `rows`, aligned with them; release the states that it ran from."""
+        """Store the output of `stage` for `rows`, aligned with them; release the stage's input states."""
         self.trace[rows, stage] = output.scores
         if output.head_scores is not None:
             if self.heads is None:
@@ -129,10 +129,11 @@ class Job:
             self.held.put(rows, output.state)
 
     def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
-        """The rows that may enter the next stage, now that `rows` have left this one.
+        """The rows that may enter the next stage, now that `rows` have finished this one.
 
-        Where the policy waits, all of the question's rows must be through; elsewhere they pass at once, unless there
-        is a deadline, at which an order of all by one stage is worth more than some rows far ahead.
+        Where the policy waits, all of the question's rows must finish the stage first. Elsewhere rows pass at once,
+        unless the question has a deadline: an order of all candidates by one stage is then worth more than a few
+        candidates scored by later stages.
         """
         if stage < self._last and self.deadline is None and not self.policy.waits(stage):
             return rows
@@ -140,11 +141,11 @@ class Job:
         return rows[:0] if self._waiting else self._end(stage, backend)
 
     def begin(self, backend: Backend[Any]) -> Rows:
-        """The rows that may enter stage 0; none of a question that is wholly known, which is done at once."""
+        """The rows that may enter stage 0; none when all scores are cached, and the question is done at once."""
         return self._to_run if self._waiting else self._end(0, backend)
 
     def _end(self, stage: int, backend: Backend[Any]) -> Rows:
-        """End this stage, and those after it through which nobody has to run; returns the rows that run on."""
+        """End this stage and any later ones that no row has to run; returns the rows that continue."""
         self._finish(stage, backend)
         while not self._waiting and not self.done:
             stage += 1
@@ -157,7 +158,7 @@ class Job:
         return alive[~self._known[alive]]
 
     def _finish(self, stage: int, backend: Backend[Any]) -> None:
-        """Commit the stage's scores and drop."""
+        """Commit the stage's scores and apply its exit's drop."""
         before = self._survival.alive
         rows = self._survival.end(stage, self.trace[before, stage])
         self.done = stage == self._last
@@ -170,7 +171,7 @@ class Job:
         self._waiting = len(self._to_run)
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
-        """The order by what is known now: by whole stages, and by part of the first one before it is whole."""
+        """The order by the completed stages; while stage 0 is incomplete, by the scores that it has given so far."""
         started = self.started if self.started is not None else now
         scores, stages = self._survival.scores, self._survival.stages
         if (stages == UNSCORED).all():

@@ -1,4 +1,4 @@
-"""Scores that a question brings along: the engine does not run these pairs, but they take part in every drop."""
+"""Cached scores of some of a question's pairs: the engine does not run these pairs, but every drop counts them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cerberank_models.backends.contract import Scores
 
 @dataclass(frozen=True, slots=True)
 class KnownScores:
-    """What is known of m of a question's pairs."""
+    """The cached scores of m of a question's pairs; `rows` are these pairs."""
 
     rows: NDArray[np.int64]
     trace: Scores
-    """Shape [m, stages]."""
+    """Scores by stage, shape [m, stages]."""
     heads: Scores | None
-    """Shape [m, k]."""
+    """Scores of the k heads, shape [m, k]; None where the model gives no scores by head."""

@@ -1,8 +1,8 @@
-"""Work that can wait, done so that those who are being answered hardly feel it.
+"""Background work that yields to live traffic.
 
-What Python's own lock does not hold up (copying, hashing, opening graphs) runs in a thread that takes what processor
-time is left. A thread that computes with that lock must not stand back in the middle, for everybody would wait for it:
-such work is cut into pieces, each begun while nobody is being answered.
+Work that releases the GIL (copying, hashing, opening graphs) runs in a thread with the scheduling class SCHED_IDLE. A
+thread that holds the GIL must not be descheduled, because every other thread would wait for it: such work is cut into
+pieces of some milliseconds, and each piece starts while no request is being answered.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from typing import TypeVar
 ResultT = TypeVar("ResultT")
 
 LONGEST_WAIT = 0.1
-"""Seconds before a piece begins all the same: under a full load, too, a push must arrive."""
-LOOK_SECONDS = 0.001
-LONGEST_IDLE = 5.0
-"""Seconds after which work at low priority is as urgent as any, on processors that never rest. Leaving the idle class
-takes CAP_SYS_NICE or RLIMIT_NICE, which a container seldom has: there such work goes on with what is left, which is
-enough beside any load of the service's own (docs/reliability.md, Limits).
+"""Seconds after which a piece starts even though requests are being answered, so that a load completes under full
+traffic."""
+POLL_SECONDS = 0.001
+IDLE_CLASS_SECONDS = 5.0
+"""Seconds after which the work is moved from the idle class to the normal one, for machines that are never idle.
+Leaving the idle class needs CAP_SYS_NICE or RLIMIT_NICE, which containers seldom have. Without them the work stays in
+the idle class, where it still progresses beside the service's own load (docs/reliability.md, Limits).
 """
 
 
-class Leisure:
-    """Of a service; any thread may use it."""
+class LiveTraffic:
+    """Tells background work when it may run beside the requests of a service. Thread-safe."""
 
     def __init__(self, busy: Callable[[], bool]) -> None:
-        """`busy` says whether somebody is being answered; it is asked often."""
+        """`busy` tells whether a request is being answered; it is polled every millisecond."""
         self._busy = busy
 
-    def wait(self) -> None:
-        """Return when a piece of work of some milliseconds may begin."""
+    def wait_until_idle(self) -> None:
+        """Block until no request is being answered, but at most `LONGEST_WAIT`."""
         end = time.monotonic() + LONGEST_WAIT
         while self._busy() and time.monotonic() < end:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
-    """Run `work` in a thread that stands back; returns what it returns, raises what it raises.
+    """Run `work` in a thread of low priority; returns what it returns and raises what it raises.
 
-    On Linux it takes only the processor time that nobody else wants, for `LONGEST_IDLE`. Niceness would not do: the
-    kernel lets a waking thread have a processor that runs the idle class, but not one that runs a nice thread. Threads
-    and processes that `work` starts stand back as well, for as long as they live. Elsewhere it runs like any other.
+    On Linux the thread is in the scheduling class SCHED_IDLE for `IDLE_CLASS_SECONDS`. Niceness is not enough: a waking
+    thread preempts one of the idle class at once, but not a nice one. Threads and processes that `work` starts inherit
+    the class for as long as they live. On other systems the thread has normal priority.
     """
     future: Future[ResultT] = Future()
 
@@ -55,22 +56,22 @@ def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
         _set_class(0, "SCHED_IDLE")
         try:
             future.set_result(work())
-        except BaseException as error:  # the caller's to judge
+        except BaseException as error:  # raised again in the caller's thread
             future.set_exception(error)
 
     thread = threading.Thread(target=run, name="low-priority", daemon=True)
     thread.start()
-    hurry = threading.Timer(LONGEST_IDLE, _set_class, (thread.native_id, "SCHED_OTHER"))
-    hurry.start()  # from here: its thread must not stand back
+    end_of_idle = threading.Timer(IDLE_CLASS_SECONDS, _set_class, (thread.native_id, "SCHED_OTHER"))
+    end_of_idle.start()  # in the calling thread, so that the timer's thread does not inherit the idle class
     try:
         return future.result()
     finally:
-        hurry.cancel()
-        hurry.join()  # the thread's number may be another's soon
+        end_of_idle.cancel()
+        end_of_idle.join()  # the system may give the thread's id to another thread soon
 
 
 def _set_class(thread: int | None, name: str) -> None:
-    """Of a thread by the system's number; 0 is the one that calls."""
+    """Set the scheduling class of the thread with this system id; 0 is the calling thread."""
     if sys.platform.startswith("linux"):
         with suppress(OSError):  # a sandbox may forbid it; the thread may have ended
             os.sched_setscheduler(thread or 0, getattr(os, name), os.sched_param(0))

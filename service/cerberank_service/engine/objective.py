@@ -1,7 +1,8 @@
-"""By when the service means to answer: the sooner the smaller a question is. Pure.
+"""The latency objective: the smaller a question is, the sooner it must be answered. Pure.
 
-A newcomer is let in when it is predicted to need at most half of what it may take; the other half is for smaller ones
-that come later and overtake it. These are let in as long as they push nobody beyond what he may take.
+Admission control accepts a question when its predicted latency is at most half of its limit; the other half is reserved
+for smaller questions that arrive later and overtake it. A question is refused when accepting it would make an accepted
+one miss its objective.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from math import inf
 
 GRACE_SECONDS = 1.0
-"""Beside the multiple of its own compute that a question may take."""
+"""Seconds that every question may take in addition to the multiple of its own compute time."""
 RESERVE = 0.5
-"""Share of its limit that a newcomer may be predicted to take."""
+"""Largest predicted latency of a new question, as a share of its limit."""
 MARGIN = 0.9
-"""Share of its limit up to which a question may be pushed: the rest is for what cannot be predicted."""
+"""Share of an accepted question's limit up to which later questions may delay it; the rest is a safety margin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +26,7 @@ class Objective:
     slowdown: float
 
     def limit(self, seconds: float, weight: float) -> float:
-        """Seconds that a question of `seconds` may take; one of half the weight gets half a share, and twice the time.
+        """Seconds that a question with `seconds` of compute may take; half the weight doubles the limit.
 
         >>> Objective(grace=1.0, slowdown=5.0).limit(0.2, 1.0), Objective(grace=1.0, slowdown=5.0).limit(0.2, 0.5)
         (2.0, 4.0)
@@ -34,7 +35,7 @@ class Objective:
 
 
 UNLIMITED = Objective(grace=inf, slowdown=0.0)
-"""Everybody has time."""
+"""No question is refused for its latency."""
 
 
 def objective_of(slowdown: float) -> Objective:

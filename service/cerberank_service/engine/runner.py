@@ -1,4 +1,4 @@
-"""Runs the rows of a step through the model, and finds out which question is to blame when the model raises."""
+"""Runs the rows of a step through the model, and isolates the question that makes the model raise."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cerberank_service.telemetry.metrics import EngineMetrics
 logger = logging.getLogger(__name__)
 
 OUT_OF_MEMORY = re.compile(r"out of memory|failed to allocate|bad_alloc|bad allocation", re.IGNORECASE)
-"""What torch, CUDA and ONNX Runtime say; their exception types are not imported here."""
+"""Messages of torch, CUDA and ONNX Runtime; their exception types are not imported here."""
 
 LEAST_TOKENS = 128
 
 
 def failed() -> ServiceError:
-    """For the question that made the model raise."""
+    """The error of a question that made the model raise."""
     return ServiceError(Kind.INTERNAL, "the model failed on this request; other requests were not affected")
 
 
 def not_a_number() -> ServiceError:
-    """For the question whose scores cannot be ranked."""
+    """The error of a question with a score that is NaN or infinite."""
     return ServiceError(Kind.INTERNAL, "the model gave a score that is not a number for this request")
 
 
@@ -44,7 +44,7 @@ class Part:
 
     @property
     def tokens(self) -> int:
-        """Of these rows."""
+        """Tokens of these rows."""
         return int(self.job.pairs.lengths[self.rows].sum())
 
 
@@ -52,7 +52,7 @@ Result = tuple[Part, StageOutput[Any] | ServiceError]
 
 
 class Runner:
-    """Owns the model. Everything here happens in the engine's thread."""
+    """Owns the model. All methods run in the engine's thread."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Runner:
         metrics: EngineMetrics,
         clock: Callable[[], float],
     ) -> None:
-        """Steps begin at `step_tokens`."""
+        """`step_tokens` is the initial limit of a step."""
         self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
         self.step_tokens = step_tokens
-        """The largest step that the memory is believed to hold: halved whenever it does not."""
+        """Tokens of the largest step that is expected to fit into memory; halved on every out-of-memory error."""
 
     def run(self, stage: int, parts: list[Part]) -> Iterator[Result]:
-        """One result a part; a part may come back in two, each with some of its rows.
+        """Yield one result for each part; a part may be split into several results, each with some of its rows.
 
-        A batch that raises is halved by questions until the guilty one is alone, so that k guilty ones of n cost
-        about k log n batches. One that does not fit into memory is halved by rows.
+        A batch that raises is bisected by questions until the failing question is alone, so that k failing questions
+        of n cost about k log n batches. A batch that does not fit into memory is bisected by rows.
         """
         try:
             output = self._run_together(stage, parts)
@@ -82,7 +82,7 @@ class Runner:
                 logger.exception("a question of %d rows failed in stage %d", len(parts[0].rows), stage)
                 yield parts[0], failed()
                 return
-            logger.warning("a batch of %d questions failed; running it in halves", len(parts))
+            logger.warning("a batch of %d questions failed; retrying in halves", len(parts))
             for half in halves:
                 yield from self.run(stage, half)
             return
@@ -94,7 +94,7 @@ class Runner:
         return self._run(stage, self._backend.concat(states), parts)
 
     def _state_of(self, stage: int, part: Part) -> Any:
-        """The state from which `stage` runs for these rows, in that order; what was given up is run again."""
+        """The input state of `stage` for these rows, in their order; evicted states are recomputed."""
         found, missing = part.job.held.find(part.rows, self._backend)
         if len(missing):
             state = self._backend.start(part.job.pairs.select(missing))
@@ -123,7 +123,7 @@ class Runner:
             return False
         tokens = sum(part.tokens for part in parts)
         self.step_tokens = max(LEAST_TOKENS, min(self.step_tokens, tokens // 2))
-        logger.warning("out of memory at %d tokens; a step now holds %d", tokens, self.step_tokens)
+        logger.warning("out of memory at %d tokens; the step limit is now %d tokens", tokens, self.step_tokens)
         return True
 
     @staticmethod
@@ -148,7 +148,7 @@ def _halve_questions(parts: list[Part]) -> list[list[Part]]:
 
 
 def _split(output: StageOutput[Any], parts: list[Part], backend: Backend[Any]) -> Iterator[StageOutput[Any]]:
-    """Cut the output of a joint batch into one output a part."""
+    """Split the output of a joint batch into one output for each part."""
     if len(parts) == 1:
         yield output
         return

@@ -1,15 +1,16 @@
-"""Which rows of which questions run next. Pure: no torch, no asyncio, no clock; deadlines are compared, never read.
+"""Chooses which rows of which questions run next. Pure: no torch, no asyncio, no clock; deadlines are only compared.
 
-The question leads whose end would come first if all were served at once, by weight (`fairness`): one with 20
-candidates need not wait for one with 5,000, and none ends later than under equal sharing, up to a step. Among
-questions whose fair ends are near, later stages go first, because they hold hidden states and are nearly done, then
-the earliest deadline, then the older one. Under lasting overload equal sharing itself would hardly serve a large
-question, so an eighth of the work is the oldest one's. Within a question, too, later stages go first: rows that need
-not wait for others run down to the last stage, and few states wait.
+A step is led by the question with the earliest fair end (weighted processor sharing, `fairness`): a question with 20
+candidates need not wait for one with 5,000, and none ends later than under equal sharing, up to one step. Among
+questions with nearly equal fair ends, later stages go first, because they hold hidden states and are nearly done; then
+the earliest deadline; then the older question. Under lasting overload equal sharing would starve large questions, so
+an eighth of the work is reserved for the oldest one. Within a question later stages go first as well, so that few
+hidden states wait.
 
-The leader's stage is the step's stage. What its rows leave of the budget goes to guests that wait for the same one:
-whole, or in part up to a share that keeps a small leader's way through all its stages below one step. There is no
-timer: a step is cut when the engine asks for it, with what is there.
+The leading question's stage is the step's stage. The rest of the token budget is filled with rows of other questions
+that wait for the same stage: a question's rows fit as a whole, or some of them are taken up to a share of the budget
+that keeps a small leading question's cost through all its stages below one step. There is no timer: a step is formed
+from the rows that wait when the engine asks for it.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ Rows = NDArray[np.int64]
 Lengths = NDArray[np.int64]
 
 NEAR = 0.125
-"""Fair ends are near within this part of a step's work. Small questions could be held up by that much more."""
+"""Fair ends count as equal within this share of a step's work. It also bounds the extra delay of small questions."""
 
 
 OLDEST_AFTER = 7
-"""Steps' worth of work after which the oldest question leads one."""
+"""Number of full steps of work after which the oldest question leads a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One stage over some rows of some questions."""
+    """A batch: one stage over some rows of some questions."""
 
     stage: int
     parts: tuple[tuple[int, Rows], ...]
-    """(question, its rows); every question at most once."""
+    """Pairs of a question and its rows; each question occurs at most once."""
     tokens: int
 
 
@@ -58,30 +59,30 @@ class _Question:
 
 
 class Scheduler:
-    """Holds the questions in progress; the engine tells it which rows may enter which stage."""
+    """Queues the rows of the questions in progress; the engine adds rows as they become ready for a stage."""
 
     def __init__(self, step_tokens: int, stage_work: Sequence[float]) -> None:
-        """`step_tokens` bounds a step, but a single row always fits; `stage_work` is by stage, per token."""
+        """`step_tokens` bounds a step (a single row always fits); `stage_work` is the work per token of each stage."""
         self.step_tokens = step_tokens
         self._work = tuple(stage_work)
         self._questions: dict[int, _Question] = {}
         self._clock = FairClock()
         self._without_oldest = 0.0
-        """Work done since the oldest question led a step."""
+        """Work done since the oldest question last led a step."""
 
     def __len__(self) -> int:
         """Questions in progress."""
         return len(self._questions)
 
     def add(self, question: int, stage_tokens: Sequence[float], *, weight: float = 1.0, deadline: float = inf) -> None:
-        """A new question, which is expected to run `stage_tokens` tokens by stage; nothing of it waits yet."""
+        """Add a question that is expected to run `stage_tokens` tokens by stage; it has no waiting rows yet."""
         if question in self._questions:
             raise ValueError(f"question {question} is already scheduled")
         work = sum(tokens * cost for tokens, cost in zip(stage_tokens, self._work, strict=True))
         self._questions[question] = _Question(self._clock.enter(question, work, weight), deadline)
 
     def queue(self, question: int, stage: int, rows: Rows, lengths: Lengths) -> None:
-        """Let `rows`, with their lengths, wait for `stage` beside those that wait already."""
+        """Queue `rows`, with their lengths in tokens, for `stage`."""
         waiting = self._questions[question].waiting
         if stage in waiting:
             rows = np.concatenate([waiting[stage][0], rows])
@@ -90,7 +91,7 @@ class Scheduler:
             waiting[stage] = _longest_first(rows, lengths)
 
     def remove(self, question: int, *, answered: bool) -> None:
-        """Forget a question, `answered` in full or given up."""
+        """Remove a question that was `answered` in full or abandoned."""
         self._questions.pop(question, None)
         if not answered:
             self._clock.leave(question)
@@ -98,7 +99,7 @@ class Scheduler:
             self._clock.clear()
 
     def next_step(self) -> Step | None:
-        """Take the next step's rows out of the queue; None when nothing waits."""
+        """Remove the next step's rows from the queue; None when no row waits."""
         near = NEAR * self.step_tokens * max(self._work)
         # sorted is stable and dicts keep order: of equal questions the older one goes first.
         ready = [item for item in self._questions.items() if item[1].waiting]
@@ -124,7 +125,7 @@ class Scheduler:
         return Step(stage, tuple(parts), spent)
 
     def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:
-        """Rows that fit a step in which `spent` tokens are taken; the first question gets at least one."""
+        """The rows that fit a step in which `spent` tokens are used; the leading question gets at least one row."""
         rows, lengths = question.waiting[stage]
         total = np.cumsum(lengths)
         room = self.step_tokens - spent
@@ -141,6 +142,6 @@ class Scheduler:
 
 
 def _longest_first(rows: Rows, lengths: Lengths) -> tuple[Rows, Lengths]:
-    """Neighbours in the queue are then of similar length and pad little."""
+    """Sort rows by length, so that neighbours in the queue need little padding."""
     place = np.lexsort((rows, -lengths))
     return rows[place].astype(np.int64), lengths[place].astype(np.int64)

@@ -1,7 +1,7 @@
-"""The hidden states of one question that wait between two steps, found again by row.
+"""The hidden states of one question that wait between two steps, indexed by row.
 
-A row has at most one state: the one from which its next stage runs. A state may be given up at any time: its rows
-are then missing, and are run again from their tokens.
+A row has at most one state, the input of its next stage. A state may be evicted at any time: its rows are then
+missing and are recomputed from their tokens.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ NOWHERE = -1
 
 @dataclass(slots=True)
 class _Chunk:
-    """What one step left behind; `rows` are those that still wait, `places` where they stand in `state`."""
+    """The output state of one step; `rows` are those that still wait, `places` their positions in `state`."""
 
     state: Any
     rows: Rows
     places: Rows
     tokens: int
-    """Of the whole state, as long as any of its rows waits."""
+    """Tokens of the whole state, which is kept as long as any of its rows waits."""
     whole: bool = True
     """Whether every row of the state still waits."""
 
 
-class HeldStates:
-    """States in chunks, as the steps made them."""
+class WaitingStates:
+    """Hidden states in chunks, one for each step that made them."""
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:
-        """Of a question with `lengths[n]` tokens by row."""
+        """`lengths[n]` are the tokens of each row of the question."""
         self._lengths = lengths
         self._chunk_of = np.full(len(lengths), NOWHERE, dtype=np.int64)
         self._place = np.zeros(len(lengths), dtype=np.int64)
         self._chunks: dict[int, _Chunk] = {}
         self._next = 0
         self.tokens = 0
-        """Tokens of all states that are held."""
+        """Tokens of all stored states."""
 
     def put(self, rows: Rows, state: Any) -> None:
-        """Hold `state`, whose pairs are `rows` in that order, until they are released."""
+        """Store `state`, whose pairs are `rows` in this order, until the rows are released."""
         places = np.arange(len(rows))
         tokens = int(self._lengths[rows].sum())
         self._chunks[self._next] = _Chunk(state, rows, places, tokens)
@@ -54,7 +54,7 @@ class HeldStates:
         self.tokens += tokens
 
     def find(self, rows: Rows, backend: Backend[Any]) -> tuple[list[tuple[Rows, Any]], Rows]:
-        """States that together hold as many of `rows` as are known, and the missing rows."""
+        """The stored states of `rows`, each with its rows, and the rows whose states are missing."""
         chunk_of = self._chunk_of[rows]
         found = []
         for number in np.unique(chunk_of[chunk_of != NOWHERE]).tolist():
@@ -66,7 +66,7 @@ class HeldStates:
         return found, rows[chunk_of == NOWHERE]
 
     def release(self, rows: Rows) -> None:
-        """These rows wait no more: they have run, or were dropped."""
+        """Remove the states of rows that have run or were dropped."""
         touched = np.unique(self._chunk_of[rows])
         self._chunk_of[rows] = NOWHERE
         for number in touched[touched != NOWHERE].tolist():
@@ -77,16 +77,16 @@ class HeldStates:
                 self._forget(number)
 
     def compact(self, backend: Backend[Any]) -> None:
-        """Keep only what still waits: a drop leaves chunks with holes, which would hold memory in vain."""
-        for number in list(self._chunks):  # the chunks themselves must not outlive their turn
+        """Copy the rows that still wait out of chunks that a drop has thinned out, and free the rest."""
+        for number in list(self._chunks):  # not the chunks themselves: the list would keep their memory alive
             chunk = self._chunks[number]
             if not chunk.whole:
                 rows, state = chunk.rows, backend.select(chunk.state, chunk.places)
                 self._forget(number)
                 self.put(rows, state)
 
-    def give_up(self) -> None:
-        """Forget the state that will be needed last: that of the shortest rows."""
+    def evict(self) -> None:
+        """Evict the state that will be needed last, which is that of the shortest rows."""
         last = min(self._chunks, key=lambda number: float(self._lengths[self._chunks[number].rows].mean()))
         self._chunk_of[self._chunks[last].rows] = NOWHERE
         self._forget(last)

@@ -1,1 +1,1 @@
-"""What HTTP needs beside the routes: bodies and their limits, error responses, headers, OpenAPI, pages."""
+"""The HTTP layer: routes, bodies and their limits, error responses, headers, OpenAPI, pages."""

@@ -1,4 +1,4 @@
-"""Reads requests' bodies: each up to a limit and in time, all of them together within a bound of memory."""
+"""Receives request bodies with a limit on size and time for each, and a limit on memory for all of them together."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from starlette.requests import ClientDisconnect, Request
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.large_body import LARGE_BYTES, LargeBody
 
-FREE_BYTES = 64 * 1024
-"""Of each body: usual requests come through, however many large bodies are on their way."""
+UNCOUNTED_BYTES = 64 * 1024
+"""First bytes of each body that do not count, so that large bodies cannot cause small requests to be refused."""
 BYTES_PER_SECOND = 64e6
-"""Of each large body, while others are being answered: at full speed it would take a processor from them."""
+"""Rate at which a large body is received while requests are being answered, so that it does not occupy a processor."""
 LONGEST_NUMBER = 18
-"""Digits; Python itself refuses to read numbers of thousands of them."""
+"""Most digits of a `Content-Length` that is parsed; Python refuses numbers of thousands of digits."""
 
 
 class Bodies:
-    """Those that are being received. For one event loop."""
+    """The bodies that are being received. For one event loop."""
 
-    def __init__(self, *, limit: int, seconds: float, together: int, busy: Callable[[], bool] = lambda: False) -> None:
-        """At most `limit` bytes and `seconds` for each, and `together` bytes for all that are not small.
+    def __init__(
+        self, *, limit: int, seconds: float, total_bytes: int, busy: Callable[[], bool] = lambda: False
+    ) -> None:
+        """At most `limit` bytes and `seconds` for each body, and `total_bytes` for all, beyond `UNCOUNTED_BYTES` each.
 
-        `busy` says whether somebody is being answered.
+        `busy` tells whether a request is being answered.
         """
-        self._limit, self._seconds, self._together, self._busy = limit, seconds, together, busy
+        self._limit, self._seconds, self._total_bytes, self._busy = limit, seconds, total_bytes, busy
         self._held = 0
 
     @asynccontextmanager
     async def received(self, request: Request) -> AsyncIterator[bytes | LargeBody]:
-        """The whole body, whatever `Content-Length` claims; a large one is closed with the block. Raises ServiceError.
+        """The complete body; a large one is closed when the block ends. Raises ServiceError.
 
-        413 as soon as more than the limit is announced or has come, 408 for one that takes too long, 503 while too many
-        large ones are on their way.
+        The error is 413 as soon as more than the limit is announced or received, 408 for a body that takes too long,
+        and 503 while too many large bodies are being received.
         """
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and (len(announced) > LONGEST_NUMBER or int(announced) > self._limit):
@@ -49,7 +51,7 @@ class Bodies:
                 raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
             except TimeoutError as error:
                 raise ServiceError(Kind.TIMEOUT, f"the body took longer than {self._seconds:g} seconds") from error
-            except OSError as error:  # no descriptor or no memory for a large one
+            except OSError as error:  # no file descriptor or no memory for a large body
                 raise ServiceError(Kind.UNAVAILABLE, "no room for a large body", retry_after=2) from error
             yield incoming.body()
         finally:
@@ -62,8 +64,8 @@ class Bodies:
                 size = incoming.size + len(chunk)
                 if size > self._limit:
                     raise self._too_large()
-                more = max(0, size - FREE_BYTES) - mine
-                if self._held + more > self._together:
+                more = max(0, size - UNCOUNTED_BYTES) - mine
+                if self._held + more > self._total_bytes:
                     raise ServiceError(Kind.UNAVAILABLE, "too many large bodies are on their way", retry_after=2)
                 self._held, mine = self._held + more, mine + more
                 incoming.add(chunk)
@@ -79,7 +81,7 @@ class Bodies:
 
 
 class _Incoming:
-    """The pieces that have come. Joining those of 16 MB would hold Python's lock for milliseconds."""
+    """The chunks received so far; a large body goes to a file, because joining 16 MB holds the GIL for milliseconds."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

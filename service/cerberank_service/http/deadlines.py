@@ -1,4 +1,4 @@
-"""When an answer is due: the body's `deadline_ms` and the header `X-Request-Timeout-Ms`, whichever is earlier."""
+"""The deadline of an answer: the body's `deadline_ms` or the header `X-Request-Timeout-Ms`, whichever is earlier."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from math import isfinite
 from cerberank_service.errors import Kind, ServiceError
 
 HEADER = "X-Request-Timeout-Ms"
-"""For clients of dialects without a field for it, and for proxies that know their own patience."""
+"""The header is for clients of dialects without a deadline field, and for proxies with a time-out."""
 
 
 def read_header(value: str | None) -> float | None:
-    """Milliseconds. Raises ServiceError (422) for anything but a positive number.
+    """The header's value in milliseconds. Raises ServiceError (422) for anything but a positive number.
 
     >>> read_header(None), read_header("250")
     (None, 250.0)
@@ -28,7 +28,7 @@ def read_header(value: str | None) -> float | None:
 
 
 def due(started: float, *milliseconds: float | None) -> float | None:
-    """The moment at which the earliest of the given times after `started` (seconds) has passed; None without any.
+    """The earliest deadline, in seconds on the clock of `started`; None when no time is given.
 
     >>> due(10.0, None, 500.0, 2000.0), due(10.0, None)
     (10.5, None)

@@ -1,4 +1,4 @@
-"""Stops work that nobody waits for any more."""
+"""Cancels the work of a request whose client disconnects."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.requests import Request
 ResultT = TypeVar("ResultT")
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
-    """What `work` gives or raises; None when the client disconnects before, and `work` is cancelled.
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+    """Await `work`; returns None and cancels it when the client disconnects first.
 
-    The body must have been read: until then its chunks would be taken for a disconnection.
+    The body must have been received completely: this function consumes the connection's messages.
     """
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_gone(request))

@@ -1,4 +1,4 @@
-"""Answers every error of an app: with the native body, or in the format of the dialect that is spoken on its path."""
+"""Turns every error of an app into a response, in the native error format or in that of the path's dialect."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ErrorResponses:
     """Turns errors into responses, counts them and logs them."""
 
     def __init__(self, metrics: Metrics, formats: Mapping[str, ErrorFormat] | None = None) -> None:
-        """`formats` are by the path of a route; every other path has the native one."""
+        """`formats` are the error formats by route path; every other path has the native format."""
         self._metrics, self._formats = metrics, formats or {}
 
     def handle(self, app: FastAPI) -> None:
-        """Let `app` answer what its routes raise, and requests that no route takes."""
+        """Register this object for the errors that routes of `app` raise, and for unknown paths and methods."""
         for kind in (ServiceError, HTTPException, RequestValidationError, Exception):
             app.add_exception_handler(kind, self._of_route)
 
@@ -44,10 +44,10 @@ class ErrorResponses:
         *,
         trace_id: str | None = None,
     ) -> Response:
-        """The response to `error`; the log has the traceback of one that was not foreseen."""
+        """The response to `error`, which is logged; unexpected errors are logged with their traceback."""
         known = as_service_error(error)
-        unforeseen = error if known.kind is Kind.INTERNAL and known is not error else None
-        log_error(known, request_id, trace_id, unforeseen)
+        unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
+        log_error(known, request_id, trace_id, unexpected)
         self._metrics.errors.labels(known.kind.label).inc()
         status, body = format_error(known, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
@@ -58,7 +58,7 @@ class ErrorResponses:
 
 
 def as_service_error(error: Exception) -> ServiceError:
-    """The error as a client may see it: never its internals."""
+    """The error as the client sees it, without internal details."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
@@ -73,7 +73,7 @@ def as_service_error(error: Exception) -> ServiceError:
 
 
 def request_id_of(request: Request) -> str:
-    """The caller's `X-Request-Id` when it is fit for a log line, else a fresh one."""
+    """The caller's `X-Request-Id` if it is safe for a log line, or else a new id."""
     known: str | None = getattr(request.state, "request_id", None)
     if known is None:
         given = request.headers.get("x-request-id", "")

@@ -1,8 +1,8 @@
-"""Has large bodies read by another process: JSON is read in one piece that holds Python's lock, 80 ms for 16 MB.
+"""Parses large bodies in another process, because parsing JSON holds the GIL: 80 ms for 16 MB.
 
-In this process every other answer would wait for it. What is refused costs nobody else anything; of a call that is
-good, what the encoder can read and what the answer repeats is taken in here, which holds the lock about as long as
-reading so many candidates does.
+In this process every other request would wait for that time. A body that is refused costs other requests nothing. Of a
+valid call, the texts (as far as the encoder reads them) and what the answer repeats are unpickled here, which holds the
+GIL about as long as parsing that many candidates does.
 """
 
 from __future__ import annotations
@@ -26,58 +26,59 @@ from cerberank_service.ranking.read import Read, Reader
 logger = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 10.0
-"""For one body; a process that takes longer is ended."""
+"""Time limit for one body; a process that takes longer is killed."""
 NICENESS = 10
-"""Steps of those who wait for answers go first: what is in a large body takes far longer to score than to read."""
+"""The process has a lower priority than the engine: the candidates of a large body take far longer to score than to
+parse."""
 
 
 class LargeBodies:
-    """One process, which reads one body after the other. For one event loop."""
+    """A process that parses one body at a time. For one event loop."""
 
-    def __init__(self, *, together: int) -> None:
-        """At most `together` bytes of bodies wait, or one body. The process is started by `start` or by the first."""
-        self._together, self._held = together, 0
-        self._turn = asyncio.Lock()
+    def __init__(self, *, total_bytes: int) -> None:
+        """At most `total_bytes` of bodies, or one larger body, may wait. The process starts on demand or by `start`."""
+        self._total_bytes, self._held = total_bytes, 0
+        self._reading = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
         self._process: _Process | None = None
         self._closed = False
 
     def start(self) -> None:
-        """Begin to start the process, which takes it half a second, before there is a body."""
+        """Start the process, which takes half a second, before the first body arrives. Does not wait."""
         self._thread.submit(self._running)
 
     async def read(self, reader: Reader, body: LargeBody) -> Read:
-        """Read a body. Raises ServiceError (503) while too many wait, and when the process ended under it."""
-        if self._held and self._held + len(body) > self._together:
+        """Parse a body. Raises ServiceError (503) while too many bodies wait, and when the process ends meanwhile."""
+        if self._held and self._held + len(body) > self._total_bytes:
             raise ServiceError(Kind.UNAVAILABLE, "too many large bodies wait to be read", retry_after=2)
         with ExitStack() as undo:
-            # Its own: when the client leaves, the body is closed, and its number may soon be another file's.
+            # A duplicate: when the client disconnects, the body is closed and its descriptor may be reused.
             try:
                 undo.callback(os.close, descriptor := body.descriptor())
             except OSError as error:
                 raise ServiceError(Kind.UNAVAILABLE, "no room for a large body", retry_after=2) from error
             self._held += len(body)
-            undo.callback(self._let_go, len(body))
-            await self._turn.acquire()
-            undo.callback(self._turn.release)
+            undo.callback(self._release, len(body))
+            await self._reading.acquire()
+            undo.callback(self._reading.release)
             try:
                 future = asyncio.get_running_loop().run_in_executor(self._thread, self._read, reader, descriptor)
             except RuntimeError as error:
                 raise ServiceError(Kind.UNAVAILABLE, "the service is shutting down", retry_after=1) from error
             done = undo.pop_all()
         future.add_done_callback(lambda future: _finish(future, done))
-        return await asyncio.shield(future)  # whoever leaves, it is read to its end, and counts until then
+        return await asyncio.shield(future)  # after a disconnection it is still parsed to its end, and counted
 
     def close(self) -> None:
-        """End the process; whoever waits for it gets 503."""
+        """Kill the process; requests that wait for it get 503."""
         self._closed = True
         if (process := self._process) is not None:
             process.kill()
         self._thread.shutdown(wait=True)
-        if self._process is not None:  # it was being started meanwhile
+        if self._process is not None:  # it was started meanwhile
             self._process.kill()
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._held -= size
 
     def _running(self) -> _Process | None:
@@ -88,7 +89,7 @@ class LargeBodies:
             try:
                 self._process = _Process()
             except OSError as error:
-                logger.warning("large bodies are read in this process, another one cannot be started: %s", error)
+                logger.warning("no process for large bodies, they are parsed in this one: %s", error)
         return self._process
 
     def _read(self, reader: Reader, descriptor: int) -> Read:
@@ -96,12 +97,12 @@ class LargeBodies:
             return reader(read_descriptor(descriptor))
         try:
             outcome = process.read(reader, descriptor)
-        except BaseException as error:  # half a message may have gone: nothing after it would fit
+        except BaseException as error:  # a message may have been sent in part: the connection is unusable
             self._process = None
             code = process.kill()
             if not isinstance(error, EOFError | OSError):
                 raise
-            logger.warning("the process that reads large bodies has ended with %d", code)
+            logger.warning("the process that parses large bodies has ended with exit code %d", code)
             message = "the process that reads large bodies has ended; the next one gets another"
             raise ServiceError(Kind.UNAVAILABLE, message, retry_after=1) from error
         if isinstance(outcome, str):
@@ -112,17 +113,17 @@ class LargeBodies:
 def _finish(future: asyncio.Future[Read], done: ExitStack) -> None:
     done.close()
     if not future.cancelled():
-        future.exception()  # seen, though the client may have gone
+        future.exception()  # retrieved, so that asyncio does not warn when the client has disconnected
 
 
 class _Process:
-    """This side of the process. Not `multiprocessing`'s: that would run the main module again in it."""
+    """The parent's side of the process. `multiprocessing` is not used: it would import the main module again."""
 
     def __init__(self) -> None:
-        # Both for one end: a socket made for every body could be one descriptor too many.
+        # One socket for messages and descriptors: a new socket for every body could exceed the descriptor limit.
         self._socket, there = socket.socketpair()
         command = [sys.executable, "-m", "cerberank_service.http.large_body_reader", str(there.fileno())]
-        with there:  # the process holds the only one: its end is seen here, and ours there
+        with there:  # only the child keeps this end open, so that each side notices when the other one ends
             try:
                 self._connection: Connection = Connection(os.dup(self._socket.fileno()))
                 self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL)
@@ -132,7 +133,7 @@ class _Process:
         os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
 
     def read(self, reader: Reader, descriptor: int) -> Read | str:
-        """What it read, or the traceback of what it failed with. Raises EOFError or OSError when it has ended."""
+        """The parsed body, or a traceback of the child's error. Raises EOFError or OSError when the child has ended."""
         clock = threading.Timer(LONGEST_SECONDS, self._process.kill)
         clock.start()
         try:
@@ -144,11 +145,11 @@ class _Process:
         return outcome
 
     def ended(self) -> bool:
-        """Whether it is there no longer, for whatever reason."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def kill(self) -> int:
-        """End it; returns its exit code. Any thread may do so: the one that reads sees its end."""
+        """Kill the process and return its exit code. Thread-safe: a thread in `read` gets an error."""
         self._process.kill()
         self._socket.close()
         return self._process.wait()

@@ -1,4 +1,4 @@
-"""A large body on its way: in memory outside of Python's, where another process reads it without a way through here."""
+"""A large body in an anonymous file in memory, which another process can read by its descriptor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import tempfile
 from typing import IO
 
 LARGE_BYTES = 1024 * 1024
-"""Some thousands of candidates; for less, the way to another process and back is not worth it."""
+"""Bodies beyond this size (some thousands of candidates) are parsed in another process; for smaller ones the round trip
+would take longer than it saves."""
 
 
 class LargeBody:
-    """Bytes in a file without a name, gone with its last descriptor, however the service ends."""
+    """Bytes in an anonymous file, which the system frees with its last descriptor, even after a crash."""
 
     def __init__(self) -> None:
-        """Empty. Raises OSError when the system gives no file."""
+        """The body is empty at first. Raises OSError when the system provides no file."""
         self._file = _nameless()
         self._size = 0
 
@@ -23,18 +24,18 @@ class LargeBody:
         return self._size
 
     def write(self, piece: bytes) -> None:
-        """Append; Python's lock is not held meanwhile. Raises OSError when there is no room."""
+        """Append `piece` without holding the GIL. Raises OSError when there is no room."""
         left = memoryview(piece)
         while left:
             left = left[self._file.write(left) :]
         self._size += len(piece)
 
     def descriptor(self) -> int:
-        """One more descriptor of the file, which is the caller's to close. Raises OSError when there is none."""
+        """A duplicate of the file's descriptor; the caller closes it. Raises OSError when none is left."""
         return os.dup(self._file.fileno())
 
     def close(self) -> None:
-        """Give the memory back, as far as no descriptor is left elsewhere."""
+        """Close the file; the memory is freed when no other descriptor is open."""
         self._file.close()
 
 

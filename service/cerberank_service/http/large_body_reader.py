@@ -1,6 +1,6 @@
-"""`python -m cerberank_service.http.large_body_reader DESCRIPTOR`: reads large bodies for `large_bodies`.
+"""`python -m cerberank_service.http.large_body_reader DESCRIPTOR`: the process that parses bodies for `large_bodies`.
 
-It gets a `Reader` and a body, gives back what was read, and ends when nobody is left who sends.
+It receives a `Reader` and the descriptor of a body, sends the parsed body back, and ends when the connection is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cerberank_service.ranking.read import Reader
 
 
 def serve(connection: Connection) -> None:
-    """Read bodies until the other end is closed."""
+    """Parse bodies until the other end is closed."""
     while True:
         try:
             reader: Reader = connection.recv()
@@ -33,14 +33,14 @@ def serve(connection: Connection) -> None:
             connection.send(reader(body))
         except OSError:
             return
-        except Exception:  # told by the service's log, as any failure is
+        except Exception:  # the service logs it
             connection.send(traceback.format_exc())
         del reader, body
         return_freed_memory()
 
 
 if __name__ == "__main__":
-    for signal_ in (signal.SIGINT, signal.SIGTERM):  # the service's; a terminal or a supervisor sends them to both
+    for signal_ in (signal.SIGINT, signal.SIGTERM):  # a terminal or a supervisor sends them to this process as well
         signal.signal(signal_, signal.SIG_IGN)
     return_large_arrays()
     keep_spare_memory()

@@ -34,11 +34,11 @@ SERVER_PATHS = ("/v2", "/v2/health/live", "/v2/health/ready")
 PATHS = (*SERVER_PATHS, *(f"{path}{rest}" for path in MODEL_PATHS for rest in ("", "/ready", "/infer")))
 ERROR_FORMATS: dict[str, ErrorFormat] = dict.fromkeys(PATHS, format_error)
 JSON_LENGTH = "inference-header-content-length"
-"""Triton's header: how much of the body is JSON; binary tensors follow."""
+"""Triton's header with the length of the body's JSON; binary tensors follow it."""
 
 
 def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankRoute) -> None:
-    """Add the routes to `app`; `rank` answers questions."""
+    """Add the protocol's routes to `app`; `rank` answers `infer`."""
 
     async def server_live() -> dict[str, bool]:
         if versions.snapshot.broken:
@@ -102,7 +102,7 @@ def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[st
 
 
 def _infer_dialect(request: Request) -> Dialect:
-    """The request's own: its path and headers are part of what is parsed."""
+    """A dialect for this request alone, because its path and headers are inputs of the parser."""
     length = request.headers.get(JSON_LENGTH)
     return Dialect(
         paths=(request.url.path,),

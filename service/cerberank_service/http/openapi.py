@@ -1,4 +1,4 @@
-"""OpenAPI for what FastAPI does not see: bodies that worker threads parse, errors in each dialect's clothes, keys."""
+"""OpenAPI for what FastAPI cannot derive: bodies that worker threads parse, the error formats of dialects, API keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = "key"
 
 
 def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
-    """The `requestBody` of an operation that reads any of `models`; `keyed`: it needs an API key."""
+    """The `requestBody` of an operation whose body is one of `models`; with `keyed` it needs an API key."""
     references = [{"$ref": COMPONENT.format(model=model.__name__)} for model in models]
     schema = references[0] if len(references) == 1 else {"anyOf": references}
     body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
@@ -23,7 +23,7 @@ def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
 
 
 def describe_path(path: str) -> dict[str, Any]:
-    """The `parameters` of an operation whose handler takes them from the request itself."""
+    """The path `parameters` of an operation whose handler reads them from the request."""
     names = re.findall(r"{(\w+)}", path)
     return {
         "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
@@ -31,7 +31,7 @@ def describe_path(path: str) -> dict[str, Any]:
 
 
 def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of an operation whose errors have the shape of any of `models`."""
+    """The error `responses` of an operation; their bodies are one of `models`."""
     shape: Any = Union[tuple(dict.fromkeys(models))]  # noqa: UP007 - made at run time
     return {
         "4XX": {"model": shape, "description": "The request cannot be answered as it is."},
@@ -40,7 +40,7 @@ def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]
 
 
 def with_components(app: FastAPI, models: Sequence[type[BaseModel]], *, keyed: bool) -> None:
-    """Add the schemas of `models`, and what a key is, to what `app.openapi()` gives."""
+    """Add the schemas of `models`, and with `keyed` the security scheme, to the document of `app.openapi()`."""
     original = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The pages for people: a playground at `/`, the service's state at `/status`. Files only, no build, no internet."""
+"""The HTML pages: a playground at `/` and the service's state at `/status`, as static files without external assets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ HEADERS = {
 
 
 class Assets(StaticFiles):
-    """Scripts and styles, with the pages' headers: a new version of the service is seen at once."""
+    """Scripts and styles with the pages' headers, so that browsers fetch those of a new release at once."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
-        """As any static file."""
+        """The response of `StaticFiles` with the pages' headers."""
         response = super().file_response(*args, **options)
         response.headers.update(HEADERS)
         return response

@@ -1,4 +1,4 @@
-"""The routes that rank nothing: health, the models, the shadow's figures, text-embeddings-inference's info, metrics."""
+"""The routes that do not rank: health, models, shadow comparison, text-embeddings-inference's `/info`, metrics."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cerberank_service.versions.state import State
 
 
 class Readiness(BaseModel):
-    """What a probe is told."""
+    """The body of a readiness probe."""
 
     ready: bool
     state: str
 
 
 def add_health(app: FastAPI, versions: VersionRegistry) -> None:
-    """Add the probes."""
+    """Add the liveness and readiness probes."""
 
     @app.get("/health/live", tags=["health"], summary="503 when only a new process helps")
     async def live() -> Response:
@@ -58,7 +58,7 @@ def add_health(app: FastAPI, versions: VersionRegistry) -> None:
 def add_models(
     app: FastAPI, versions: VersionRegistry, shadow: Shadow, promotion: PromotionRule, settings: Settings
 ) -> None:
-    """Add what tells about the models."""
+    """Add the routes that describe the models."""
 
     @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
     async def models() -> dict[str, list[dict[str, Any]]]:
@@ -84,7 +84,7 @@ def add_models(
 
 
 def add_metrics(app: FastAPI, metrics: Metrics, versions: VersionRegistry, load: Callable[[], Load]) -> None:
-    """Add what Prometheus scrapes."""
+    """Add `/metrics` for Prometheus."""
 
     @app.get("/metrics", include_in_schema=False)
     async def exposition(request: Request) -> Response:

@@ -1,6 +1,6 @@
-"""The route of questions, one request from its body to its response, straight down.
+"""The ranking route: the steps of a request from its body to its response.
 
-body -> read (worker, or another process for a large one) -> prepare (the same worker)
+body -> read (worker thread, or another process for a large body) -> prepare (the same worker)
 -> engine -> render and count (worker) -> response
 """
 
@@ -20,7 +20,7 @@ from cerberank_service.engine.job import Ranked
 from cerberank_service.errors import ServiceError
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.deadlines import HEADER, due, read_header
-from cerberank_service.http.disconnect import unless_gone
+from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.large_body import LargeBody
@@ -36,21 +36,21 @@ from cerberank_service.telemetry.tracing import RequestSpan, Tracing, exemplar
 from cerberank_service.versions.registry import Lease, VersionRegistry
 
 CLIENT_GONE = 499
-"""Nobody reads it; what proxies write into their logs."""
+"""Status of a request whose client has disconnected; the same as in nginx's logs."""
 
 
 class FormattedError(Exception):
-    """An error, and the format of the dialect that it is answered in."""
+    """An error with the error format of the request's dialect."""
 
     def __init__(self, error: Exception, format_error: ErrorFormat) -> None:
-        """Both are values for `RankRoute`."""
+        """`RankRoute` renders `error` with `format_error`."""
         super().__init__(str(error))
         self.error, self.format_error = error, format_error
 
 
 @contextmanager
 def errors_in(dialect: Dialect) -> Iterator[None]:
-    """Raises FormattedError for whatever the block raises; a cancellation passes."""
+    """Wrap every exception of the block in a FormattedError; cancellations pass unchanged."""
     try:
         yield
     except Exception as error:
@@ -59,7 +59,7 @@ def errors_in(dialect: Dialect) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRoute:
-    """Answers requests in the dialects of their paths. Its parts are the service's."""
+    """Answers ranking requests in the dialects of their paths; its fields belong to the service."""
 
     settings: Settings
     access: Access
@@ -75,7 +75,7 @@ class RankRoute:
     load: Callable[[], Load]
 
     async def __call__(self, request: Request, dialects: tuple[Dialect, ...]) -> Response:
-        """The response to a request on a path where `dialects` are spoken; errors are responses, too."""
+        """The response to a request on a path that `dialects` share; errors become responses as well."""
         request_id, trace_id = request_id_of(request), None
         format_error = dialects[0].format_error
         try:
@@ -86,7 +86,7 @@ class RankRoute:
                 except FormattedError as formatted:
                     format_error = formatted.format_error
                     raise formatted.error from formatted.error.__cause__
-        except Exception as error:  # whatever it is, the client gets its answer and the log the reason
+        except Exception as error:  # the client gets an error response, the log the reason
             return self.errors.respond(error, request_id, format_error, trace_id=trace_id)
 
     async def _answered(
@@ -97,7 +97,9 @@ class RankRoute:
         reader = Reader(dialects, self.settings.max_candidates)
         with self.metrics.in_flight.track_inprogress():
             async with self.bodies.received(request) as body:
-                rendered = await unless_gone(request, self._ranked(body, reader, caller, timeout_ms, request_id))
+                rendered = await unless_disconnected(
+                    request, self._ranked(body, reader, caller, timeout_ms, request_id)
+                )
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
         span.answered(rendered.answer)
@@ -110,7 +112,7 @@ class RankRoute:
         self, body: bytes | LargeBody, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
     ) -> Rendered:
         received, trace = time.monotonic(), exemplar()
-        self.versions.check_room()  # before the body costs anything
+        self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             sent = body if isinstance(body, bytes) else await self.large_bodies.read(reader, body)
             question = await self.workers.run(lambda: self._prepared(sent, reader, lease, received, timeout_ms))
@@ -125,7 +127,7 @@ class RankRoute:
     def _prepared(
         self, sent: bytes | Read, reader: Reader, lease: Lease, received: float, timeout_ms: float | None
     ) -> Question:
-        """What a worker makes of a body, or of what another process has read of it. Raises FormattedError."""
+        """The question of a body, or of a large body that was already parsed. For a worker. Raises FormattedError."""
         read = reader(sent) if isinstance(sent, bytes) else sent
         with errors_in(read.dialect):
             if isinstance(read.outcome, ServiceError):

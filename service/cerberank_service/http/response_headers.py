@@ -1,4 +1,4 @@
-"""What an answer's headers tell: clients where the time went, balancers how loaded this replica is."""
+"""Response headers: `Server-Timing` for clients, and the replica's load for load balancers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import asdict, dataclass
 from cerberank_service.call import Timing
 
 LOAD_FORMAT = "endpoint-load-metrics-format"
-"""The request header by which a balancer asks for the load; `TEXT` or `JSON`, as Triton and vLLM have it."""
+"""The request header by which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
 LOAD = "endpoint-load-metrics"
 """The response header (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """What is accepted and not answered."""
+    """The load of a replica: accepted questions that are not answered yet."""
 
     queued_tokens: int
     queued_seconds: float
-    """As predicted."""
+    """Predicted seconds until they are answered."""
     requests_in_flight: int
 
 
 def server_timing(timing: Timing) -> dict[str, str]:
-    """`Server-Timing`, which browsers' tools show; milliseconds.
+    """The header `Server-Timing`, in milliseconds.
 
     >>> server_timing(Timing(encode=1.0, queue=0.25, compute=20.0, total=21.5))
     {'Server-Timing': 'encode;dur=1.000, queue;dur=0.250, compute;dur=20.000, total;dur=21.500'}
@@ -34,7 +34,7 @@ def server_timing(timing: Timing) -> dict[str, str]:
 
 
 def load_report(asked: str | None, load: Callable[[], Load]) -> Mapping[str, str]:
-    """The load in the format that was asked for; nothing when none, or an unknown one, was.
+    """The load header in the requested format; empty when no format, or an unknown one, was requested.
 
     >>> load_report("text", lambda: Load(queued_tokens=1200, queued_seconds=0.5, requests_in_flight=3))[LOAD]
     'TEXT named_metrics.queued_tokens=1200, named_metrics.queued_seconds=0.5, named_metrics.requests_in_flight=3'

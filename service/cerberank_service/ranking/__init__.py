@@ -1,1 +1,1 @@
-"""One request's way: bytes to a call, the call to encoded pairs, these to a ranking, in workers and the engine."""
+"""The ranking pipeline: read a body into a call, encode its pairs, rank them in the engine, render the answer."""

@@ -1,4 +1,4 @@
-"""What the engine found out about distinct pairs becomes the answer about the candidates of the request. Pure."""
+"""Turns the engine's result for distinct pairs into the answer for the request's candidates. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def answer_of(
     encode_seconds: float,
     total_seconds: float,
 ) -> RankAnswer:
-    """Unfold duplicates: each takes the place of its pair, in the order of the request."""
+    """The answer; duplicates share the place of their pair and keep the order of the request among themselves."""
     pair_of = prepared.pair_of
     place = np.empty(len(prepared.pairs), dtype=np.int64)
     place[ranked.order] = np.arange(len(ranked.order))

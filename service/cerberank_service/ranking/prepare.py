@@ -1,4 +1,4 @@
-"""A call becomes a job: its drop ratios are checked, duplicates are folded, pairs are encoded."""
+"""Prepares a call for the engine: checks its drop ratios, merges duplicate candidates, encodes the pairs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from cerberank_service.ranking.slo import loss_of
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything that the engine needs, and how its pairs map back to the candidates."""
+    """The engine's input, and how its pairs map to the request's candidates."""
 
     pairs: EncodedPairs
     pair_of: NDArray[np.int64]
-    """Shape [n]: the pair that each candidate shares with its duplicates."""
+    """Shape [n]: the pair of each candidate; duplicates share one."""
     unique: tuple[Candidate, ...]
     """The candidate of each pair."""
     policy: DropPolicy
     loss: Mapping[str, float]
-    """Points of each metric that the policy is expected to cost."""
+    """Expected loss of the policy in points of each metric."""
     warnings: tuple[str, ...]
     known: KnownScores | None = None
 
@@ -40,9 +40,9 @@ def prepare(
     *,
     default: tuple[float, ...] | None = None,
 ) -> Prepared:
-    """Raises ServiceError for drop ratios that do not fit, and for texts that are too long where that is refused.
+    """Check, deduplicate and encode a call; one without drop ratios gets `default`, or else the checkpoint's schedule.
 
-    A call that chooses no drop schedule gets `default`, or else the checkpoint's.
+    Raises ServiceError (422) for invalid drop ratios, and for texts that are too long when the call refuses truncation.
     """
     policy = _policy(call, checkpoint, default)
     first: dict[Candidate, int] = {}

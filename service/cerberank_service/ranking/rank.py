@@ -1,4 +1,4 @@
-"""One question's way through the service: prepared in a worker, ranked by the engine, rendered in a worker."""
+"""The three steps of a question: prepare in a worker, rank in the engine, render in a worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Question:
     call: RankCall
     dialect: Dialect
     options: Any
-    """What the dialect renders the answer by."""
+    """The dialect's options for rendering the answer."""
     live: LiveVersion
     prepared: Prepared
     job: Job
@@ -52,10 +52,10 @@ class Rendered:
 
 
 class Ranking:
-    """Takes questions through the three steps, which the caller calls one after the other."""
+    """Implements the three steps; the caller calls them one after the other."""
 
     def __init__(self, settings: Settings) -> None:
-        """The settings give the size of the score cache and the latency target of calls that state none."""
+        """The settings contain the size of the score cache and the default latency target."""
         self._latency_target_ms = settings.latency_target_ms
         self._cache = ScoreCache(settings.score_cache_entries)
 
@@ -68,9 +68,9 @@ class Ranking:
             prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
         prepared = replace(prepared, known=self._cache.find(live.reference, call.question, prepared.unique))
         encoded = time.monotonic() - received
-        prepared = self._in_time(call, prepared, live, spent=encoded)
+        prepared = self._with_target_schedule(call, prepared, live, spent=encoded)
         outcome: Future[Outcome] = Future()
-        outcome.set_running_or_notify_cancel()  # whoever stops waiting must not take the engine's future away
+        outcome.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel the engine's future
         job = Job(
             pairs=prepared.pairs,
             policy=prepared.policy,
@@ -95,7 +95,7 @@ class Ranking:
 
     @staticmethod
     async def rank(question: Question) -> Ranked:
-        """Hand the question to the engine and wait. Raises ServiceError; cancelled, it frees what the engine holds."""
+        """Submit the question to the engine and wait. Raises ServiceError. A cancellation frees the engine's state."""
         job, live = question.job, question.live
         job.submitted = time.monotonic()
         live.engine.submit(job)
@@ -111,7 +111,7 @@ class Ranking:
         return outcome
 
     def render(self, question: Question, ranked: Ranked, request_id: str) -> Rendered:
-        """The answer, as values and as bytes. For a worker: an answer may hold 10,000 places."""
+        """The answer, as values and as bytes. For a worker, because an answer may have 10,000 results."""
         answer = answer_of(
             question.call,
             question.prepared,
@@ -126,8 +126,8 @@ class Ranking:
         )
         return Rendered(to_json(question.dialect.render(answer, question.options)), answer, question.call.question)
 
-    def _in_time(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
-        """With the schedule that meets the latency target, if there is one and the caller did not choose."""
+    def _with_target_schedule(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
+        """Use the tuned schedule that meets the latency target, if there is a target and the call has no drop ratio."""
         target = call.latency_target_ms or self._latency_target_ms
         config = live.checkpoint.config
         if call.drop_ratio is not None or not target or not config.tuned_schedules:

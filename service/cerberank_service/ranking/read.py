@@ -1,4 +1,4 @@
-"""A body's bytes become a call: the JSON is read once, its dialect is told, the dialect makes the call."""
+"""Turns a body's bytes into a call: parses the JSON once, selects its dialect, and lets the dialect build the call."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 from cerberank_models.encoding import MOST_CHARACTERS, Candidate, readable
 from cerberank_service.call import RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.shared_paths import spoken
+from cerberank_service.dialects.shared_paths import select_dialect
 from cerberank_service.dialects.wire import check_fields, read_json
 from cerberank_service.errors import Kind, ServiceError
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read. An error is a value here, because it is answered in the format of the dialect beside it."""
+    """The result of reading a body. An error is a value, because it is formatted by the dialect that was selected."""
 
     dialect: Dialect
     outcome: tuple[RankCall, Any] | ServiceError
-    """The call, with what its dialect renders the answer by."""
+    """The call with its dialect's rendering options, or the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the bodies of one path. It is pickled with large bodies into the process that reads those."""
+    """Reads the bodies of one path. It is pickled and sent to the process that parses large bodies."""
 
     dialects: tuple[Dialect, ...]
     most_candidates: int
 
     def __call__(self, body: bytes) -> Read:
-        """Read one; never raises ServiceError."""
+        """Read a body; never raises ServiceError."""
         dialect = self.dialects[0]
         try:
             check_fields(body, self.most_candidates)
             document = read_json(body, dialect.json_bytes)
-            dialect = spoken(self.dialects, document)
+            dialect = select_dialect(self.dialects, document)
             call, options = dialect.parse(document)
             self._check_candidates(call)
         except ServiceError as error:
@@ -52,7 +52,7 @@ class Reader:
 
 
 def _readable(call: RankCall) -> RankCall:
-    """The call without what no encoder reads: such text would be copied and hashed for nothing."""
+    """The call with every text cut to what the encoder reads; longer text would be copied and hashed for nothing."""
     candidates = tuple(
         Candidate(text=readable(each.text), previous=readable(each.previous), next=readable(each.next))
         for each in call.candidates

@@ -1,6 +1,6 @@
-"""Scores of pairs that were ranked before, by model, version, question and candidate; off unless it is given room.
+"""A cache of pairs' scores by model, version, question and candidate; off by default.
 
-Only candidates that reached the last stage are kept, with what every stage said of them: they then take part in
+Only candidates that reached the last stage are cached, with their scores of every stage, so that they take part in
 every drop as if they had been run.
 """
 
@@ -20,20 +20,20 @@ from cerberank_service.engine.known_scores import KnownScores
 
 
 class ScoreCache:
-    """Keeps the `entries` that were used last. Any thread may use it."""
+    """An LRU cache. Thread-safe."""
 
     def __init__(self, entries: int) -> None:
-        """0 keeps nothing."""
+        """`entries` is the number of pairs; 0 switches the cache off."""
         self._most = entries
         self._found: OrderedDict[bytes, tuple[Scores, Scores | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Entries that are kept."""
+        """Number of cached pairs."""
         return len(self._found)
 
     def find(self, reference: Reference, question: str, candidates: Sequence[Candidate]) -> KnownScores | None:
-        """What is known of these candidates, by their places; None when nothing is."""
+        """The cached scores of these candidates, with their positions; None when none is cached."""
         if not self._most:
             return None
         keys = _keys(reference, question, candidates)
@@ -56,7 +56,7 @@ class ScoreCache:
     def keep(
         self, reference: Reference, question: str, candidates: Sequence[Candidate], trace: Scores, heads: Scores | None
     ) -> None:
-        """Remember those candidates whose `trace[n, stages]` is whole."""
+        """Cache the candidates whose `trace[n, stages]` is complete."""
         if not self._most:
             return
         rows = np.flatnonzero(~np.isnan(trace).any(axis=1)).tolist()
@@ -70,7 +70,7 @@ class ScoreCache:
 
 
 def _keys(reference: Reference, question: str, candidates: Sequence[Candidate]) -> list[bytes]:
-    """Digests: texts may be long, and are nobody else's to read."""
+    """Digests instead of texts, because texts may be long and are private."""
     begun = blake2b(digest_size=16)
     for part in (*reference, question):
         _add(begun, part)
@@ -84,7 +84,7 @@ def _keys(reference: Reference, question: str, candidates: Sequence[Candidate]) 
 
 
 def _add(digest: blake2b, text: str) -> None:
-    """With its length, so that neighbouring texts cannot run into each other."""
+    """Add a text with its length, so that different sequences of texts cannot give the same bytes."""
     content = text.encode("utf-8", "surrogatepass")
     digest.update(len(content).to_bytes(8, "little"))
     digest.update(content)

@@ -1,7 +1,8 @@
-"""Which tuned drop schedule a question gets when it should be answered within a target. Pure.
+"""Chooses the tuned drop schedule of a question with a latency target. Pure.
 
-The checkpoint's tuned schedules say what each costs in accuracy, the engine predicts what each takes now: the
-gentlest one that is in time is taken, or the fastest when none is. An explicit `drop_ratio` never comes here.
+The checkpoint states the accuracy of each tuned schedule, the engine predicts the current latency of each. The most
+accurate schedule (the one that drops least) that meets the target is chosen, or the fastest when none does. Calls with
+an explicit `drop_ratio` are not handled here.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from cerberank_models.drop import DropPolicy
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy, and what it is expected to cost."""
+    """A drop policy with its expected loss."""
 
     policy: DropPolicy
     loss: Mapping[str, float]
-    """Points of each metric below the gentlest schedule of the set."""
+    """Points of each metric below the most accurate tuned schedule."""
     in_time: bool
+    """Whether it is predicted to meet the target."""
 
 
 def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float) -> Choice:
-    """The gentlest of the tuned schedules whose predicted `seconds` keep to `target`, or the fastest.
+    """The most accurate tuned schedule whose predicted `seconds` are at most `target`, or the fastest one.
 
     At least `keep` candidates stay alive. Raises ValueError where no schedule was tuned.
     """
@@ -39,7 +41,7 @@ def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], floa
 
 
 def loss_of(tuned: Sequence[TunedSchedule], ratios: tuple[float, ...]) -> dict[str, float]:
-    """Points that a schedule is expected to lose against the gentlest of the set; empty when it is not in it."""
+    """Points that a schedule loses against the most accurate tuned one; empty for a schedule that was not tuned."""
     known = {entry.schedule: entry.metrics for entry in tuned}
     if ratios not in known:
         return {}

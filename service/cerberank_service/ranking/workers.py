@@ -1,4 +1,4 @@
-"""Threads that parse, tokenise and render, so that the event loop does none of it."""
+"""The thread pool that parses, tokenises and renders outside of the event loop."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ ResultT = TypeVar("ResultT")
 
 
 class Workers:
-    """A pool of threads."""
+    """A thread pool that coroutines use."""
 
     def __init__(self, threads: int) -> None:
-        """Threads start when they are first needed."""
+        """At most `threads` threads, which start on demand."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
 
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
-        """Run `work` in a thread; its exception is raised here."""
+        """Run `work` in a thread; returns its result or raises its exception."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
-        """Let running work end; start no more."""
+        """Wait for running work and cancel the work that has not started."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,1 +1,1 @@
-"""The app as a Ray Serve deployment: a replica, and how many of them should run."""
+"""The app as a Ray Serve deployment: the replica and the autoscaling policy."""

@@ -1,6 +1,6 @@
-"""How many replicas Ray Serve should run: as many as the waiting tokens need. Pure; Ray calls it in its controller.
+"""The autoscaling policy of Ray Serve by waiting tokens. Pure; Ray's controller calls it.
 
-Requests are a poor measure here: one of 10,000 candidates is as much work as 500 of 20.
+The number of requests is a poor measure: one with 10,000 candidates is as much work as 500 with 20.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from math import ceil
 from typing import Any, Protocol
 
 QUEUED_TOKENS = "queued_tokens"
-"""The name under which replicas report them."""
+"""The name of the metric that replicas report."""
 
 
 class Context(Protocol):
-    """What is read of `ray.serve.config.AutoscalingContext`."""
+    """The part of `ray.serve.config.AutoscalingContext` that the policy reads."""
 
     @property
     def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None:
-        """What replicas reported, by name and replica, each over Ray's look-back period."""
+        """The replicas' metrics by name and replica, each over Ray's look-back period."""
 
 
 class QueuedTokensPolicy:
-    """Ray applies bounds, delays and scaling factors to what it returns."""
+    """The target number of replicas; Ray applies its bounds, delays and scaling factors to it."""
 
     def __init__(self, tokens_per_replica: float) -> None:
         """`tokens_per_replica` may wait at each. Raises ValueError unless it is positive."""
@@ -31,6 +31,6 @@ class QueuedTokensPolicy:
         self._tokens_per_replica = tokens_per_replica
 
     def __call__(self, context: Context) -> tuple[int, dict[str, Any]]:
-        """The replicas that are wanted, and no state."""
+        """The target number of replicas, and an empty state."""
         waiting = sum((context.aggregated_metrics or {}).get(QUEUED_TOKENS, {}).values())
         return ceil(waiting / self._tokens_per_replica), {}

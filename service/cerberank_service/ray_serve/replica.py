@@ -1,7 +1,7 @@
-"""The app as a Ray Serve deployment: a replica is the whole service, with an engine of its own, in a Ray actor.
+"""The app as a Ray Serve deployment: each replica is the complete service, with its own engine, in a Ray actor.
 
-In: settings from the environment, as everywhere. Out: `application`, which deploy/ray/cerberank.yaml names. Ray brings
-requests to replicas, starts them, and starts them anew when they die or their engine does. Needs the extra `ray-serve`.
+Settings come from the environment. deploy/ray/cerberank.yaml names `application`. Ray routes requests to replicas,
+starts them, and restarts them when they or their engines fail. Needs the extra `ray-serve`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ POLL_SECONDS = 0.05
 
 
 class Cerberank:
-    """One replica. Ray calls its methods by their names."""
+    """One replica. The names of its methods are defined by Ray."""
 
     def __init__(self) -> None:
-        """Assemble the app; its lifespan, which Ray runs, begins to load the model."""
+        """Assemble the app; Ray runs its lifespan, which starts loading the model."""
         self._app = assemble(_with_threads(read_settings()))
         self._service: Service = self._app.state.service
 
@@ -34,19 +34,19 @@ class Cerberank:
         return self._app
 
     async def check_health(self) -> None:
-        """Returns once the model is loaded: no request comes earlier. Raises RuntimeError when it has failed."""
+        """Wait until the model is loaded; Ray sends no request earlier. Raises RuntimeError when it has failed."""
         while (state := self._service.versions.snapshot.state) is State.LOADING:
             await asyncio.sleep(POLL_SECONDS)
         if state is State.FAILED:
             raise RuntimeError(self._service.versions.snapshot.reason or "the model's thread has failed")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What `QueuedTokensPolicy` decides by."""
+        """The metric on which `QueuedTokensPolicy` decides."""
         return {QUEUED_TOKENS: float(self._service.load().queued_tokens)}
 
 
 def _with_threads(settings: Settings) -> Settings:
-    """As many threads as Ray has set processors aside, unless the settings say how many: replicas share a machine."""
+    """Use as many threads as Ray has assigned processors, unless the settings state a number."""
     assigned = ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0)
     return settings.model_copy(update={"threads": settings.threads or max(1, int(assigned))})
 

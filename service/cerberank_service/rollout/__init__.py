@@ -1,1 +1,1 @@
-"""Which version gets which questions: labels moved by operators or by rules, and shadow comparison."""
+"""Roll-out of versions: label moves by operators and by rules, and shadow comparison."""

@@ -1,4 +1,7 @@
-"""How far two versions differ on one question. Pure; arrays are by pair, n of them, in the same order for both."""
+"""Measures the difference of two versions' rankings of one question. Pure.
+
+Arrays are by pair, n of them, in the same order for both versions.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from numpy.typing import NDArray
 from cerberank_models.backends.contract import Scores
 
 PERSISTENCE = 0.9
-"""The reader of a ranking goes on to the next place with this probability: the first ten places weigh 86 %."""
+"""The parameter p of rank-biased overlap, the probability that a reader goes on to the next rank: 0.9 gives the first
+ten ranks a weight of 86 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What changes when the second version answers instead of the first."""
+    """The differences of a second version's ranking from the first version's."""
 
     flipped: bool
-    """Another candidate comes first."""
+    """Whether another candidate comes first."""
     overlap: float
     """Rank-biased overlap, 1 for the same order."""
     shift: float

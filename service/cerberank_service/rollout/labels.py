@@ -1,4 +1,4 @@
-"""Moves labels in the store, for operators and for the rules; every service that follows the store goes along."""
+"""Moves labels in the store, for operators and rules; every service that follows the store adopts the move."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from cerberank_service.versions.registry import VersionRegistry
 
 
 class Labels:
-    """Raises ServiceError: 404 for what is not there, 409 for what cannot be done, 503 while the store is away."""
+    """Raises ServiceError: 404 for an unknown model or version, 409 for an impossible move, 503 without the store."""
 
     def __init__(self, store: Store | None, versions: VersionRegistry, moved: Callable[[], None]) -> None:
-        """`moved` is called after every move, so that it takes effect at once."""
+        """`moved` is called after every move, so that this replica adopts it at once."""
         self._store, self._versions, self._moved = store, versions, moved
 
     def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
-        """Let `label` stand for `version` (None: nothing); returns what it stood for.
+        """Move `label` to `version`, or remove it (None); returns its version before.
 
-        With `only_from` nothing happens when it stands for another version by now: somebody else was faster.
+        With `only_from` the label is moved only from that version, and left alone if it was moved meanwhile.
         """
         with self._reaching() as store:
             named = check_label(label)
@@ -41,9 +41,9 @@ class Labels:
         return before
 
     def rollback(self, model: str) -> str:
-        """Let `stable` stand for the version before, which is loaded still; returns it.
+        """Move `stable` back to the previous version, which is still loaded; returns that version.
 
-        409 also when the label stands for another version than the one that serves: somebody pushed meanwhile.
+        Raises ServiceError (409) also when the label in the store no longer names the version that serves.
         """
         known = self._versions.snapshot.model(model)
         stable, previous = known.serving.get("stable"), known.previous
@@ -60,7 +60,7 @@ class Labels:
         return previous
 
     def promote(self, model: str, version: str) -> None:
-        """Let `stable` stand for the shadow `version`, and `shadow` for nothing."""
+        """Move `stable` to the shadow `version`, and remove `shadow`."""
         self.move(model, "stable", version)
         self.move(model, "shadow", None, only_from=version)
 

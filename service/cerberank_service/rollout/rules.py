@@ -1,4 +1,4 @@
-"""Moves labels by rule: a shadow that did well becomes stable, a version that fails is taken back."""
+"""Moves labels by rule: promotes a shadow version within its limits, rolls a failing version back."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RollbackRule:
-    """A version is taken back when more than `percent` of its answers are its own failures; 0 never does."""
+    """Roll a version back when more than `percent` of its questions end in internal errors; 0 switches this off."""
 
     percent: float
     questions: int = 20
-    """Before so many, chance decides."""
+    """Least number of questions: with fewer the percentage is not significant."""
 
 
 def fails(rule: RollbackRule, *, answered: int, failed: int, alive: bool) -> bool:
-    """Whether a version must be taken back: `failed` of `answered` + `failed` questions, or a dead engine."""
+    """Whether a version must be rolled back, for its share of `failed` questions or its engine, if not `alive`."""
     if not rule.percent:
         return False
     asked = answered + failed
@@ -36,37 +36,37 @@ def fails(rule: RollbackRule, *, answered: int, failed: int, alive: bool) -> boo
 
 
 class Rules:
-    """Looked at by the watcher after each turn."""
+    """The rules, which the watcher applies after each poll."""
 
     def __init__(self, settings: Settings, versions: VersionRegistry, shadow: Shadow, labels: Labels) -> None:
-        """The settings state the rules."""
+        """The settings contain the limits of the rules."""
         self._versions, self._shadow, self._labels = versions, shadow, labels
-        self._taken_back: set[Reference] = set()
+        self._rolled_back: set[Reference] = set()
         self._rollback = RollbackRule(settings.rollback_failure_percent)
         self.promotion = PromotionRule(questions=settings.promote_after)
 
     def apply(self) -> None:
-        """Take back what fails, or else promote what did well. A store that is away is asked again next time."""
+        """For each model, roll a failing version back or else promote its shadow. Store errors are retried later."""
         for model, known in sorted(self._versions.snapshot.models.items()):
             try:
-                self._take_back(model, known) or self._promote(model)
+                self._roll_back(model, known) or self._promote(model)
             except ServiceError as error:
                 logger.warning("a rule could not move a label of %s: %s", model, error.message)
 
-    def _take_back(self, model: str, known: ModelState) -> bool:
+    def _roll_back(self, model: str, known: ModelState) -> bool:
         canary = known.labelled("canary")
         if canary is not None and self._fails(canary):
-            logger.error("canary %s@%s fails and is taken back by rule", *canary.reference)
+            logger.error("canary %s@%s fails and is rolled back by rule", *canary.reference)
             self._labels.move(model, "canary", None, only_from=canary.reference.version)
-            self._taken_back.add(canary.reference)
+            self._rolled_back.add(canary.reference)
             return True
         stable, previous = known.labelled("stable"), known.previous
-        # Never back to what was taken back before: two bad versions would take turns for ever.
-        if stable is None or previous is None or Reference(model, previous) in self._taken_back:
+        # Never to a version that was itself rolled back: two failing versions would alternate for ever.
+        if stable is None or previous is None or Reference(model, previous) in self._rolled_back:
             return False
         if self._fails(stable):
-            logger.error("%s@%s fails, %s is stable again by rule", *stable.reference, previous)
-            self._taken_back.add(stable.reference)
+            logger.error("%s@%s fails and is rolled back to %s by rule", *stable.reference, previous)
+            self._rolled_back.add(stable.reference)
             self._labels.rollback(model)
             return True
         return False
@@ -76,10 +76,10 @@ class Rules:
 
     def _promote(self, model: str) -> bool:
         figures = self._shadow.figures(model)
-        if figures is None or Reference(model, figures.shadow) in self._taken_back:
+        if figures is None or Reference(model, figures.shadow) in self._rolled_back:
             return False
         verdict, why = judge(figures, self.promotion)
         if verdict is Verdict.PROMOTE:
-            logger.info("%s@%s becomes stable by rule: %s", model, figures.shadow, why)
+            logger.info("%s@%s is promoted to stable by rule: %s", model, figures.shadow, why)
             self._labels.promote(model, figures.shadow)
         return verdict is Verdict.PROMOTE

@@ -1,8 +1,8 @@
-"""Asks the `shadow` version what the stable one was asked, off the critical path, and compares.
+"""Mirrors questions to the `shadow` version, outside of the request path, and compares the rankings.
 
-One thread, a short queue and the lowest priority: a question is mirrored only while the stable version's engine has
-nothing to do, and is skipped, not queued, when it has. Once begun it goes on in short steps, each of which waits until
-that engine has nothing to do again. Nothing that happens here reaches a client.
+There is one thread with a short queue. A question is mirrored only while the stable version's engine is idle; otherwise
+it is skipped, not queued. It has the lowest priority and runs in short steps, each of which waits until the stable
+engine is idle. Errors of the shadow never reach a client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from cerberank_service.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.job import Job, Outcome, Ranked
-from cerberank_service.engine.low_priority import Leisure
+from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.prepare import prepare
 from cerberank_service.rollout.comparison import compare
@@ -38,7 +38,7 @@ LONGEST_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """A question and what the stable version said."""
+    """A question with the stable version's ranking."""
 
     call: RankCall
     stable: LiveVersion
@@ -46,7 +46,7 @@ class Mirrored:
 
 
 class Shadow:
-    """Owned by the app."""
+    """Mirrors questions and keeps the figures of each model's shadow."""
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics) -> None:
         """Nothing runs before `start`."""
@@ -58,17 +58,17 @@ class Shadow:
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
 
     def start(self) -> None:
-        """Begin to compare."""
+        """Start mirroring."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Compare no more. Does not wait."""
+        """Stop mirroring. Does not wait."""
         self._stopped.set()
         with suppress(queue.Full):
             self._queue.put_nowait(None)
 
     def figures(self, model: str) -> ShadowFigures | None:
-        """The figures of a model's stable and shadow versions as they are now; None without both."""
+        """The figures of a model's current stable and shadow versions; None unless it has both."""
         pair = self._versions.snapshot.stable_and_shadow(model)
         if pair is None:
             return None
@@ -79,7 +79,7 @@ class Shadow:
         return known
 
     def offer(self, call: RankCall, live: LiveVersion, ranked: Ranked) -> None:
-        """A question that `live` has answered; cheap, and never waits."""
+        """Offer a question that `live` has answered for mirroring. Never blocks."""
         figures = self.figures(live.reference.model)
         if figures is None or figures.stable != live.reference.version or not ranked.complete:
             return
@@ -95,7 +95,7 @@ class Shadow:
         while (mirrored := self._queue.get()) is not None and not self._stopped.is_set():
             try:
                 self._mirror(mirrored)
-            except Exception:  # a fault of the comparison; the next question may fare better
+            except Exception:  # the next question may succeed
                 logger.exception("a mirrored question could not be compared")
 
     def _mirror(self, mirrored: Mirrored) -> None:
@@ -111,7 +111,7 @@ class Shadow:
                 shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
                 outcome = self._ask(shadow, mirrored)
         except ServiceError as error:
-            if error.kind is Kind.INTERNAL:  # others are no fault of the version's: drop ratios for other exits
+            if error.kind is Kind.INTERNAL:  # other kinds are not the version's failures, such as invalid drop ratios
                 figures.failures += 1
                 self._metrics.shadow.failed(model, figures.shadow)
             return
@@ -128,7 +128,7 @@ class Shadow:
         )
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
-        """What the shadow says. Raises ServiceError, INTERNAL for what the version could not do."""
+        """The shadow's ranking. Raises ServiceError, INTERNAL for a failure of the version."""
         future: Future[Outcome] = Future()
         call = mirrored.call
         with live.encoder() as encoder:
@@ -141,7 +141,7 @@ class Shadow:
             deadline=None,
             resolve=future.set_result,
             priority=LAST_PRIORITY,
-            leisure=Leisure(lambda: self._busy(mirrored.stable)),
+            live_traffic=LiveTraffic(lambda: self._busy(mirrored.stable)),
         )
         live.engine.submit(job)
         try:

@@ -1,4 +1,4 @@
-"""What a shadow version did on mirrored questions, and whether the stated rule would let it become stable."""
+"""The figures of a shadow version on mirrored questions, and the rule that promotes it to stable."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from cerberank_service.rollout.comparison import Comparison
 
 
 class Verdict(Enum):
-    """What the rule says."""
+    """The decision of the promotion rule."""
 
     BY_HAND = "by_hand"
-    """There is no rule."""
+    """The rule is switched off."""
     WAIT = "wait"
-    """Too few questions yet."""
+    """There are too few questions so far."""
     KEEP = "keep"
-    """The shadow stays a shadow."""
+    """The version failed on a question or exceeds a limit, and stays a shadow."""
     PROMOTE = "promote"
+    """The version becomes stable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromotionRule:
-    """A shadow becomes stable after so many questions without a failure and within all limits."""
+    """Promote a shadow after `questions` mirrored questions without a failure and within all limits."""
 
     questions: int
-    """0: by hand."""
+    """0 switches the rule off."""
     flip_percent: float = 10.0
-    """Most questions where another candidate may come first."""
+    """Largest percentage of questions in which another candidate comes first."""
     overlap: float = 0.9
-    """Least mean rank-biased overlap."""
+    """Smallest mean rank-biased overlap."""
     latency_ratio: float = 1.25
-    """Most compute time, by the stable version's."""
+    """Largest ratio of the shadow's compute time to the stable version's."""
 
 
 @dataclass(slots=True)
 class ShadowFigures:
-    """Sums over the questions that `shadow` was asked as well as `stable`."""
+    """Sums over the questions that were mirrored from `stable` to `shadow`."""
 
     stable: str
     shadow: str
@@ -48,12 +49,12 @@ class ShadowFigures:
     stable_seconds: float = 0.0
     shadow_seconds: float = 0.0
     failures: int = 0
-    """Questions that the shadow alone could not answer."""
+    """Questions that only the shadow failed to answer."""
     skipped: int = 0
     """Questions that were not mirrored because the service was busy."""
 
     def add(self, comparison: Comparison, *, stable_seconds: float, shadow_seconds: float) -> None:
-        """One question."""
+        """Add one mirrored question."""
         self.questions += 1
         self.flips += comparison.flipped
         self.overlap += comparison.overlap
@@ -63,11 +64,11 @@ class ShadowFigures:
 
     @property
     def latency_ratio(self) -> float:
-        """The shadow's compute time by the stable version's."""
+        """The ratio of the shadow's compute time to the stable version's."""
         return self.shadow_seconds / self.stable_seconds if self.stable_seconds > 0 else 1.0
 
     def describe(self) -> dict[str, Any]:
-        """Counts and means; null before the first question."""
+        """Counts, and means that are null before the first question."""
         count = self.questions
         means = {
             "flip_percent": 100.0 * self.flips / count if count else None,
@@ -82,7 +83,7 @@ class ShadowFigures:
 
 
 def judge(figures: ShadowFigures, rule: PromotionRule) -> tuple[Verdict, str]:
-    """What `rule` says of `figures`, and why."""
+    """The decision of `rule` about `figures`, with its reason."""
     if not rule.questions:
         return Verdict.BY_HAND, "CERBERANK_PROMOTE_AFTER is 0"
     if figures.failures:

@@ -1,1 +1,1 @@
-"""What operators see: Prometheus series, log lines and OpenTelemetry spans."""
+"""Telemetry: Prometheus series, log lines and OpenTelemetry spans."""

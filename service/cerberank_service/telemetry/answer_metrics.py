@@ -1,4 +1,4 @@
-"""What is counted of one version's answers."""
+"""The Prometheus series about the answers of one version."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OTHER = "other"
 
 
 class AnswerMetrics:
-    """Holds the version's children of each series, so that an answer looks up no labels."""
+    """Keeps the version's child of each series, so that counting an answer needs no lookup by labels."""
 
     def __init__(
         self, series: RegisteredSeries, model: str, version: str, *, schedules: Sequence[str], metrics: Sequence[str]
     ) -> None:
-        """`schedules` are the labels of the version's schedules with `OTHER`, `metrics` those with an expected loss."""
+        """`schedules` are the labels of the version's schedules and `OTHER`; `metrics` have an expected loss."""
         of = (model, version)
         self._phases = {phase: series.histogram("request_phase_seconds", phase, *of) for phase in PHASES}
         self._candidates = series.histogram("request_candidates", *of)
@@ -36,9 +36,10 @@ class AnswerMetrics:
     def answered(
         self, answer: RankAnswer, exemplar: Mapping[str, str] | None, *, duplicates: int = 0, cached: int = 0
     ) -> None:
-        """Count one answer; `exemplar` names its trace.
+        """Count one answer; `exemplar` has its trace id.
 
-        `duplicates` and `cached` are its candidates that were not run: they equal another, or were ranked before.
+        `duplicates` and `cached` are the numbers of candidates that were not run because they equal another one or
+        their scores were cached.
         """
         example = dict(exemplar) if exemplar else None
         for phase, seconds in self._phases.items():
@@ -62,7 +63,7 @@ _EITHER = ((True, "true"), (False, "false"))
 
 
 def label_of(schedule: Sequence[float]) -> str:
-    """How a schedule is called in the metrics.
+    """The label of a schedule in the metrics.
 
     >>> label_of((0.3, 0.5))
     '0.3,0.5'

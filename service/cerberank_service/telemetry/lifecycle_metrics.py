@@ -1,4 +1,4 @@
-"""Prometheus series of what becomes of pushed versions; their labels are bounded, whatever is pushed."""
+"""Prometheus series about versions and labels; the number of label values is bounded, whatever is pushed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX
 
 
 class LabelCollector(Collector):
-    """What each label means at the moment of a scrape."""
+    """Reports the version of each label at the time of a scrape."""
 
     def __init__(self, rows: Callable[[], Iterable[tuple[str, str, str]]]) -> None:
-        """`rows` gives (model, label, version) for every label that is set."""
+        """`rows` returns (model, label, version) for every label that is set."""
         self._rows = rows
 
     def collect(self) -> Iterator[Metric]:
-        """One sample for a label that is set."""
+        """Yield one sample for every label that is set."""
         series = LABELLED_VERSION
         family = GaugeMetricFamily(PREFIX + series.name, series.help, labels=series.labels)
         for row in self._rows():
@@ -29,10 +29,10 @@ class LabelCollector(Collector):
 
 
 class LifecycleMetrics:
-    """Rejected versions, moved labels, and whether the store can be read."""
+    """Counts rejected versions and label moves, and reports whether the store can be read."""
 
     def __init__(self, series: RegisteredSeries, reasons: Sequence[str]) -> None:
-        """`reasons` are all that a version can be rejected for."""
+        """`reasons` are all possible reasons of a rejection."""
         self._rejected = {reason: series.counter("rejected_versions", reason) for reason in reasons}
         self._flips = {label: series.counter("label_flips", label) for label in LABELS}
         self._reachable = series.gauge("store_reachable")
@@ -40,15 +40,15 @@ class LifecycleMetrics:
         self._reachable.set(1)
 
     def rejected(self, reason: str) -> None:
-        """Count a version that cannot serve. Raises KeyError for a reason that was not announced."""
+        """Count a rejected version. Raises KeyError for an unknown reason."""
         self._rejected[reason].inc()
 
     def flipped(self, label: Label) -> None:
-        """Count a label that moved."""
+        """Count a label move."""
         self._flips[label].inc()
 
     def reached(self, reached: bool) -> bool:
-        """State whether the store could be read; returns whether that is news."""
+        """Record whether the store could be read; returns whether that has changed."""
         self._reachable.set(reached)
-        news, self._was_reached = reached != self._was_reached, reached
-        return news
+        changed, self._was_reached = reached != self._was_reached, reached
+        return changed

@@ -1,7 +1,7 @@
-"""The log: lines for people or, with CERBERANK_LOG_FORMAT=json, one JSON object a line.
+"""Log lines as text or, with CERBERANK_LOG_FORMAT=json, as one JSON object per line.
 
-What a line is about (request id, version, schedule, trace) stands in fields of its own in both. Texts are not logged,
-but for questions with CERBERANK_LOG_QUESTIONS.
+Request id, version, schedule and trace are separate fields in both formats. Texts of requests are not logged, except
+for questions with CERBERANK_LOG_QUESTIONS.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 JSON_FIELDS = "{asctime}{levelname}{name}{message}"
 NAMES = {"asctime": "time", "levelname": "level", "name": "logger"}
 FIELDS = "fields"
-"""Where a record keeps them."""
+"""The attribute of a log record that contains its fields."""
 
 
 class TextFormatter(logging.Formatter):
-    """`name=value` after the message."""
+    """Writes the fields as `name=value` after the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As usual, with the fields at the end of the first line."""
+        """Format a record with its fields at the end of the first line."""
         fields = getattr(record, FIELDS, {})
         if fields:
             record = logging.makeLogRecord(record.__dict__)
@@ -38,20 +38,20 @@ class TextFormatter(logging.Formatter):
 
 
 def _in_a_line(value: object) -> object:
-    """A text that would break the line, or the terminal, is escaped: questions come from outside."""
+    """Escape a text with line breaks or control characters, because questions are untrusted input."""
     return repr(value) if isinstance(value, str) and not value.isprintable() else value
 
 
 class FlatJsonFormatter(JsonFormatter):
-    """The fields stand beside time, level and message."""
+    """Writes the fields on the same level as time, level and message."""
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        """Unfold them."""
+        """Move the fields to the top level."""
         return {**log_data, **log_data.pop(FIELDS, {})}
 
 
 def configure_logs(settings: Settings) -> None:
-    """Let the whole process log to standard error."""
+    """Configure the process to log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         FlatJsonFormatter(JSON_FIELDS, style="{", rename_fields=NAMES)
@@ -62,7 +62,7 @@ def configure_logs(settings: Settings) -> None:
 
 
 def log_answer(answer: RankAnswer, trace_id: str | None, question: str | None = None) -> None:
-    """One line an answer, with the question when it is given."""
+    """Log an answer in one line, with the question when it is given."""
     if not logger.isEnabledFor(logging.INFO):
         return
     timing = answer.timing
@@ -84,7 +84,7 @@ def log_answer(answer: RankAnswer, trace_id: str | None, question: str | None = 
 
 
 def log_error(error: ServiceError, request_id: str, trace_id: str | None, cause: BaseException | None) -> None:
-    """One line an error, with the traceback of one that was not foreseen; its message may quote what a client sent."""
+    """Log an error in one line, with the traceback of `cause`; not its message, which may quote a request's text."""
     level = logging.ERROR if error.kind is Kind.INTERNAL else logging.INFO
     fields = {"request_id": request_id, "kind": error.kind.label, "status": error.kind.value}
     logger.log(level, "refused", exc_info=cause, extra={FIELDS: fields | _trace(trace_id)})

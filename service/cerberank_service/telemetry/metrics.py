@@ -1,6 +1,7 @@
-"""Prometheus series of one app, in a registry of its own; all of them exist from the start.
+"""The Prometheus series of one app, in its own registry; all of them exist from the start.
 
-Labels are bounded: models and versions are the served ones, stages the model's, kinds and phases fixed.
+Label values are bounded: models and versions are those that are served, stages those of the model, kinds and phases
+are fixed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from cerberank_service.telemetry.shadow_metrics import ShadowMetrics
 
 
 class Metrics:
-    """What one app counts; `render` gives the text that Prometheus scrapes."""
+    """The series of one app; `render` returns the text that Prometheus scrapes."""
 
     def __init__(self, reasons: Sequence[str] = ()) -> None:
-        """Register the series and create those whose labels are known; `reasons` are those of rejected versions."""
+        """Register the series and create those with known label values; `reasons` are those of rejected versions."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.series = RegisteredSeries(self.registry)
@@ -43,9 +44,9 @@ class Metrics:
     def for_model(
         self, model: str, version: str, stages: int, *, padding: int = 0, tuned: Sequence[TunedSchedule] = ()
     ) -> EngineMetrics:
-        """Create the series of a model and return what its engine writes to.
+        """Create the series of a version and return those of its engine.
 
-        `padding` is what the backend has counted so far, on golden questions and warm-up: no request caused it.
+        `padding` is the backend's padding so far, from golden questions and warm-up, which is not counted.
         """
         schedules = tuple(dict.fromkeys([*(label_of(entry.schedule) for entry in tuned), OTHER]))
         metrics = tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics))
@@ -64,7 +65,7 @@ class Metrics:
         self.series.create(key=[name])
 
     def forget(self, model: str, version: str) -> None:
-        """Remove a version's series: versions come and go as long as the process lives."""
+        """Remove a version's series when it is unloaded."""
         self._answers.pop((model, version), None)
         self.series.remove(model=model, version=version)
 
@@ -76,27 +77,27 @@ class Metrics:
         duplicates: int = 0,
         cached: int = 0,
     ) -> None:
-        """As `AnswerMetrics.answered`; an answer of a version that was unloaded meanwhile is not counted."""
+        """See `AnswerMetrics.answered`; an answer of a version that was unloaded meanwhile is not counted."""
         counting = self._answers.get((answer.model, answer.version))
         if counting is not None:
             counting.answered(answer, exemplar, duplicates=duplicates, cached=cached)
 
     def count_in_flight(self) -> int:
-        """Requests being handled."""
+        """Number of requests in progress."""
         (family,) = self.in_flight.collect()
         return int(family.samples[0].value)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The exposition and its media type: OpenMetrics, which has exemplars, where the `Accept` header takes it."""
+        """The exposition and its media type: OpenMetrics, which has exemplars, if the `Accept` header allows it."""
         encode, media_type = choose_encoder(accept)
         return encode(self.registry), media_type
 
 
 class EngineMetrics:
-    """What one model's engine counts."""
+    """The series of one version's engine."""
 
     def __init__(self, series: RegisteredSeries, model: str, version: str, stages: int, padding: int) -> None:
-        """Hold the version's children of each series, those by stage in a list; `padding` is not counted again."""
+        """Get the version's child of each series, in lists by stage; `padding` is the backend's count so far."""
         of, by_stage = (model, version), [str(stage) for stage in range(stages)]
         self._steps = [series.counter("engine_steps", stage, *of) for stage in by_stage]
         self._tokens = [series.counter("tokens", stage, *of) for stage in by_stage]
@@ -112,7 +113,7 @@ class EngineMetrics:
         self._padding = padding
 
     def step(self, stage: int, *, tokens: int, seconds: float, backend: Backend[Any]) -> None:
-        """Count one batch, and the padding that the backend has computed since the last one."""
+        """Count one batch, and the backend's padding since the last one."""
         self._steps[stage].inc()
         self._tokens[stage].inc(tokens)
         self._busy_seconds[stage].inc(max(0.0, seconds))
@@ -121,25 +122,25 @@ class EngineMetrics:
         self._padding = padding
 
     def recomputed(self, stage: int, tokens: int) -> None:
-        """Count tokens that ran again because their states were given up."""
+        """Count tokens that were recomputed because their states were evicted."""
         self._recomputed[stage].inc(tokens)
 
     def held(self, size: int) -> None:
-        """State the bytes of waiting hidden states."""
+        """Set the bytes of waiting hidden states."""
         self._state_bytes.set(size)
 
     def cancelled(self) -> None:
-        """Count a question whose client has gone."""
+        """Count a question whose client has disconnected."""
         self._cancelled.inc()
 
     def question_done(self, dropped: Iterable[tuple[int, int]], *, wasted: int) -> None:
-        """Count what a question's exits dropped, (stage, candidates), and what it ran in vain."""
+        """Count a question's dropped candidates, as (stage, candidates), and its tokens if it got no answer."""
         for stage, count in dropped:
             self._dropped[stage].inc(count)
         self._wasted.inc(wasted)
 
     def speeds(self, seconds_per_token: Iterable[float], step_tokens: int) -> None:
-        """State what was measured, and what a step may hold."""
+        """Set the measured seconds per token of each stage, and the step limit in tokens."""
         for gauge, seconds in zip(self._seconds_per_token, seconds_per_token, strict=True):
             gauge.set(seconds)
         self._step_tokens.set(step_tokens)

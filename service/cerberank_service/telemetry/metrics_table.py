@@ -10,7 +10,7 @@ from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX, SERIES
 
 
 def markdown_table() -> str:
-    """Name, type, labels and meaning of each series, with those that prometheus_client has of the process."""
+    """Name, type, labels and meaning of each series, including prometheus_client's series about the process."""
     declared = [(PREFIX + each.name, each.kind, sorted(each.labels), each.help) for each in (*SERIES, LABELLED_VERSION)]
     process: list[tuple[str, str, list[str], str]] = [
         (each.name, each.type, [], each.documentation) for each in ProcessCollector(registry=None).collect()

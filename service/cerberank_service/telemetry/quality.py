@@ -1,4 +1,4 @@
-"""Quality without labels: what a ranking says of itself. A model off its ground shows here before users tell."""
+"""Quality indicators that need no relevance labels: head agreement and top scores. They show a shift of the data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cerberank_service.call import RankAnswer
 
 
 def heads_agree(heads: Scores | None) -> bool | None:
-    """Whether all heads would put the same candidate first; None where fewer than two heads or candidates can tell.
+    """Whether all heads rank the same candidate first; None for fewer than two heads or scored candidates.
 
-    `heads` has shape [n, k], with NaN for candidates that no head saw. Equal scores are no disagreement.
+    `heads` has shape [n, k], with NaN for candidates that no head scored. A tie does not count as a disagreement.
     """
     if heads is None:
         return None

@@ -1,4 +1,4 @@
-"""Makes the declared series in a Prometheus registry, and creates and removes their children by label values."""
+"""Registers the declared series in a Prometheus registry, and creates and removes their children by label values."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from cerberank_service.telemetry.series import FIXED, PREFIX, SERIES, Series
 
 
 class RegisteredSeries:
-    """Every series of the table. A name or label value that the table does not know raises KeyError or ValueError."""
+    """All series of the table. Methods raise KeyError for an unknown name and ValueError for wrong labels."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register all of them."""
+        """Register every series of the table."""
         self._registered = {series.name: _register(series, registry) for series in SERIES}
 
     def counter(self, name: str, *values: str) -> Counter:
-        """The counter `name`; with `values`, in the order of its labels, the child that counts."""
+        """The counter `name`, or its child for `values`, in the order of its labels."""
         found = self._registered[name]
         assert isinstance(found, Counter), name
         return found.labels(*values) if values else found
 
     def gauge(self, name: str, *values: str) -> Gauge:
-        """The gauge `name`, or the child for `values`."""
+        """The gauge `name`, or its child for `values`."""
         found = self._registered[name]
         assert isinstance(found, Gauge), name
         return found.labels(*values) if values else found
 
     def histogram(self, name: str, *values: str) -> Histogram:
-        """The histogram `name`, or the child for `values`."""
+        """The histogram `name`, or its child for `values`."""
         found = self._registered[name]
         assert isinstance(found, Histogram), name
         return found.labels(*values) if values else found
@@ -38,7 +38,7 @@ class RegisteredSeries:
     def create(self, **known: Sequence[str]) -> None:
         """Create, at zero, the children of every series whose labels are all in `known` or fixed.
 
-        Those that exist stay as they are.
+        Existing children keep their values.
         """
         values = {**FIXED, **known}
         for series in SERIES:

@@ -1,7 +1,7 @@
-"""The table of all series: each is declared here once.
+"""The table of all series, each of which is declared once.
 
-What is registered (`registration.py`), which series exist from the start, which ones are removed with a version, and
-the table in docs/metrics.md (`metrics_table.py`) follow from it.
+It determines which series are registered (`registration.py`), which exist from the start, which are removed with a
+version, and the table in docs/metrics.md (`metrics_table.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 PHASES = ("encode", "queue", "compute", "total")
 VERSION = ("model", "version")
-"""The labels of a series that comes and goes with a version."""
+"""The labels of series that are created and removed with a version."""
 
 FIXED: Mapping[str, Sequence[str]] = {
     "phase": PHASES,
@@ -28,7 +28,7 @@ FIXED: Mapping[str, Sequence[str]] = {
     "kind": tuple(kind.label for kind in Kind),
     "label": LABELS,
 }
-"""Labels whose values are known before any version is."""
+"""Labels whose values do not depend on versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Series:
     """One family of series."""
 
     name: str
-    """Without `PREFIX`, and without the `_total` of a counter."""
+    """The name without `PREFIX` and without a counter's suffix `_total`."""
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram, but for infinity."""
+    """Upper bounds of a histogram's buckets, without infinity."""
 
 
 SERIES = (
@@ -123,4 +123,4 @@ SERIES = (
 LABELLED_VERSION = Series(
     "labelled_version", "gauge", "1 for the version that a label means", ("model", "label", "version")
 )
-"""Not counted but read at each scrape, by `lifecycle_metrics.LabelCollector`."""
+"""A series that is not updated but read at each scrape, by `lifecycle_metrics.LabelCollector`."""

@@ -1,4 +1,4 @@
-"""Prometheus series of mirrored questions, by the shadow's model and version."""
+"""The Prometheus series about mirrored questions, by the shadow's model and version."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from cerberank_service.telemetry.registration import RegisteredSeries
 
 
 class ShadowMetrics:
-    """Counts and sums; the means are theirs by `cerberank_shadow_questions_total`."""
+    """Counts and sums; divided by `cerberank_shadow_questions_total` the sums give means."""
 
     def __init__(self, series: RegisteredSeries) -> None:
-        """The children exist as soon as the version does: any may become the shadow."""
+        """The children exist for every loaded version, because any of them may become the shadow."""
         self._series = series
 
     def compared(
@@ -35,7 +35,7 @@ class ShadowMetrics:
             self._series.counter(name, model, version).inc(value)
 
     def failed(self, model: str, version: str) -> None:
-        """Count a question without an answer."""
+        """Count a question that the shadow did not answer."""
         self._series.counter("shadow_failures", model, version).inc()
 
     def skipped(self, model: str, version: str) -> None:

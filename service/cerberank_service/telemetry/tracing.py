@@ -1,7 +1,7 @@
-"""OpenTelemetry spans: one a request, in the caller's trace (W3C `traceparent`), and one for each of its phases.
+"""OpenTelemetry spans: one for each request, in the caller's trace (W3C `traceparent`), and one for each of its phases.
 
-Only the API is needed here, which does nothing without a provider; the extra `otel` brings one. Where traces go, and
-how many, the SDK's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME).
+This module needs only the OpenTelemetry API, which does nothing without a provider; the extra `otel` installs one. The
+SDK's own variables configure export and sampling (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cerberank_service.settings import SettingsError
 
 PROPAGATOR = TraceContextTextMapPropagator()
 MILLISECOND = 1_000_000
-"""Nanoseconds, in which spans are timed."""
+"""In nanoseconds, the unit of spans."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSpan:
-    """The span of a request that is being handled."""
+    """The span of a request in progress."""
 
     span: Span
     started: int
@@ -43,11 +43,11 @@ class RequestSpan:
 
     @property
     def trace_id(self) -> str | None:
-        """None when nobody collects the trace."""
+        """The trace id; None when the trace is not sampled."""
         return trace_id_of(self.span)
 
     def answered(self, answer: RankAnswer) -> None:
-        """Describe the answer, and lay its phases one after the other."""
+        """Set the answer's attributes, and add a child span for each phase."""
         if not self.span.is_recording():
             return
         self.span.set_attributes(
@@ -68,7 +68,7 @@ class RequestSpan:
             start = end
 
     def failed(self, error: Exception) -> None:
-        """Describe an error: its kind alone, for messages may hold what a client sent."""
+        """Set an error's kind; not its message, which may quote a request's text."""
         kind = error.kind if isinstance(error, ServiceError) else Kind.INTERNAL
         self.span.set_attributes({"http.response.status_code": kind.value, "error.type": kind.label})
         if kind.value >= Kind.INTERNAL.value:
@@ -76,27 +76,27 @@ class RequestSpan:
 
 
 def trace_id_of(span: Span) -> str | None:
-    """As logs and exemplars name it; None when nobody collects the trace."""
+    """The trace id of a span in hexadecimal; None when the trace is not sampled."""
     context = span.get_span_context()
     return f"{context.trace_id:032x}" if context.trace_flags.sampled else None
 
 
 def exemplar() -> dict[str, str] | None:
-    """The trace of the request that is being handled here, for a histogram; None when nobody collects it."""
+    """The exemplar for a histogram with the current request's trace id; None when the trace is not sampled."""
     trace_id = trace_id_of(get_current_span())
     return None if trace_id is None else {"trace_id": trace_id}
 
 
 class Tracing:
-    """Makes the spans of one app."""
+    """Creates the spans of one app."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
-        """Without a provider spans cost next to nothing and go nowhere."""
+        """Without a provider spans are no-ops."""
         self._tracer = (provider or NoOpTracerProvider()).get_tracer("cerberank")
 
     @contextmanager
     def request(self, route: str, headers: Mapping[str, str], request_id: str) -> Iterator[RequestSpan]:
-        """The span of a request while it is handled."""
+        """The span of a request, which lasts as long as the block."""
         started = time.time_ns()
         with self._tracer.start_as_current_span(
             f"POST {route}",
@@ -115,7 +115,7 @@ class Tracing:
                 raise
 
     def child(self, parent: Span, name: str, start: int, end: int) -> None:
-        """A span of `parent` that is over already; nanoseconds since 1970."""
+        """Add a completed child span to `parent`; `start` and `end` are nanoseconds since 1970."""
         self._tracer.start_span(name, context=set_span_in_context(parent), start_time=start).end(end)
 
 

@@ -1,1 +1,1 @@
-"""The versions in service: loaded, checked, routed to, unloaded; from one folder or as a store's labels say."""
+"""Versions in service: loading, checks, routing and unloading, from one folder or by the labels of a store."""

@@ -1,4 +1,4 @@
-"""What `/v1/models` says of the versions that the service knows."""
+"""The entries of `/v1/models`: the known versions with their states, labels and facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cerberank_service.versions.state import ModelState, Snapshot, State, Versio
 
 
 def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
-    """An entry for every version that is loaded, loading, refused or failed; one without a name before any is known."""
+    """An entry for every version that is loaded, loading, refused or failed; one unnamed entry when there are none."""
     entries = [
         _entry(Reference(name, version), model, known, settings, stopped=snapshot.stopped)
         for name, model in sorted(snapshot.models.items())
@@ -43,7 +43,7 @@ def _entry(
 
 
 def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
-    """Enough to know what a score means."""
+    """The facts that are needed to interpret a score."""
     config, manifest = live.checkpoint.config, live.checkpoint.manifest
     return {
         "architecture": str(config.architecture),

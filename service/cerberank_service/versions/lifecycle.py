@@ -1,8 +1,8 @@
-"""What to load, unload and flip: a pure function of the store's state and the service's. No time, no threads, no files.
+"""Decides which versions to load and unload and which labels to move. Pure: a function of two states.
 
-A label moves only to a version that is ready; what serves stays until its successor does; the version that was stable
-before stays loaded for a rollback. When memory is short, the less important gives way to the more important and never
-the other way round, so that decisions cannot chase each other. (After TF Serving's AvailabilityPreservingPolicy.)
+A label moves only to a version that is ready; a serving version stays until its successor is ready; the previous stable
+version stays loaded for a rollback. When memory is short, less important versions are unloaded for more important ones
+and never the other way round, so that decisions cannot alternate. (After TF Serving's AvailabilityPreservingPolicy.)
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
 from cerberank_service.versions.state import ModelState, State, VersionState
 
 IMPORTANCE = {"stable": 0, "canary": 1, "rollback": 2, "pinned": 3, "shadow": 4}
-"""A version may take the memory of those with a larger number."""
+"""Importance of a version by its role; a version may take the memory of versions with larger numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredModel:
-    """What the store says about a model."""
+    """A model in the store."""
 
     labels: Mapping[Label, str]
     sizes: Mapping[str, int]
-    """Bytes of memory that each version will take, by version; a version that is not here is not in the store."""
+    """Estimated memory of each version in bytes; a version without an entry is not in the store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flip:
-    """Let a label's requests go to another version; None: the label is gone."""
+    """Route a label's requests to another version; None removes the label."""
 
     model: str
     label: Label
@@ -37,21 +37,21 @@ class Flip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What to do now, flips first. A flip of `stable` makes the version that it leaves the previous one."""
+    """The next actions, flips first. A flip of `stable` makes the old stable version the previous one."""
 
     flips: tuple[Flip, ...] = ()
     unload: tuple[Reference, ...] = ()
     load: Reference | None = None
-    """At most one at a time: a version's memory is known only when it is loaded."""
+    """At most one version at a time, because its real memory is known only when it is loaded."""
     refused: Mapping[Reference, str] = field(default_factory=dict)
-    """Versions that a label asks for and that will not be loaded as things stand, with the reason."""
+    """Versions that a label names but that do not fit into the memory, with the reason."""
 
 
 def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelState], *, memory: int) -> Decision:
-    """The next decision; `store` is None while it cannot be read, and then nothing changes.
+    """The next decision; `store` is None while it cannot be read, and the decision is then empty.
 
-    `memory` is the bytes that all versions together may take. Called again after each change, it ends in an empty
-    decision when nothing changes any more.
+    `memory` is the limit, in bytes, for all versions together. Repeated calls, each after carrying out the last
+    decision, end with an empty decision.
     """
     if store is None:
         return Decision()
@@ -74,7 +74,7 @@ def _flips(model: str, stored: StoredModel | None, served: ModelState) -> Iterat
     for label in LABELS:
         target, now = labels.get(label), served.serving.get(label)
         if target is None:
-            # Nobody asked for another stable version: without one every request would fail.
+            # `stable` is kept when its label is removed: without a stable version every request would fail.
             if now is not None and label != "stable":
                 yield Flip(model=model, label=label, version=None)
         elif target != now and target in served.versions and served.versions[target].status is State.READY:
@@ -96,7 +96,7 @@ def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> tuple[dic
 
 
 def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[Reference, int]:
-    """The importance of every version that has a role once the flips are done; its most important role counts."""
+    """The importance of every version with a role after the flips; the most important role counts."""
     roles: dict[Reference, int] = {}
     for model, served in service.items():
         serving, previous = _after(served, model, flips)
@@ -112,11 +112,11 @@ def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[R
 def _next_load(
     store: Mapping[str, StoredModel], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
 ) -> tuple[Reference | None, list[Reference], dict[Reference, str]]:
-    """What to load now, or else what to unload for it first; and what will not fit."""
+    """The version to load now, or the versions to unload first; and the versions that do not fit."""
     refused: dict[Reference, str] = {}
     held = dict(_held(service))
     free = memory - sum(item.size for item in held.values() if item.status is not State.FAILED)
-    # Their memory comes back without anything being given up for it.
+    # Memory that is freed without unloading any further version.
     coming = sum(
         item.size
         for ref, item in held.items()
@@ -147,7 +147,7 @@ def _next_load(
 def _asked_for(
     store: Mapping[str, StoredModel], service: Mapping[str, ModelState], held: Mapping[Reference, VersionState]
 ) -> list[tuple[int, Reference, int]]:
-    """Importance, version and size of what labels and pins ask for and is not known, most important first."""
+    """Importance, version and size of unknown versions that labels or pins name, most important first."""
     asked = [
         (IMPORTANCE[label], Reference(model, version))
         for model, stored in store.items()

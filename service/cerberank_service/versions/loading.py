@@ -1,4 +1,4 @@
-"""A version in service: opened, checked against its golden questions, warmed up, with an engine of its own."""
+"""Brings a version into service: opens it, checks its golden questions, warms it up and starts its engine."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def load(settings: Settings) -> Loaded:
 
 
 class LiveVersion:
-    """What serves a version's questions, and who uses it."""
+    """A version that can answer questions, with its engine, its encoders and its lease count."""
 
     def __init__(self, checkpoint: Checkpoint, engine: Engine, encoders: Sequence[PairEncoder]) -> None:
-        """Own all three; `encoders` are as many as threads that may encode at once, for none is shared."""
+        """Own all three; there are as many encoders as worker threads, because threads do not share an encoder."""
         self.checkpoint, self.engine = checkpoint, engine
         self.schedule = checkpoint.config.schedule
-        """The drop schedule of calls that choose none; an operator may set another."""
+        """The drop schedule of calls without drop ratios; an operator may change it."""
         self.tokenizer = encoders[0].tokenizer
         self.leases = 0
-        """Requests that use it; `ServedModels` counts them."""
+        """Number of requests that use it, maintained by `VersionRegistry`."""
         self.answered = self.failed = 0
-        """Questions since its last label; failed are those that it could not answer by its own fault."""
+        """Questions since a label was last moved to it; `failed` counts internal errors."""
         self._encoders: queue.LifoQueue[PairEncoder] = queue.LifoQueue()
         for encoder in encoders:
             self._encoders.put(encoder)
@@ -74,7 +74,7 @@ class LiveVersion:
 
     @contextmanager
     def encoder(self) -> Iterator[PairEncoder]:
-        """An encoder that nobody else uses meanwhile."""
+        """An encoder for exclusive use within the block; waits for a free one."""
         encoder = self._encoders.get()
         try:
             yield encoder
@@ -90,12 +90,12 @@ def bring_up(
     others: Iterable[LiveVersion] = (),
     pause: Callable[[], None] = lambda: None,
 ) -> LiveVersion:
-    """Check, warm up and start.
+    """Check the golden questions, warm up, and start the engine.
 
-    A tokenizer that one of the `others` has opened from the same file is shared; `pause` is called between pieces that
-    take some milliseconds each.
+    A tokenizer that one of the `others` has opened from the same file is shared. `pause` is called between pieces of
+    work of some milliseconds each.
 
-    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, or what the model raises.
+    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, or the model's own error.
     """
     checkpoint, backend = loaded.checkpoint, loaded.backend
     pause()

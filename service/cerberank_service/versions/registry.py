@@ -1,8 +1,8 @@
-"""The versions in service: holds the snapshot, exchanges it under a lock, and lends versions to requests.
+"""The registry of versions in service: an immutable snapshot that is replaced under a lock, and leases for requests.
 
-Requests take a lease on a version and give it back. A label moves by one exchange of the snapshot, under the same lock
-as leases are taken: a version that nothing points to any more gets no new lease, and ends when its last one is back.
-What is to change is decided elsewhere (`lifecycle`).
+A request holds a lease on its version. A label moves by replacing the snapshot under the same lock that guards leases:
+a version without labels gets no new leases, and is unloaded after its last lease is released. The decisions are made by
+`lifecycle`.
 """
 
 from __future__ import annotations
@@ -13,64 +13,64 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cerberank_models.checkpoint.store.contract import Label, Reference
-from cerberank_service.engine.engine import stopped, unwanted
+from cerberank_service.engine.engine import client_gone, stopped
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import Flip
 from cerberank_service.versions.loading import LiveVersion
-from cerberank_service.versions.routing import Names, route
+from cerberank_service.versions.routing import RoutingSettings, route
 from cerberank_service.versions.state import Snapshot, State, VersionState
 
 
 class Lease:
-    """The use of at most one version by one request."""
+    """The right of one request to use at most one version."""
 
     def __init__(self, registry: VersionRegistry) -> None:
-        """Nothing is taken yet."""
+        """The lease is for no version yet."""
         self._registry = registry
         self.version: LiveVersion | None = None
         self.closed = False
 
     def take(self, name: str | None, version: str | None, question: str) -> LiveVersion:
-        """The version that answers. Raises ServiceError as `routing.route` does, or when the client has gone."""
+        """The version that answers. Raises ServiceError as `routing.route` does, or when the lease is closed."""
         return self._registry.lend(self, name, version, question)
 
 
 class VersionRegistry:
-    """Any thread may use it. Readers take `snapshot` once and read from it; it never changes."""
+    """Thread-safe. Readers take `snapshot` once and read from it, because a snapshot never changes."""
 
     def __init__(self, settings: Settings, on_idle: Callable[[], None]) -> None:
-        """Nothing is served yet. `on_idle` is called after a version's last lease is back."""
+        """Start without versions. `on_idle` is called after a version's last lease is released."""
         self._lock = threading.RLock()
         self._on_idle = on_idle
-        self._names = Names(aliases=settings.alias_names, canary_percent=settings.canary_percent)
+        self._routing = RoutingSettings(aliases=settings.alias_names, canary_percent=settings.canary_percent)
         self._snapshot = Snapshot(default=settings.default_model or None)
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is known now."""
+        """The current state of all models."""
         return self._snapshot
 
     @contextmanager
     def lease(self) -> Iterator[Lease]:
-        """A lease for one request."""
+        """A lease for one request, released when the block ends."""
         lease = Lease(self)
         try:
             yield lease
         finally:
-            self._take_back(lease)
+            self._return(lease)
 
     def lend(self, lease: Lease, name: str | None, version: str | None, question: str) -> LiveVersion:
-        """As `Lease.take`."""
+        """Route a request and count its lease; see `Lease.take`."""
         with self._lock:
             if lease.closed:  # its request was cancelled while a worker prepared it
-                raise unwanted()
-            # A replica that stops or drains meanwhile answers what it has let in: see `check_room`.
+                raise client_gone()
+            # Requests that passed `check_room` are answered even if the replica stops or drains meanwhile.
             lease.version = self._routed(name, version, question)
             lease.version.leases += 1
             return lease.version
 
-    def _take_back(self, lease: Lease) -> None:
+    def _return(self, lease: Lease) -> None:
         last = False
         with self._lock:
             lease.closed = True
@@ -96,7 +96,7 @@ class VersionRegistry:
             raise full
 
     def find(self, name: str | None, version: str | None, *, serving: bool = True) -> LiveVersion:
-        """The version that a name means now. Raises ServiceError; if `serving` is asked for, also while it is not."""
+        """The version that a name refers to now. Raises ServiceError, with `serving` also while nothing is served."""
         if serving:
             _check_serving(self._snapshot)
         return self._routed(name, version, "")
@@ -106,29 +106,29 @@ class VersionRegistry:
         return self._snapshot.labels()
 
     def answering(self) -> bool:
-        """Whether somebody is being answered."""
+        """Whether any request is being answered."""
         return any(live.leases for live in self._snapshot.live())
 
     def loading(self, reference: Reference, size: int) -> None:
-        """It is being loaded; its memory will be `size` bytes."""
+        """Record that a version is being loaded; it will take `size` bytes of memory."""
         with self._lock:
             self._set(reference, VersionState(status=State.LOADING, size=size))
 
     def ready(self, reference: Reference, live: LiveVersion) -> None:
-        """It may be pointed to."""
+        """Record that a version is ready, so that labels may move to it."""
         with self._lock:
             self._set(reference, replace(self._known(reference), status=State.READY, live=live))
             if self._snapshot.stopped:
                 live.engine.stop(0.0)
 
     def failed(self, reference: Reference, reason: str) -> None:
-        """It cannot serve."""
+        """Record that a version cannot serve."""
         with self._lock:
             size = self._known(reference).size
             self._set(reference, VersionState(status=State.FAILED, size=size, reason=reason))
 
     def flip(self, flip: Flip) -> None:
-        """Let a label point elsewhere."""
+        """Move or remove a label."""
         with self._lock:
             snapshot, model = self._snapshot, self._snapshot.models[flip.model]
             serving = {label: version for label, version in model.serving.items() if label != flip.label}
@@ -144,18 +144,18 @@ class VersionRegistry:
             self._snapshot = snapshot.with_model(flip.model, replace(model, serving=serving, previous=previous))
 
     def retire(self, reference: Reference) -> None:
-        """No new request may come to it."""
+        """Stop routing requests to a version, before it is unloaded."""
         with self._lock:
             self._set(reference, replace(self._known(reference), status=State.UNLOADING))
             self._forget_previous(reference)
 
     def forget(self, reference: Reference) -> None:
-        """It holds no memory and is not known any more."""
+        """Remove a version that holds no memory any more."""
         with self._lock:
             self._set(reference, None)
 
     def pin(self, reference: Reference) -> None:
-        """Keep it loaded, whatever the labels say; one that has failed is tried again."""
+        """Keep a version loaded independently of labels; one that has failed is tried again."""
         with self._lock:
             model = self._snapshot.model(reference.model)
             pinned = replace(model, pinned=model.pinned | {reference.version})
@@ -165,7 +165,7 @@ class VersionRegistry:
                 self._set(reference, None)
 
     def unpin(self, reference: Reference) -> None:
-        """Give up what keeps it loaded beside labels: its pin, and that it is the version to go back to.
+        """Remove a version's pin and its role as the rollback version, so that it can be unloaded.
 
         Raises ServiceError: 404 when it is not loaded, 409 while a label names it.
         """
@@ -180,44 +180,44 @@ class VersionRegistry:
             self._forget_previous(reference)
 
     def explain(self, reason: str) -> None:
-        """Why nothing can be served, when that is no version's fault; empty when that is over."""
+        """Record why nothing can be served when no version is the cause; empty when the cause is gone."""
         with self._lock:
             self._snapshot = replace(self._snapshot, reason=reason)
 
     def refuse_to_load(self, refused: Mapping[Reference, str]) -> None:
-        """These versions are not loaded as things stand, with the reasons; all others are no longer refused."""
+        """Replace the set of versions that are not loaded for lack of memory, with the reasons."""
         with self._lock:
             self._snapshot = replace(self._snapshot, refused=dict(refused))
 
     def drain(self, draining: bool) -> None:
-        """Take no new questions, or take them again; those that are in the engines are answered."""
+        """Refuse new questions, or accept them again; questions in the engines are answered."""
         with self._lock:
             self._snapshot = replace(self._snapshot, draining=draining)
 
     def settle(self) -> None:
-        """What was asked for at the start has been loaded, or has failed."""
+        """Record that start-up is over: the requested versions have been loaded or have failed."""
         with self._lock:
             self._snapshot = replace(self._snapshot, settled=True)
 
     def refuse(self) -> None:
-        """Be no longer ready; what is on its way to the engines is still answered."""
+        """Become not ready; requests that were accepted are still answered."""
         with self._lock:
             self._snapshot = replace(self._snapshot, stopped=True)
 
     def stop(self) -> None:
-        """Answer what the engines still hold with 503. Does not wait."""
+        """Stop the engines; questions that are not answered get 503. Does not wait."""
         self.refuse()
         for live in self._snapshot.live():
             live.engine.stop(0.0)
 
     def join(self, timeout: float) -> None:
-        """Wait until the engines' threads have ended, but no longer than `timeout` seconds each: they may hang."""
+        """Wait for the engines' threads to end, at most `timeout` seconds each, because a model call may hang."""
         for live in self._snapshot.live():
             live.engine.join(timeout)
 
     def _routed(self, name: str | None, version: str | None, question: str) -> LiveVersion:
         snapshot = self._snapshot
-        known = snapshot.version(route(snapshot, self._names, name, version, question))
+        known = snapshot.version(route(snapshot, self._routing, name, version, question))
         assert known is not None, "routes lead to known versions"
         assert known.live is not None, "routes lead to ready versions"
         return known.live

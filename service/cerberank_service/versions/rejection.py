@@ -1,4 +1,4 @@
-"""Why a version cannot serve: few kinds for the metric, told by the type of the error."""
+"""The reasons for rejecting a version, which are labels of a metric, derived from the type of the error."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ class TooSlowError(RuntimeError):
 
 
 class Reason(Enum):
-    """What was wrong; the value is the metric's label."""
+    """Why a version was rejected; the value is the metric's label."""
 
     TORN = "torn"
     """A file is missing."""
     CHANGED = "changed"
-    """A file does not have its hash."""
+    """A file does not match its hash."""
     SURPLUS = "surplus"
-    """A file is there that the manifest does not name."""
+    """A file is present that the manifest does not name."""
     MALFORMED = "malformed"
-    """A file does not say what it should, such as another name than the version lies under."""
+    """A file's content is invalid, or its model and version differ from those of the store's path."""
     NOT_FINITE = "not_finite"
-    """It scores NaN."""
+    """A score is NaN or infinite."""
     GOLDEN = "golden"
-    """It does not reproduce its golden scores."""
+    """The golden scores are not reproduced."""
     SLOW = "slow"
+    """The warm-up is slower than `CERBERANK_SLOWEST_MS`."""
     TOO_BIG = "too_big"
-    """It does not fit into the memory that is allowed."""
+    """The version does not fit into the memory limit."""
     UNUSABLE = "unusable"
-    """What runs it cannot open it, or fails on it."""
+    """The backend cannot open or run it."""
 
 
 BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
@@ -47,9 +48,9 @@ BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
     (TooSlowError, Reason.SLOW),
     (MemoryError, Reason.TOO_BIG),
 )
-"""The first that fits; narrow ones stand before what they derive from."""
+"""Reasons by error type; the first match counts, so subclasses come before their base classes."""
 
 
 def reason_of(error: Exception) -> Reason:
-    """The kind of `error`."""
+    """The reason that `error` stands for."""
     return next((reason for kind, reason in BY_TYPE if isinstance(error, kind)), Reason.UNUSABLE)

@@ -1,7 +1,7 @@
-"""Which version answers a call: a pure function of the names that are served, the call's name and its question.
+"""Routes a call to a version. Pure: a function of the snapshot, the name in the call and its question.
 
-A call names `model`, `model@label` or `model@version`. A model alone means its stable version, but for the share of
-questions that the canary gets: by a hash of the question, so that the same question always gets the same version.
+A call names `model`, `model@label` or `model@version`. A model alone means its stable version, except for the canary's
+share of the questions. That share is chosen by a hash of the question, so that a question always gets the same version.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from cerberank_service.versions.state import ModelState, Snapshot
 
 PARTS = 1 << 32
 LONGEST_NAME = 100
-"""Characters that an error repeats of a name that is not known."""
+"""Most characters of an unknown name that an error message repeats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Names:
-    """What the settings say about names."""
+class RoutingSettings:
+    """The settings that affect routing."""
 
     aliases: frozenset[str] = frozenset()
-    """Further names of the default model."""
+    """Alternative names of the default model."""
     canary_percent: float = 0.0
 
 
 def in_canary(question: str, percent: float) -> bool:
-    """Whether the question is of the share that the canary gets. A larger share holds every smaller one.
+    """Whether the question belongs to the canary's share. A larger share includes every smaller one.
 
     >>> in_canary("how tall?", 0.0), in_canary("how tall?", 100.0)
     (False, True)
@@ -37,27 +37,29 @@ def in_canary(question: str, percent: float) -> bool:
     return int.from_bytes(digest, "big") < percent / 100.0 * PARTS
 
 
-def route(snapshot: Snapshot, names: Names, name: str | None, version: str | None, question: str) -> Reference:
-    """The version that answers. Raises ServiceError: 404 naming what is served, 503 while nothing stable is.
+def route(
+    snapshot: Snapshot, settings: RoutingSettings, name: str | None, version: str | None, question: str
+) -> Reference:
+    """The version that answers. Raises ServiceError: 404 with the served names, 503 while there is no stable version.
 
-    `version` is what some dialects name beside the model.
+    `version` is set by dialects that have a field for it beside the model.
     """
     model, _, rest = (name or "").partition("@")
     served = {each: known for each, known in snapshot.models.items() if known.ready}
-    if not model or (model in names.aliases and model not in served):
+    if not model or (model in settings.aliases and model not in served):
         if snapshot.default not in served:
             raise ServiceError(
                 Kind.UNAVAILABLE, "the default model is not ready; name another, or see /v1/models", retry_after=5
             )
         model = snapshot.default
     if model not in served:
-        known_names = ", ".join(sorted({*served, *names.aliases})) or "none"
+        known_names = ", ".join(sorted({*served, *settings.aliases})) or "none"
         raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {known_names}")
     if rest and version and rest != version:
         raise ServiceError(Kind.NOT_FOUND, f"{_short(name)} and version {_short(version)} contradict each other")
     known, wanted = served[model], rest or version
     if wanted is None:
-        return Reference(model, _stable_or_canary(model, known, question, names.canary_percent))
+        return Reference(model, _stable_or_canary(model, known, question, settings.canary_percent))
     for label in LABELS:
         if wanted == label and label in known.serving:
             return Reference(model, known.serving[label])

@@ -1,4 +1,4 @@
-"""Serves one checkpoint, the one that the settings name: what a service without a store does."""
+"""Serves the one checkpoint that the settings name; used without a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class SingleCheckpoint:
-    """Loads in a thread of its own, so that the process answers its probes meanwhile."""
+    """Loads the checkpoint in a thread, so that the process answers probes meanwhile."""
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics, loader: Loader) -> None:
         """Nothing is loaded before `start`."""
@@ -23,18 +23,18 @@ class SingleCheckpoint:
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start loading."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Nothing to do: a version that becomes ready too late does not serve."""
+        """Do nothing: the registry stops a version that becomes ready after the shutdown."""
 
     def _load(self) -> None:
         try:
             live = bring_up(self._loader(self._settings), self._settings, self._metrics)
-        except Exception as error:  # whatever it is, the service must say why it is not ready
+        except Exception as error:  # any error: the service reports why it is not ready
             self._versions.explain(str(error))
-            logger.exception("the model is not ready")
+            logger.exception("the checkpoint could not be loaded")
         else:
             model, version = live.reference
             self._versions.loading(live.reference, 0)

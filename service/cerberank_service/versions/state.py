@@ -1,4 +1,4 @@
-"""What the service knows of models and their versions, as one immutable value; changes make a new one."""
+"""The state of models and their versions as an immutable snapshot; every change makes a new snapshot."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ from cerberank_service.versions.loading import LiveVersion
 
 
 class State(Enum):
-    """What has become of the service, or of a version."""
+    """The state of the service or of a version."""
 
     LOADING = "loading"
     """A version is being copied, verified, opened, checked and warmed up."""
     READY = "ready"
     DRAINING = "draining"
-    """The service could answer, but an operator wants it to take no questions."""
+    """An operator has drained the service: it accepts no new questions."""
     UNLOADING = "unloading"
-    """A version answers its last requests; its memory is not free yet."""
+    """A version answers its last requests; its memory is not freed yet."""
     REFUSED = "refused"
-    """A version that a label names is not loaded, because there is no memory for it."""
+    """A version that a label names is not loaded for lack of memory."""
     FAILED = "failed"
-    """A version cannot serve. As versions never change it is not tried again; it holds no memory."""
+    """A version cannot serve. It holds no memory and is not tried again, because versions never change."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionState:
-    """A version that the service knows."""
+    """The state of one version."""
 
     status: State
     size: int
-    """Bytes of memory that it takes, or will when it is loaded."""
+    """Estimated memory in bytes."""
     live: LiveVersion | None = None
-    """What answers its questions, from READY until its memory is free."""
+    """The loaded version, from READY until its memory is freed."""
     reason: str = ""
     """Why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelState:
-    """A model's versions."""
+    """The versions and labels of one model."""
 
     versions: Mapping[str, VersionState] = field(default_factory=dict)
     serving: Mapping[Label, str] = field(default_factory=dict)
-    """The version that each label's requests go to."""
+    """The version that serves each label."""
     previous: str | None = None
-    """The version that was stable before and is loaded still."""
+    """The previous stable version, kept loaded for a rollback."""
     pinned: frozenset[str] = frozenset()
-    """Versions that an operator wants loaded, whatever the labels say."""
+    """Versions that an operator keeps loaded independently of labels."""
 
     @property
     def ready(self) -> list[str]:
-        """Versions that can be asked."""
+        """The versions that can answer questions."""
         return sorted(version for version, known in self.versions.items() if known.status is State.READY)
 
     def labelled(self, label: Label) -> LiveVersion | None:
-        """What answers a label's questions."""
+        """The loaded version that serves a label; None while the label is not set."""
         version = self.serving.get(label)
         return None if version is None else self.versions[version].live
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """All of it at one moment."""
+    """The state of all models at one moment."""
 
     models: Mapping[str, ModelState] = field(default_factory=dict)
     default: str | None = None
     """The model of requests that name none."""
     refused: Mapping[Reference, str] = field(default_factory=dict)
-    """Versions that are not loaded as things stand, with the reason."""
+    """Versions that are not loaded for lack of memory, with the reason."""
     reason: str = ""
-    """Why nothing can be served, when that is no version's fault."""
+    """Why nothing can be served when no version is the cause."""
     settled: bool = False
-    """What was asked for at the start has been loaded, or has failed."""
+    """Whether start-up is over: the requested versions have been loaded or have failed."""
     draining: bool = False
     stopped: bool = False
 
     @property
     def state(self) -> State:
-        """READY while every stable version's engine runs and takes questions."""
+        """The state of the service; READY while the engine of every stable version accepts questions."""
         if self.stopped:
             return State.STOPPED
         if not self.settled:
@@ -93,7 +93,7 @@ class Snapshot:
 
     @property
     def broken(self) -> bool:
-        """Whether a stable version's thread has died: nothing brings it back but a new process."""
+        """Whether the engine of a stable version has failed, so that the process must be restarted."""
         return not self.stopped and any(not live.engine.alive for live in self.stable())
 
     def stable(self) -> list[LiveVersion]:
@@ -101,15 +101,15 @@ class Snapshot:
         return [live for model in self.models.values() if (live := model.labelled("stable")) is not None]
 
     def live(self) -> list[LiveVersion]:
-        """Every version that holds memory."""
+        """Every loaded version."""
         return [v.live for model in self.models.values() for v in model.versions.values() if v.live is not None]
 
     def model(self, name: str) -> ModelState:
-        """A model; an empty one when nothing is known of it."""
+        """The state of a model; an empty one for an unknown model."""
         return self.models.get(name, ModelState())
 
     def version(self, reference: Reference) -> VersionState | None:
-        """A version, if it is known."""
+        """The state of a version; None for an unknown one."""
         return self.model(reference.model).versions.get(reference.version)
 
     def labels(self) -> list[tuple[str, Label, str]]:
@@ -117,19 +117,19 @@ class Snapshot:
         return [(name, label, v) for name, model in self.models.items() for label, v in model.serving.items()]
 
     def stable_and_shadow(self, model: str) -> tuple[LiveVersion, LiveVersion] | None:
-        """Both, when they are two."""
+        """The stable and shadow versions of a model; None unless there are both and they differ."""
         stable, shadow = self.model(model).labelled("stable"), self.model(model).labelled("shadow")
         return None if stable is None or shadow is None or stable is shadow else (stable, shadow)
 
     def with_model(self, name: str, model: ModelState) -> Snapshot:
-        """With `model` in the place of what was known; one without versions and pins is forgotten."""
+        """A snapshot in which `name` has the state `model`; a model without versions and pins is removed."""
         models = {**self.models, name: model}
         if not (model.versions or model.pinned):
             del models[name]
         return replace(self, models=models)
 
     def with_version(self, reference: Reference, version: VersionState | None) -> Snapshot:
-        """With `version` in the place of what was known; None forgets it."""
+        """A snapshot in which `reference` has the state `version`; None removes it."""
         model = self.model(reference.model)
         versions = {name: known for name, known in model.versions.items() if name != reference.version}
         if version is not None:

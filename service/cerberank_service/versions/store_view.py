@@ -1,4 +1,4 @@
-"""Reads what `lifecycle` wants to know of a store: labels, and the memory that the versions they name will take."""
+"""Reads a store for `lifecycle`: its labels, and the estimated memory of the versions that they name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEMORY_PER_BYTE = 2
 
 
 class StoreView:
-    """Remembers what cannot change (versions' sizes) and the last labels that could be read."""
+    """Caches the sizes of versions, which never change, and the last labels that could be read."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         """Nothing is read yet."""
@@ -28,10 +28,10 @@ class StoreView:
         self._labels: dict[str, dict[Label, str]] = {}
 
     def read(self, pinned: Iterable[Reference]) -> dict[str, StoredModel]:
-        """What the store says. Raises OSError while it cannot be reached.
+        """The models of the store. Raises OSError while it cannot be reached.
 
-        A model whose `labels.json` is malformed keeps the labels that it had. A store that had models and has none is
-        taken for one that cannot be reached: a folder whose disk is gone looks empty.
+        A model whose `labels.json` is malformed keeps its last labels. A store that had models and is empty now counts
+        as unreachable, because a folder whose disk is unmounted looks empty.
         """
         labels: dict[str, dict[Label, str]] = {}
         models = self._store.models()
@@ -43,7 +43,7 @@ class StoreView:
             except StoreError as error:
                 if model in self._labels:
                     labels[model] = self._labels[model]
-                logger.warning("labels are left as they were: %s", error)
+                logger.warning("labels cannot be read and are unchanged: %s", error)
         self._labels = labels
         wanted = {Reference(model, version) for model, each in labels.items() for version in each.values()}
         wanted.update(pinned)
@@ -57,7 +57,7 @@ class StoreView:
         }
 
     def _size(self, reference: Reference) -> int | None:
-        """Bytes of memory, 0 for a manifest that cannot be read (the pull will say so); None when it is not there."""
+        """Memory in bytes; 0 for an invalid manifest (pulling it reports the error); None for a missing version."""
         if reference in self._sizes:
             return self._sizes[reference]
         try:

@@ -1,4 +1,4 @@
-"""Runs a fresh model over a range of lengths: the first client pays for nothing, and its speed is known."""
+"""Warms a model up over a range of lengths, so that the first request is not slower and the model's speed is known."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cerberank_service.versions.rejection import TooSlowError
 WORDS = (4, 16, 48, 96)
 """Lengths of the candidates: a short phrase up to the usual token limit."""
 MOST_CANDIDATES, MOST_WORDS = 8, 400
-"""Of a batch, but at least one candidate for each processor: enough to be typical, and a stage of it keeps others
-waiting less than 10 ms on two processors; eight candidates of 96 words took 19 ms."""
+"""Limits of a warm-up batch, which has at least one candidate for each processor. It is large enough to be typical, and
+small enough that one stage delays live requests by less than 10 ms on two processors."""
 ROUNDS = 2
 QUESTION = "what is a word"
 USUAL_TOKENS = 100 * 48
-"""Of the question that `slowest_ms` is stated for: 100 candidates of 48 tokens."""
+"""Tokens of the question to which `slowest_ms` refers: 100 candidates of 48 tokens."""
 
 
 def warm_up_encoders(encoders: Iterable[PairEncoder]) -> None:
-    """Let each tokenise once: the first time costs a tokenizer 10 to 30 ms."""
+    """Tokenise once with each encoder, because a tokenizer's first call takes 10 to 30 ms."""
     for encoder in encoders:
         encoder.encode(QUESTION, [Candidate(text="word")])
 
@@ -36,7 +36,7 @@ def warm_up(
     slowest_ms: float = 0.0,
     pause: Callable[[], None] = lambda: None,
 ) -> StageSpeeds:
-    """Run every stage, `pause` being called before each run; returns the speeds.
+    """Run every stage and return the measured speeds; `pause` is called before each run.
 
     Raises TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without dropping; 0
     accepts any speed.
@@ -51,7 +51,7 @@ def warm_up(
                 pause()
                 before = time.monotonic()
                 output = backend.run(state, stage)
-                if round_:  # the first one allocates and tunes
+                if round_:  # the first round allocates memory and tunes kernels
                     speeds.observe(stage, pairs.tokens, time.monotonic() - before)
                 state = output.state
     took = 1000.0 * speeds.seconds([USUAL_TOKENS] * len(backend.config.stages))

@@ -1,7 +1,7 @@
-"""Follows a store: what its labels name is copied, verified, loaded and served; what they leave is given back.
+"""Follows a store: copies, verifies, loads and serves the versions that its labels name, and unloads the others.
 
-The watcher's thread looks at the store and moves labels; another one loads, so that a rollback never waits for a load.
-Nothing that a push can contain changes what serves before it has passed every check.
+The watcher's thread polls the store and moves labels; another thread loads versions, so that a rollback never waits for
+a load. A pushed version affects nothing until it has passed every check.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
-from cerberank_service.engine.low_priority import Leisure, at_low_priority
+from cerberank_service.engine.low_priority import LiveTraffic, at_low_priority
 from cerberank_service.memory import return_freed_memory
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
@@ -32,11 +32,11 @@ from cerberank_service.versions.store_view import StoreView
 logger = logging.getLogger(__name__)
 
 JOIN_SECONDS = 1.0
-"""For an engine to end that has nothing to do; one that hangs is looked at again later."""
+"""Time to wait for an idle engine's thread to end; one that hangs is checked again at the next poll."""
 
 
 class Watcher:
-    """Keeps the registry as the store's labels have it."""
+    """Keeps the registry in accordance with the store's labels."""
 
     def __init__(
         self,
@@ -47,28 +47,28 @@ class Watcher:
         loader: Loader,
         *,
         wake: threading.Event,
-        after_turn: Callable[[], None],
+        after_poll: Callable[[], None],
     ) -> None:
         """Nothing is read before `start`.
 
-        Whoever sets `wake` lets the watcher look at once; `after_turn` is called when nothing is left to be done.
+        Setting `wake` makes the watcher poll the store at once; `after_poll` is called after each poll.
         """
         self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
         self._view = StoreView(store, settings)
-        self._leisure = Leisure(versions.answering)
+        self._live_traffic = LiveTraffic(versions.answering)
         self._copies = Path()
         self._retired: dict[Reference, float] = {}
-        self._wake, self._after_turn, self._stopped = wake, after_turn, threading.Event()
+        self._wake, self._after_poll, self._stopped = wake, after_poll, threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow the store. Raises OSError when there is no place for copies."""
+        """Start following the store. Raises OSError when the folder for local copies cannot be created."""
         self._copies = Path(tempfile.mkdtemp(prefix="cerberank-"))
         self._thread.start()
 
     def stop(self) -> None:
-        """Follow no longer, and remove the local copies; what serves is not touched."""
+        """Stop following the store and remove the local copies; loaded versions continue to serve."""
         self._stopped.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -79,24 +79,24 @@ class Watcher:
         while not self._stopped.is_set():
             self._wake.clear()
             try:
-                self._turn()
-                self._after_turn()
-            except Exception:  # the next turn may fare better, and what serves goes on meanwhile
-                logger.exception("following the store failed; it is tried again")
+                self._poll()
+                self._after_poll()
+            except Exception:  # the next poll may succeed; loaded versions continue to serve
+                logger.exception("polling the store failed; it will be retried")
             self._wake.wait(self._settings.store_poll_seconds)
 
-    def _turn(self) -> None:
+    def _poll(self) -> None:
         self._forget_retired()
         stored = self._read()
         decision = Decision()
-        for _ in range(100):  # each round changes something; the bound is for mistakes
+        for _ in range(100):  # each round changes something; the bound guards against programming errors
             decision = decide(stored, self._versions.snapshot.models, memory=self._settings.model_memory_bytes)
             if not (decision.flips or decision.unload or decision.load):
                 break
-            self._obey(decision, stored or {})
+            self._carry_out(decision, stored or {})
         self._refuse(decision.refused)
         if stored is not None:
-            self._tidy(stored)
+            self._forget_failures(stored)
 
     def _read(self) -> dict[str, StoredModel] | None:
         snapshot = self._versions.snapshot.models
@@ -113,11 +113,11 @@ class Watcher:
         self._versions.explain("" if has_stable else "no stable label")
         return stored
 
-    def _obey(self, decision: Decision, stored: Mapping[str, StoredModel]) -> None:
+    def _carry_out(self, decision: Decision, stored: Mapping[str, StoredModel]) -> None:
         for flip in decision.flips:
             self._versions.flip(flip)
             self._metrics.lifecycle.flipped(flip.label)
-            logger.info("%s@%s now means %s", flip.model, flip.label, flip.version or "nothing")
+            logger.info("label moved: %s@%s is now %s", flip.model, flip.label, flip.version or "nothing")
         for reference in decision.unload:
             self._versions.retire(reference)
             self._retired[reference] = time.monotonic()
@@ -132,13 +132,13 @@ class Watcher:
         try:
             settings = self._settings.model_copy(update={"checkpoint": folder})
             loaded, others = self._opened(reference, settings), self._versions.snapshot.live()
-            live = bring_up(loaded, settings, self._metrics, others=others, pause=self._leisure.wait)
+            live = bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
             del loaded, others
-        except Exception as error:  # whatever a push contains, the service goes on and says why
+        except Exception as error:  # any error of a pushed version is reported, and the service continues
             shutil.rmtree(folder, ignore_errors=True)
             self._metrics.forget(*reference)
-            if self._store_is_to_blame(reference, error):
-                logger.warning("%s@%s could not be copied, it is tried again: %s", *reference, error)
+            if self._is_store_fault(reference, error):
+                logger.warning("%s@%s could not be copied and will be retried: %s", *reference, error)
                 self._stopped.wait(self._settings.store_poll_seconds)
                 self._versions.forget(reference)
             else:
@@ -149,7 +149,7 @@ class Watcher:
         self._wake.set()
 
     def _opened(self, reference: Reference, settings: Settings) -> Loaded:
-        """Copied, verified and opened, standing back while anything is served."""
+        """Copy, verify and open a version; at low priority while other versions serve."""
         pull = partial(self._pull, reference, self._folder(reference))
         if not self._versions.snapshot.live():
             pull()
@@ -168,8 +168,8 @@ class Watcher:
         if named != reference:
             raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(named)}")
 
-    def _store_is_to_blame(self, reference: Reference, error: Exception) -> bool:
-        """Whether the version may be sound: the store was not there, or has lost it meanwhile."""
+    def _is_store_fault(self, reference: Reference, error: Exception) -> bool:
+        """Whether the store caused the error: it could not be reached, or the version was removed meanwhile."""
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             return True
         try:
@@ -178,13 +178,13 @@ class Watcher:
             return True
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
-        message = message.replace(str(self._copies), "")  # where a copy lay for a moment helps nobody
+        message = message.replace(str(self._copies), "")  # without the path of the temporary copy
         self._metrics.lifecycle.rejected(reason.value)
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
         self._versions.failed(reference, f"{reason.value}: {message}")
 
     def _refuse(self, refused: Mapping[Reference, str]) -> None:
-        """Those that do not fit beside what is more important; they are loaded when there is room."""
+        """Record versions that do not fit beside more important ones; they are loaded when memory is free."""
         for reference, why in refused.items():
             if reference not in self._versions.snapshot.refused:
                 self._metrics.lifecycle.rejected(Reason.TOO_BIG.value)
@@ -193,7 +193,7 @@ class Watcher:
         self._versions.refuse_to_load(reasons)
 
     def _forget_retired(self) -> None:
-        """Give back the memory of versions whose last request is answered, or has had the drain time."""
+        """Unload retired versions whose last request is answered, or whose drain time is over."""
         for reference, since in list(self._retired.items()):
             known = self._versions.snapshot.version(reference)
             assert known is not None, "what is retired is known until it is forgotten"
@@ -209,15 +209,15 @@ class Watcher:
             self._versions.forget(reference)
             self._metrics.forget(*reference)
             shutil.rmtree(self._folder(reference), ignore_errors=True)
-            self._leisure.wait()
+            self._live_traffic.wait_until_idle()
             del live, known
-            self._leisure.wait()
+            self._live_traffic.wait_until_idle()
             return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
             self._wake.set()
 
-    def _tidy(self, stored: Mapping[str, StoredModel]) -> None:
-        """Forget failures that nobody asks for any more; say when the start is over."""
+    def _forget_failures(self, stored: Mapping[str, StoredModel]) -> None:
+        """Remove failed versions that no label or pin names any more, and record when start-up is over."""
         snapshot = self._versions.snapshot.models
         busy = any(held.status is State.LOADING for model in snapshot.values() for held in model.versions.values())
         for name, model in snapshot.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.bounds import LOGITS
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError, Whole, agreement, padded, run
@@ -20,7 +21,7 @@ def test_the_graph_that_is_converted_computes_what_the_ranker_does() -> None:
     inputs = {name: torch.from_numpy(array) for name, array in padded(pairs, np.arange(3)).items()}
     with torch.no_grad():
         packed = ranker(*(torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)))
-        torch.testing.assert_close(Whole(ranker)(**inputs), packed, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(Whole(ranker)(**inputs), packed, atol=LOGITS, rtol=0.0)
 
 
 def test_agreement_by_hand() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.bounds import PROBABILITIES
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends import registry
@@ -60,7 +61,7 @@ def test_survivors_score_as_if_nobody_was_dropped(backend: Backend[Any]) -> None
     for stage in range(3):
         output = backend.run(state, stage)
         got = output.scores if output.head_scores is None else output.head_scores
-        assert np.abs(got - expected[stage][rows]).max() <= 1e-6
+        assert np.abs(got - expected[stage][rows]).max() <= PROBABILITIES
         if output.state is not None:
             rows = rows[[1, 2]] if stage == 0 else rows
             state = backend.select(output.state, np.array([1, 2])) if stage == 0 else output.state
@@ -78,7 +79,7 @@ def test_questions_run_on_together(backend: Backend[Any], after: int) -> None:
     for stage in range(after, 3):
         output = backend.run(state, stage)
         state = output.state
-    assert np.abs(output.head_scores - np.concatenate(expected)).max() <= 1e-6
+    assert np.abs(output.head_scores - np.concatenate(expected)).max() <= PROBABILITIES
 
 
 def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
@@ -88,7 +89,7 @@ def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
     tight = OnnxBackend(graphs, checkpoint.config, threads=3, buckets=BucketRule(tokens=1))
     loose = OnnxBackend(graphs, checkpoint.config, threads=1, buckets=BucketRule(tokens=10_000, overhead=10**6))
     pairs = random_pairs(LENGTHS)
-    assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= 1e-5
+    assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= PROBABILITIES
     assert tight.padding_tokens == 0
     assert loose.padding_tokens == 3 * (max(LENGTHS) * len(LENGTHS) - sum(LENGTHS))
 
@@ -102,7 +103,7 @@ def test_blocks_only_move_work() -> None:
     scores = all_scores(TorchBackend(ranker), pairs)
     assert pairs.tokens > CPU_BLOCKS.tokens
     for got, expected in zip(scores, logits, strict=True):
-        assert np.abs(got - probability(expected.numpy()).reshape(got.shape)).max() <= 1e-5
+        assert np.abs(got - probability(expected.numpy()).reshape(got.shape)).max() <= PROBABILITIES
 
 
 def test_int8_stays_near_fp32(tiny_checkpoint: Path) -> None:

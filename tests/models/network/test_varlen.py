@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 import torch
+from tests.bounds import ATTENDED
 from tests.models.network.varlen_oracle import varlen_oracle
 from torch import Tensor
 
@@ -41,7 +42,7 @@ def test_both_layouts_attend_alike() -> None:
         (packed.mean(hidden), varlen.mean(hidden)),
     ):
         assert got.shape == expected.shape
-        assert (got - expected).abs().max() <= 1e-6
+        assert (got - expected).abs().max() <= ATTENDED
 
 
 def test_pairs_without_tokens_change_nothing() -> None:

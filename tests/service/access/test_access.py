@@ -11,7 +11,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import samples
 
-from cerberank_service.access.access import LOOK_SECONDS, Access
+from cerberank_service.access.access import POLL_SECONDS, Access
 from cerberank_service.access.keys import KeysError, add_key, remove_key
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path
@@ -100,13 +100,13 @@ def test_the_file_is_followed(path: Path, caplog: pytest.LogCaptureFixture) -> N
     remove_key(path, "gone")
     new = add_key(path, "new")
     assert access.admit(bearing(gone)) is not None  # it is looked at every second, not with every request
-    clock.now += LOOK_SECONDS
+    clock.now += POLL_SECONDS
     assert refusal(access, gone).kind is Kind.UNAUTHORIZED
     assert refusal(access, kept).kind is Kind.EXHAUSTED
     assert access.admit(bearing(new)) is not None
     for break_it in (lambda: path.write_text("{}x"), path.unlink):
         break_it()
-        clock.now += LOOK_SECONDS
+        clock.now += POLL_SECONDS
         with caplog.at_level(logging.ERROR):
             assert access.admit(bearing(new)) is not None
     assert caplog.text.count("left as they were") == 2

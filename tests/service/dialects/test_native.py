@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, Timing
-from cerberank_service.dialects.native import Wanted, parse, render
+from cerberank_service.dialects.native import ResponseOptions, parse, render
 from cerberank_service.dialects.native_schema import RankResponse
 from cerberank_service.dialects.wire import read_json
 
@@ -25,7 +25,7 @@ def test_texts_and_objects_become_candidates() -> None:
     call, wanted = parse(read_json(json.dumps(GOOD).encode()))
     assert call.candidates == (Candidate(text="a"), Candidate(text="b", previous="p", next="n"))
     assert (call.question, call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("q", None, None, None, None)
-    assert wanted == Wanted(ids=(None, "7"), texts=None, heads=False)
+    assert wanted == ResponseOptions(ids=(None, "7"), texts=None, heads=False)
 
 
 def test_options_are_passed_on() -> None:

@@ -9,7 +9,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 
 from cerberank_service.dialects import DIALECTS
-from cerberank_service.dialects.shared_paths import by_path, spoken
+from cerberank_service.dialects.shared_paths import by_path, select_dialect
 from cerberank_service.dialects.wire import read_json
 from cerberank_service.ranking.read import Reader
 
@@ -32,7 +32,7 @@ COMMON = {"model": "m", "query": "q", "documents": ["a"]}
 )
 def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) -> None:
     """Top-level names only: a document may have any."""
-    assert spoken(SHARED[path], read_json(json.dumps(fields).encode())).tag == tag
+    assert select_dialect(SHARED[path], read_json(json.dumps(fields).encode())).tag == tag
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b'{"top_k": "\xff"}'])
@@ -44,15 +44,15 @@ def test_what_is_no_object_is_the_first_dialect_s(body: bytes) -> None:
 
 def test_half_an_emoji_does_not_change_the_dialect() -> None:
     """The repair that the parsers make is made here too."""
-    assert spoken(SHARED["/rerank"], read_json(b'{"query": "\\ud83d", "documents": ["a"]}')).tag == "vllm"
+    assert select_dialect(SHARED["/rerank"], read_json(b'{"query": "\\ud83d", "documents": ["a"]}')).tag == "vllm"
 
 
 def test_only_shared_paths_need_a_claim() -> None:
     """The first dialect of each takes the rest; every other one can be told from it."""
     assert set(SHARED) == {"/v1/rerank", "/rerank"}
     for dialects in SHARED.values():
-        assert dialects[0].speaks is None
-        assert all(dialect.speaks for dialect in dialects[1:])
+        assert dialects[0].matches is None
+        assert all(dialect.matches for dialect in dialects[1:])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_service.engine.admission import HELD_UP, Admission, weight_of
+from cerberank_service.engine.admission import OLDEST_FACTOR, Admission, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.objective import MARGIN, RESERVE, UNLIMITED, Objective
 from cerberank_service.errors import Kind, ServiceError
@@ -59,8 +59,8 @@ def test_a_question_waits_for_those_whose_fair_ends_come_before_its_own() -> Non
     busy = admission()
     for key in range(3):
         enter(busy, key, 1000)  # 20 seconds each
-    assert busy.wait(1.0, 1.0, STEP) == pytest.approx((HELD_UP - 1.0) * 1.0 + 1.0)
-    assert busy.wait(100.0, 1.0, STEP) == pytest.approx(HELD_UP * 60.0 + (HELD_UP - 1.0) * 100.0 + 1.0)
+    assert busy.wait(1.0, 1.0, STEP) == pytest.approx((OLDEST_FACTOR - 1.0) * 1.0 + 1.0)
+    assert busy.wait(100.0, 1.0, STEP) == pytest.approx(OLDEST_FACTOR * 60.0 + (OLDEST_FACTOR - 1.0) * 100.0 + 1.0)
     assert busy.seconds == pytest.approx(60.0)
 
 
@@ -68,17 +68,19 @@ def test_fair_ends_move_with_what_has_run() -> None:
     """A question of twelve seconds comes before one of twenty that has just begun, and after one that is far on."""
     busy = admission()
     enter(busy, 0, 1000)
-    assert busy.wait(12.0, 1.0, STEP) == pytest.approx((HELD_UP - 1.0) * 12.0 + 1.0)
+    assert busy.wait(12.0, 1.0, STEP) == pytest.approx((OLDEST_FACTOR - 1.0) * 12.0 + 1.0)
     busy.ran(0, 0, 900)
-    assert busy.wait(12.0, 1.0, STEP) == pytest.approx(HELD_UP * 11.0 + (HELD_UP - 1.0) * 12.0 + 1.0)
+    assert busy.wait(12.0, 1.0, STEP) == pytest.approx(OLDEST_FACTOR * 11.0 + (OLDEST_FACTOR - 1.0) * 12.0 + 1.0)
 
 
 def test_a_light_question_waits_longer() -> None:
     """A tenth of the work goes before the rest at an eighth of the weight, at a sixteenth it does not."""
     busy = admission()
     enter(busy, 0, 1000)
-    assert busy.wait(2.0, weight_of(300), STEP) == pytest.approx((HELD_UP - 1.0) * 2.0 + 1.0)
-    assert busy.wait(2.0, weight_of(400), STEP) == pytest.approx(HELD_UP * 20.0 + (HELD_UP - 1.0) * 2.0 + 1.0)
+    assert busy.wait(2.0, weight_of(300), STEP) == pytest.approx((OLDEST_FACTOR - 1.0) * 2.0 + 1.0)
+    assert busy.wait(2.0, weight_of(400), STEP) == pytest.approx(
+        OLDEST_FACTOR * 20.0 + (OLDEST_FACTOR - 1.0) * 2.0 + 1.0
+    )
 
 
 def test_the_past_does_not_count_once_everything_is_answered() -> None:
@@ -91,14 +93,14 @@ def test_the_past_does_not_count_once_everything_is_answered() -> None:
     enter(busy, 2, 1000)
     busy.leave(2, answered=False)
     busy.ran(1, 0, 500)
-    assert busy.wait(16.0, 1.0, STEP) == pytest.approx(HELD_UP * 15.0 + (HELD_UP - 1.0) * 16.0 + 1.0)
+    assert busy.wait(16.0, 1.0, STEP) == pytest.approx(OLDEST_FACTOR * 15.0 + (OLDEST_FACTOR - 1.0) * 16.0 + 1.0)
 
 
 def test_what_cannot_reach_its_first_stage_in_time_is_refused_at_once() -> None:
     """A second of its own, one of an equal question that came before, a seventh for the oldest, and one for a step."""
     busy = admission()
     enter(busy, 0, 50)
-    needed = 2 * HELD_UP + 1.0
+    needed = 2 * OLDEST_FACTOR + 1.0
     busy.check_deadline((100.0, 0.0), 1.0, needed + 0.1, STEP)
     busy.check_deadline((100.0, 0.0), 1.0, None, STEP)
     with pytest.raises(ServiceError, match=r"3\.286 seconds") as refused:
@@ -110,7 +112,7 @@ def test_what_would_take_more_than_half_of_its_limit_is_refused() -> None:
     """20 seconds alone, of at most 84: when it came too long ago, and unless it has a deadline."""
     busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
     enter(busy, 0, 10)
-    spare = RESERVE * 84.0 - HELD_UP * 20.2 - 1.0
+    spare = RESERVE * 84.0 - OLDEST_FACTOR * 20.2 - 1.0
     check(busy, 1000, now=spare - 0.1)
     with pytest.raises(ServiceError) as refused:
         check(busy, 1000, now=spare + 0.1)
@@ -122,11 +124,11 @@ def test_nobody_is_let_in_who_makes_another_one_late() -> None:
     """A small one that would overtake it; a larger one may come, and so may any when the other is late anyhow."""
     busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
     enter(busy, 0, 1000, received=0.0)
-    spare = MARGIN * 84.0 - HELD_UP * 20.0 - 1.0
-    check(busy, 50, now=spare - 1.2 * HELD_UP, received=spare)
+    spare = MARGIN * 84.0 - OLDEST_FACTOR * 20.0 - 1.0
+    check(busy, 50, now=spare - 1.2 * OLDEST_FACTOR, received=spare)
     with pytest.raises(ServiceError):
-        check(busy, 50, now=spare - 0.8 * HELD_UP, received=spare)
-    check(busy, 2000, now=spare - 0.8 * HELD_UP, received=spare)
+        check(busy, 50, now=spare - 0.8 * OLDEST_FACTOR, received=spare)
+    check(busy, 2000, now=spare - 0.8 * OLDEST_FACTOR, received=spare)
     check(busy, 50, now=84.0 - 20.0 + 0.1, received=64.0)
 
 

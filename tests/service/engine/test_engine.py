@@ -16,7 +16,7 @@ from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
 from cerberank_service.engine.job import Ranked
-from cerberank_service.engine.low_priority import Leisure
+from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.objective import Objective
 from cerberank_service.errors import Kind, ServiceError
 
@@ -278,7 +278,7 @@ def test_a_question_that_gives_way_runs_in_short_steps_and_gets_the_same_answer(
     alone, backend = rank_pairs(FakeBackend(), pairs, policy), SlowBackend()
     backend.clock = clock
     running = start(backend, clock=clock)
-    got = ranked(running.submit(pairs, policy=policy, leisure=Leisure(busy), submitted=clock.now))
+    got = ranked(running.submit(pairs, policy=policy, live_traffic=LiveTraffic(busy), submitted=clock.now))
     np.testing.assert_array_equal(got.order, alone.order)
     np.testing.assert_array_equal(got.scores, alone.scores)
     assert max(rows for _, rows in backend.runs) < 60

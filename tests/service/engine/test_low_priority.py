@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cerberank_service.engine import low_priority as leisure
-from cerberank_service.engine.low_priority import Leisure, at_low_priority
+from cerberank_service.engine import low_priority
+from cerberank_service.engine.low_priority import LiveTraffic, at_low_priority
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
 
@@ -17,21 +17,21 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorit
 def test_a_piece_waits_while_somebody_is_answered() -> None:
     """And no longer: it begins at the first look that finds nobody."""
     looks = iter([True, True, False])
-    Leisure(lambda: next(looks)).wait()
+    LiveTraffic(lambda: next(looks)).wait_until_idle()
     assert next(looks, None) is None
 
 
 def test_a_piece_begins_though_the_service_is_never_idle() -> None:
     """Else no push would arrive under a full load."""
     asked: list[int] = []
-    Leisure(lambda: asked.append(1) is None).wait()
+    LiveTraffic(lambda: asked.append(1) is None).wait_until_idle()
     assert len(asked) > 1
 
 
 @linux
 def test_work_at_low_priority_stands_back_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It and what it starts are of the idle class, the caller is not."""
-    monkeypatch.setattr(leisure, "LONGEST_IDLE", 600.0)  # a busy machine lets idle threads wait
+    monkeypatch.setattr(low_priority, "IDLE_CLASS_SECONDS", 600.0)  # a busy machine lets idle threads wait
 
     def classes() -> list[int]:
         found: list[int] = []
@@ -49,7 +49,7 @@ def test_work_at_low_priority_stands_back_alone(monkeypatch: pytest.MonkeyPatch)
 @linux
 def test_work_at_low_priority_that_takes_long_steps_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else processors that never rest would never do it."""
-    monkeypatch.setattr(leisure, "LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(low_priority, "IDLE_CLASS_SECONDS", 0.01)
     if os.geteuid() != 0:
         pytest.skip("leaving the idle class takes a privilege")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.service.fakes import FakeBackend, FakeState
 from tests.service.pairs import numbered_pairs
 
-from cerberank_service.engine.waiting_states import HeldStates
+from cerberank_service.engine.waiting_states import WaitingStates
 
 ROWS = 12
 BACKEND = FakeBackend()
@@ -22,8 +22,8 @@ def state(rows: list[int]) -> FakeState:
     return FakeState(PAIRS.select(np.asarray(rows)), 1)
 
 
-def hold(chunks: list[list[int]]) -> HeldStates:
-    held = HeldStates(PAIRS.lengths)
+def hold(chunks: list[list[int]]) -> WaitingStates:
+    held = WaitingStates(PAIRS.lengths)
     for rows in chunks:
         held.put(np.asarray(rows), state(rows))
     return held
@@ -47,7 +47,7 @@ def test_every_row_finds_its_own_state(order: list[int], gone: set[int], asked: 
 
 def test_a_chunk_that_is_asked_for_as_it_is_is_not_copied() -> None:
     """The usual case: what ran together runs on together."""
-    held = HeldStates(PAIRS.lengths)
+    held = WaitingStates(PAIRS.lengths)
     whole = state([3, 1, 2])
     held.put(np.asarray([3, 1, 2]), whole)
     ((_, found),), _ = held.find(np.asarray([3, 1, 2]), BACKEND)
@@ -57,17 +57,17 @@ def test_a_chunk_that_is_asked_for_as_it_is_is_not_copied() -> None:
 def test_the_state_that_is_needed_last_is_given_up() -> None:
     """Longer rows run first, so that of the shortest ones goes; its rows are then missing."""
     held = hold([[9, 8], [1, 0], [5]])
-    held.give_up()
+    held.evict()
     assert held.find(np.arange(ROWS), BACKEND)[1].tolist() == [0, 1, 2, 3, 4, 6, 7, 10, 11]
-    held.give_up()
-    held.give_up()
+    held.evict()
+    held.evict()
     assert held.tokens == 0
 
 
 def test_rows_that_were_given_up_may_be_held_again() -> None:
     """After they have been run again."""
     held = hold([[1, 2], [5]])
-    held.give_up()
+    held.evict()
     held.release(np.asarray([1, 2]))
     held.put(np.asarray([2, 1]), state([2, 1]))
     found, missing = held.find(np.asarray([1, 2, 5]), BACKEND)

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.http.body import BYTES_PER_SECOND, FREE_BYTES, Bodies
+from cerberank_service.http.body import BYTES_PER_SECOND, UNCOUNTED_BYTES, Bodies
 from cerberank_service.http.large_body import LARGE_BYTES, LargeBody, read_descriptor
 
 
@@ -44,7 +44,7 @@ class Client:
         return Request({"type": "http", "headers": headers}, self.receive)
 
     def read(self, limit: int) -> bytes:
-        return asyncio.run(read(Bodies(limit=limit, seconds=20.0, together=0), self.request()))
+        return asyncio.run(read(Bodies(limit=limit, seconds=20.0, total_bytes=0), self.request()))
 
 
 def test_a_body_up_to_the_limit_is_read_whole() -> None:
@@ -98,7 +98,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
         raise AssertionError
 
     async def run() -> None:
-        bodies = Bodies(limit=10, seconds=0.01, together=0)
+        bodies = Bodies(limit=10, seconds=0.01, total_bytes=0)
         with pytest.raises(ServiceError) as caught:
             await read(bodies, Request({"type": "http", "headers": []}, silence))
         assert caught.value.kind is Kind.TIMEOUT
@@ -108,10 +108,10 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
 
 def test_large_bodies_together_are_bounded_and_small_ones_come_through() -> None:
     """What would not fit is told to come back; when a large one is read, the next may come."""
-    large = [b"x" * FREE_BYTES, b"y" * 100]
+    large = [b"x" * UNCOUNTED_BYTES, b"y" * 100]
 
     async def run() -> None:
-        bodies = Bodies(limit=2 * FREE_BYTES, seconds=20.0, together=150)
+        bodies = Bodies(limit=2 * UNCOUNTED_BYTES, seconds=20.0, total_bytes=150)
         first, hold = Client([*large, b"z" * 50]), asyncio.Event()
 
         async def slowly() -> dict[str, Any]:
@@ -126,8 +126,8 @@ def test_large_bodies_together_are_bounded_and_small_ones_come_through() -> None
         assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
         assert await read(bodies, Client([b"small"]).request()) == b"small"
         hold.set()
-        assert len(await reading) == FREE_BYTES + 150
-        assert len(await read(bodies, Client(large).request())) == FREE_BYTES + 100
+        assert len(await reading) == UNCOUNTED_BYTES + 150
+        assert len(await read(bodies, Client(large).request())) == UNCOUNTED_BYTES + 100
 
     asyncio.run(run())
 
@@ -137,7 +137,7 @@ def test_a_large_body_comes_whole_and_is_closed_with_the_request() -> None:
     pieces = [b"abc" * 100_000, b"", b"d" * LARGE_BYTES, b"e"]
 
     async def run() -> None:
-        bodies = Bodies(limit=2 * LARGE_BYTES, seconds=20.0, together=2 * LARGE_BYTES)
+        bodies = Bodies(limit=2 * LARGE_BYTES, seconds=20.0, total_bytes=2 * LARGE_BYTES)
         async with bodies.received(Client(pieces).request()) as large:
             assert isinstance(large, LargeBody)
             descriptor = large.descriptor()
@@ -159,7 +159,7 @@ def test_a_large_body_without_room_is_told_to_come_again(place: str, monkeypatch
     monkeypatch.setattr(LargeBody, place, full)
     with pytest.raises(ServiceError) as caught:
         asyncio.run(
-            read(Bodies(limit=10**7, seconds=20.0, together=10**7), Client([b"a" * (LARGE_BYTES + 1)]).request())
+            read(Bodies(limit=10**7, seconds=20.0, total_bytes=10**7), Client([b"a" * (LARGE_BYTES + 1)]).request())
         )
     assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
 
@@ -175,7 +175,7 @@ def test_a_large_body_is_taken_in_slowly_while_others_are_answered(busy: bool, m
     monkeypatch.setattr(asyncio, "sleep", note)
 
     async def run() -> None:
-        bodies = Bodies(limit=4 * LARGE_BYTES, seconds=20.0, together=4 * LARGE_BYTES, busy=lambda: busy)
+        bodies = Bodies(limit=4 * LARGE_BYTES, seconds=20.0, total_bytes=4 * LARGE_BYTES, busy=lambda: busy)
         async with bodies.received(Client([b"a" * LARGE_BYTES]).request()):
             assert not waited
         async with bodies.received(Client([b"a" * LARGE_BYTES, b"b", b"c" * LARGE_BYTES]).request()) as large:

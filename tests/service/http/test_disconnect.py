@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from cerberank_service.http.disconnect import unless_gone
+from cerberank_service.http.disconnect import unless_disconnected
 
 
 def request(messages: asyncio.Queue[dict[str, Any]]) -> Request:
@@ -22,7 +22,7 @@ def test_the_work_of_a_client_that_stays_is_done() -> None:
             await asyncio.sleep(0)
             return "done"
 
-        result = await unless_gone(request(asyncio.Queue()), work())
+        result = await unless_disconnected(request(asyncio.Queue()), work())
         return result, len(asyncio.all_tasks())
 
     assert asyncio.run(scenario()) == ("done", 1)
@@ -44,7 +44,7 @@ def test_the_work_of_a_client_that_goes_is_cancelled() -> None:
             return "never"
 
         messages.put_nowait({"type": "http.request", "body": b"", "more_body": False})
-        waiting = asyncio.ensure_future(unless_gone(request(messages), work()))
+        waiting = asyncio.ensure_future(unless_disconnected(request(messages), work()))
         await asyncio.sleep(0.01)
         assert not waiting.done()
         messages.put_nowait({"type": "http.disconnect"})
@@ -62,7 +62,7 @@ def test_an_error_of_the_work_is_raised() -> None:
         async def work() -> str:
             raise ValueError("its own")
 
-        await unless_gone(request(asyncio.Queue()), work())
+        await unless_disconnected(request(asyncio.Queue()), work())
 
     with pytest.raises(ValueError, match="its own"):
         asyncio.run(scenario())

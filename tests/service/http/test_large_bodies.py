@@ -51,7 +51,7 @@ def test_too_many_are_refused_and_one_is_always_read() -> None:
         first = await asyncio.gather(*(read(bodies) for _ in range(3)), return_exceptions=True)
         return [*first, await read(bodies)]
 
-    one, two, three, later = with_bodies(work, together=len(LARGE))
+    one, two, three, later = with_bodies(work, total_bytes=len(LARGE))
     assert isinstance(one, Read)
     assert isinstance(later, Read)
     for refused in (two, three):

@@ -169,7 +169,7 @@ def test_it_does_not_outlive_a_service_that_was_killed() -> None:
         "import asyncio, os, signal\n"
         "from tests.service.large import LargeBodies, process_of, read\n"
         "async def main():\n"
-        "    bodies = LargeBodies(together=0)\n"
+        "    bodies = LargeBodies(total_bytes=0)\n"
         "    await read(bodies)\n"
         "    print(process_of(bodies), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.service.observe import wait_until
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from cerberank_service.http.protocol import LINGER_BYTES, MOST_AHEAD, bounded
+from cerberank_service.http.protocol import LINGER_BYTES, MOST_PIPELINED, bounded
 
 HEAD_BYTES = 2000
 LARGE_BYTES = 2_000_000
@@ -77,11 +77,11 @@ SOME_BYTES = 30_000
 
 def test_pipelined_requests_are_answered_in_order() -> None:
     """Many small heads in one piece are not one large head."""
-    paths = [f"/{number:02}" for number in range(MOST_AHEAD)]
+    paths = [f"/{number:02}" for number in range(MOST_PIPELINED)]
     with connected() as connection:
         connection.sendall(b"".join(map(request, paths)) + request("/zz", "Connection: close"))
         found = read_all(connection)
-    assert found.count(b"HTTP/1.1 200") == MOST_AHEAD + 1
+    assert found.count(b"HTTP/1.1 200") == MOST_PIPELINED + 1
     places = [found.index(b"\r\n\r\n" + path[-2:].encode()) for path in [*paths, "/zz"]]
     assert places == sorted(places)
 
@@ -105,8 +105,8 @@ def test_a_connection_ends_with_the_answers_before_too_many_requests() -> None:
                 found += piece
                 time.sleep(0.02)
         thread.join()
-    assert found.count(b"HTTP/1.1 200") == MOST_AHEAD + 1
-    assert found.count(b"a" * SOME_BYTES) == MOST_AHEAD + 1
+    assert found.count(b"HTTP/1.1 200") == MOST_PIPELINED + 1
+    assert found.count(b"a" * SOME_BYTES) == MOST_PIPELINED + 1
 
 
 def _send_on(connection: socket.socket) -> None:

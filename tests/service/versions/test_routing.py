@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.versions.routing import Names, in_canary, route
+from cerberank_service.versions.routing import RoutingSettings, in_canary, route
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
-NAMES = Names(aliases=frozenset({"rerank-v3.5"}))
+NAMES = RoutingSettings(aliases=frozenset({"rerank-v3.5"}))
 
 
 def model(*ready: str, **serving: str) -> ModelState:
@@ -86,7 +86,7 @@ def test_the_canary_s_share_is_sticky(question: str, first: float, second: float
 
 def test_the_canary_gets_its_share() -> None:
     """Of 10,000 questions, within four standard deviations; a named label is not drawn by lot."""
-    names = Names(canary_percent=20.0)
+    names = RoutingSettings(canary_percent=20.0)
     questions = [f"question {number}?" for number in range(10_000)]
     versions = [route(snapshot(), names, "m", None, question).version for question in questions]
     assert set(versions) == {"2", "3"}

@@ -22,7 +22,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Label, Reference, Store, StoreError
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.app import create_app
-from cerberank_service.engine import low_priority as leisure
+from cerberank_service.engine import low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 
@@ -53,7 +53,7 @@ def test_a_load_stands_back_behind_what_serves(
     follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one need not; what it leaves behind does not, and a tokenizer that is open already is shared."""
-    monkeypatch.setattr(leisure, "LONGEST_IDLE", 600.0)  # a busy machine lets idle threads wait
+    monkeypatch.setattr(low_priority, "IDLE_CLASS_SECONDS", 600.0)  # a busy machine lets idle threads wait
     classes = []
 
     def load(settings: Settings) -> Loaded:
@@ -160,7 +160,7 @@ def test_malformed_labels_change_nothing(
     labels.write_text(content)
     with pytest.raises(StoreError):
         store.labels("fake-ranker")
-    client.app.state.service.source._turn()  # type: ignore[attr-defined]
+    client.app.state.service.source._poll()  # type: ignore[attr-defined]
     assert entry(client, "1")["labels"] == ["stable", "canary"]
     labels.write_text('{"stable": "2"}')
     wait_until(lambda: served_by(client) == "2")

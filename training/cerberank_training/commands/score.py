@@ -13,6 +13,7 @@ from pathlib import Path
 from cerberank_models.backends.registry import BACKENDS, precisions_help
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import read_questions
+from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_input import TeacherInput
@@ -38,12 +39,12 @@ def main(argv: list[str]) -> int:
                 yield question.text, [labelled.candidate for labelled in question.candidates]
 
     try:
-        engine = local(spec.open()) if arguments.engine == "local" else _ray(spec, arguments.workers)
+        engine = local(open_teacher(spec)) if arguments.engine == "local" else _ray(spec, arguments.workers)
         score_into(
             arguments.out,
             texts,
             engine,
-            teacher=spec.identity(),
+            teacher=teacher_identity(spec),
             data=arguments.data,
             shard_pairs=arguments.shard_pairs,
             progress=not arguments.no_progress,

@@ -3,8 +3,7 @@
     <store>/<model>/<version>/...   a checkpoint, never changed once it is there
     <store>/<model>/labels.json     {"stable": "1.2.0", ...}: the version that each label points to
 
-`open_store` takes a folder (also `file://`) or, with fsspec installed, any of its URLs. The modules `folder` and `url`
-say what each kind of store guarantees when pushers race or are killed.
+The modules `folder` and `url` say what each kind of store guarantees when pushers race or are killed; `open` opens one.
 """
 
 from __future__ import annotations
@@ -74,28 +73,6 @@ class Store(Protocol):
 
     def move_label(self, model: str, label: Label, version: str | None) -> str | None:
         """Point `label` to `version`, or remove it (None); returns the version before. Raises NotInStoreError."""
-
-
-def open_store(address: str) -> Store:
-    """The store at a folder or an fsspec URL, which need not exist yet.
-
-    Raises StoreError for a kind of URL that fsspec does not know or lacks the library for.
-    """
-    from cerberank_models.checkpoint.store.folder import FolderStore  # noqa: PLC0415 - it imports this module
-
-    for scheme in ("file://", "local://"):
-        address = address.removeprefix(scheme)
-    if "://" not in address:
-        return FolderStore(Path(address))
-    import fsspec  # noqa: PLC0415 - folders need none
-
-    from cerberank_models.checkpoint.store.url import UrlStore  # noqa: PLC0415
-
-    try:
-        filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
-        raise StoreError(f"{address}: {error}") from error
-    return UrlStore(filesystem, root)
 
 
 def is_name(name: str) -> bool:

@@ -21,10 +21,10 @@ from cerberank_models.checkpoint.store.contract import (
     check_label,
     check_model,
     check_version,
-    open_store,
     resolve,
 )
 from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.checkpoint.store.url import UrlStore
 
 MODEL = "random-tiny"

@@ -4,13 +4,12 @@ from typing import get_args
 
 import pytest
 
-from cerberank_models.config import Family
-from cerberank_models.encoding import SPECIAL_TOKENS
+from cerberank_models.config import PAIR_TEMPLATES, Family
 from cerberank_models.importing.families import FAMILIES
 from cerberank_models.network.bodies.registry import BODIES
 
 
-@pytest.mark.parametrize("table", [BODIES, FAMILIES, SPECIAL_TOKENS])
+@pytest.mark.parametrize("table", [BODIES, FAMILIES, PAIR_TEMPLATES])
 def test_every_family_has_a_row(table: object) -> None:
     """A body, an import mapping and special tokens: a family that lacks one is named here and not when it is used."""
     assert set(table) == set(get_args(Family))  # type: ignore[call-overload]

@@ -11,6 +11,7 @@ from tests.tiny import save_cross_encoder
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher
+from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_input import TeacherInput
 
@@ -39,7 +40,7 @@ def test_a_teachers_scores_are_its_own(family: str, labels: int, batch_tokens: i
     """One logit or the difference of two, in batches of one or of all, cut to the length that was asked for."""
     folder = save_cross_encoder(family, tmp_path / family, num_labels=labels)
     spec = TeacherSpec(source=str(folder), input=TeacherInput(max_length=32), batch_tokens=batch_tokens)
-    got = spec.open().differences(PAIRS)
+    got = open_teacher(spec).differences(PAIRS)
     expected = [
         reference(folder, question, candidate.text.replace("\ud800", "\ufffd"), 32) for question, candidate in PAIRS
     ]
@@ -51,10 +52,12 @@ def test_a_teachers_scores_are_its_own(family: str, labels: int, batch_tokens: i
 def test_a_teacher_with_context_reads_it_behind_a_separator(tmp_path: Path) -> None:
     """`[CLS] q [SEP] s [SEP] c [SEP]`; a missing neighbour leaves no blank."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
-    got = TeacherSpec(source=str(folder), input=TeacherInput(max_length=48, context=True)).open().differences(PAIRS[:1])
+    got = open_teacher(TeacherSpec(source=str(folder), input=TeacherInput(max_length=48, context=True))).differences(
+        PAIRS[:1]
+    )
     answer = "330 metres [SEP] it was built . in paris"
     assert abs(got[0] - reference(folder, PAIRS[0][0], answer, 48)) <= 1e-4
-    alone = TeacherSpec(source=str(folder), input=TeacherInput(max_length=48)).open().differences(PAIRS[:1])
+    alone = open_teacher(TeacherSpec(source=str(folder), input=TeacherInput(max_length=48))).differences(PAIRS[:1])
     assert abs(got[0] - alone[0]) > 1e-3
 
 
@@ -64,9 +67,9 @@ def test_bf16_is_near_fp32(tmp_path: Path) -> None:
     full, half = (
         TeacherSpec(source=str(folder), input=TeacherInput(max_length=32), precision=name) for name in ("fp32", "bf16")
     )
-    difference = np.abs(full.open().differences(PAIRS) - half.open().differences(PAIRS)).max()
+    difference = np.abs(open_teacher(full).differences(PAIRS) - open_teacher(half).differences(PAIRS)).max()
     assert 0 < difference < 0.3
-    assert full.identity() != half.identity()
+    assert teacher_identity(full) != teacher_identity(half)
 
 
 def test_the_revision_is_the_files_and_nothing_else(tmp_path: Path) -> None:
@@ -74,10 +77,10 @@ def test_the_revision_is_the_files_and_nothing_else(tmp_path: Path) -> None:
     folder = save_cross_encoder("bert", tmp_path / "bert")
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "trainer_state.json").write_text("{}")
-    revision = TeacherSpec(source=str(folder)).identity().revision
-    assert TeacherSpec(source=str(copy)).identity().revision == revision
+    revision = teacher_identity(TeacherSpec(source=str(folder))).revision
+    assert teacher_identity(TeacherSpec(source=str(copy))).revision == revision
     other = save_cross_encoder("bert", tmp_path / "other", seed=1)
-    assert TeacherSpec(source=str(other)).identity().revision != revision
+    assert teacher_identity(TeacherSpec(source=str(other))).revision != revision
 
 
 def test_three_labels_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import ray.exceptions
 from numpy.typing import NDArray
 
 from cerberank_models.encoding import Candidate
+from cerberank_training.teachers.scoring.open import open_teacher
 from cerberank_training.teachers.scoring.run import Engine, Shard
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 
@@ -50,7 +51,7 @@ class _Scorer:
     """The actor of one worker, which holds its teacher."""
 
     def __init__(self, spec: TeacherSpec) -> None:
-        self._teacher = spec.open()
+        self._teacher = open_teacher(spec)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Score one shard: a table of one row in, a table with its scores out."""

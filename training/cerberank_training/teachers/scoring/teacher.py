@@ -42,29 +42,6 @@ class TeacherSpec:
         """Whether this is a cerberank checkpoint."""
         return (Path(self.source) / "manifest.json").is_file()
 
-    def identity(self) -> TeacherIdentity:
-        """The teacher's identity, found without loading the network; raises the errors of `open`."""
-        if self.is_checkpoint:
-            from cerberank_training.teachers.scoring import checkpoint  # noqa: PLC0415 - needs no transformers
-
-            return checkpoint.identity(self)
-        from cerberank_training.teachers.scoring import hugging_face  # noqa: PLC0415
-
-        return hugging_face.identity(self)
-
-    def open(self) -> Teacher:
-        """Load the teacher.
-
-        Raises ValueError when it cannot score pairs or lacks the precision, OSError when it is not there.
-        """
-        if self.is_checkpoint:
-            from cerberank_training.teachers.scoring.checkpoint import CheckpointTeacher  # noqa: PLC0415
-
-            return CheckpointTeacher(self)
-        from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher  # noqa: PLC0415
-
-        return HuggingFaceTeacher(self)
-
 
 def files_revision(paths: Sequence[Path]) -> str:
     """SHA-256 over the files' names and contents, independent of their order."""

@@ -1,0 +1,27 @@
+"""Opens the store at an address: a folder (also `file://`) or, with fsspec installed, any of its URLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cerberank_models.checkpoint.store.contract import Store, StoreError
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.url import UrlStore
+
+
+def open_store(address: str) -> Store:
+    """The store at a folder or an fsspec URL, which need not exist yet.
+
+    Raises StoreError for a kind of URL that fsspec does not know or lacks the library for.
+    """
+    for scheme in ("file://", "local://"):
+        address = address.removeprefix(scheme)
+    if "://" not in address:
+        return FolderStore(Path(address))
+    import fsspec  # noqa: PLC0415 - folders need none
+
+    try:
+        filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise StoreError(f"{address}: {error}") from error
+    return UrlStore(filesystem, root)

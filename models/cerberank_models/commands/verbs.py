@@ -1,0 +1,44 @@
+"""Verbs that need neither the service nor the training package."""
+
+from __future__ import annotations
+
+from cerberank_models.verbs import TORCH, Verb
+
+VERBS = (
+    Verb(
+        name="rank",
+        target="cerberank_models.commands.rank:main",
+        help="rank candidates from a file or standard input",
+        extra="onnx-cpu",
+        order=40,
+        on_demand=TORCH,
+    ),
+    Verb(
+        name="import",
+        target="cerberank_models.commands.import_model:main",
+        help="make a checkpoint from a Hugging Face cross-encoder",
+        extra="training",
+        order=60,
+    ),
+    Verb(
+        name="push",
+        target="cerberank_models.commands.store:push",
+        help="make a checkpoint a version in a store, and move a label to it",
+        extra="url",
+        order=180,
+    ),
+    Verb(
+        name="pull",
+        target="cerberank_models.commands.store:pull",
+        help="copy a version out of a store",
+        extra="url",
+        order=190,
+    ),
+    Verb(
+        name="list",
+        target="cerberank_models.commands.store:list_",
+        help="show the models, versions and labels of a store",
+        extra="url",
+        order=200,
+    ),
+)

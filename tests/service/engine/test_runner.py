@@ -1,0 +1,149 @@
+"""What a step is cut into when the model raises, and that each question gets its own rows' scores whatever happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.service.asking import Clock
+from tests.service.fakes import RAISES, TOKEN_ID, FakeBackend, FakeState, Faults
+from tests.service.pairs import numbered_pairs
+
+from cerberank_models.backends.contract import StageOutput
+from cerberank_models.drop import RatioSchedule
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.job import Job
+from cerberank_service.engine.runner import LEAST_TOKENS, Part, Runner
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import Metrics
+
+
+@dataclass
+class Watched(FakeBackend):
+    """Remembers the pairs of every run that was tried, and fails those of more than `fits` tokens."""
+
+    tried: list[tuple[int, int]] = field(default_factory=list)
+    """(stage, pairs)."""
+    fits: int | None = None
+    says: BaseException = field(default_factory=lambda: RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        self.tried.append((stage, len(state.pairs)))
+        if self.fits is not None and state.pairs.tokens > self.fits:
+            raise self.says
+        return super().run(state, stage)
+
+
+def job(count: int, *, poisoned: bool = False) -> Job:
+    """A question of `count` pairs, of 2, 3, ... tokens; a poisoned one makes the model raise."""
+    pairs = numbered_pairs(count)
+    if poisoned:
+        pairs = replace(pairs, token_ids=np.full_like(pairs.token_ids, TOKEN_ID[RAISES]))
+    made = Job(
+        pairs=pairs,
+        policy=RatioSchedule((0.0, 0.0), 1),
+        received=0.0,
+        submitted=0.0,
+        deadline=None,
+        resolve=lambda outcome: None,
+    )
+    made.begin(FakeBackend())
+    return made
+
+
+def parts(*jobs: Job) -> list[Part]:
+    return [Part(each, np.arange(len(each.pairs))) for each in jobs]
+
+
+@dataclass
+class Recomputed:
+    """The engine's metrics, of which this counts one."""
+
+    tokens: dict[int, int] = field(default_factory=dict)
+
+    def recomputed(self, stage: int, tokens: int) -> None:
+        self.tokens[stage] = self.tokens.get(stage, 0) + tokens
+
+
+def runner(backend: FakeBackend, *, step_tokens: int = 10_000, metrics: Any = None) -> Runner:
+    counts = Metrics().for_model("fake-ranker", "7", len(backend.config.stages)) if metrics is None else metrics
+    return Runner(backend, step_tokens=step_tokens, speeds=StageSpeeds((1.0, 1.0, 1.0)), metrics=counts, clock=Clock())
+
+
+def expected(question: Job, stage: int = 0) -> np.ndarray:
+    return FakeBackend().run(FakeState(question.pairs, stage), stage).scores
+
+
+def scores(question: Job, results: list[tuple[Part, Any]]) -> np.ndarray:
+    """What came back for `question`, by row; every row once."""
+    found = np.full(len(question.pairs), np.nan)
+    for part, output in results:
+        if part.job is question:
+            assert isinstance(output, StageOutput)
+            assert np.isnan(found[part.rows]).all()
+            found[part.rows] = output.scores
+    return found
+
+
+def test_a_guilty_question_is_found_by_halves() -> None:
+    """One of eight: 1 + 2 + 2 + 2 runs, the guilty one alone gets an error, the others their own scores."""
+    backend, jobs = Watched(), [job(3, poisoned=number == 5) for number in range(8)]
+    results = list(runner(backend).run(0, parts(*jobs)))
+    assert [pairs for _, pairs in backend.tried] == [24, 12, 12, 6, 3, 3, 6]
+    for question in jobs:
+        if question is jobs[5]:
+            ((_, error),) = [result for result in results if result[0].job is question]
+            assert isinstance(error, ServiceError)
+            assert error.kind is Kind.INTERNAL
+        else:
+            np.testing.assert_array_equal(scores(question, results), expected(question))
+
+
+@pytest.mark.parametrize("says", [MemoryError(), RuntimeError("bad_alloc"), RuntimeError("Failed to allocate memory")])
+def test_what_does_not_fit_is_halved_by_rows(says: BaseException) -> None:
+    """A question of 20 rows comes back in parts that hold every row once, and fails nobody."""
+    backend, questions = Watched(fits=200, says=says), [job(20), job(3)]
+    running = runner(backend)
+    results = list(running.run(0, parts(*questions)))
+    assert len(results) > 2
+    for question in questions:
+        np.testing.assert_array_equal(scores(question, results), expected(question))
+
+
+def test_steps_stay_as_small_as_the_memory_showed() -> None:
+    """Half of what failed, never more than before, never less than LEAST_TOKENS; another error leaves them alone."""
+    tokens = job(40).pairs.tokens
+    for fits, size, left in ((tokens - 1, 10_000, tokens // 2), (tokens - 1, 200, 200), (10, 10_000, LEAST_TOKENS)):
+        running = runner(Watched(fits=fits), step_tokens=size)
+        list(running.run(0, parts(job(40))))
+        assert running.step_tokens == left
+    other = runner(FakeBackend(faults=Faults(always=True)))
+    list(other.run(0, parts(job(40))))
+    assert other.step_tokens == 10_000
+
+
+def test_a_single_row_that_does_not_fit_is_an_error() -> None:
+    """There is nothing left to halve: its question fails, and the run ends."""
+    ((part, error),) = runner(Watched(fits=0)).run(0, parts(job(1)))
+    assert len(part.rows) == 1
+    assert isinstance(error, ServiceError)
+
+
+def test_states_that_were_given_up_are_run_again() -> None:
+    """The rows without a state start from their tokens, the others go on; scores come in the order that was asked."""
+    backend, metrics, question = Watched(), Recomputed(), job(6)
+    running = runner(backend, metrics=metrics)
+    for rows in ([0, 1, 2], [3, 4, 5]):
+        ((part, output),) = running.run(0, [Part(question, np.asarray(rows))])
+        assert isinstance(output, StageOutput)
+        question.record(0, part.rows, output)
+    question.held.give_up()  # of the shortest rows: 0, 1 and 2
+    backend.tried.clear()
+    order = np.asarray([4, 0, 5, 2])
+    ((part, output),) = running.run(1, [Part(question, order)])
+    assert isinstance(output, StageOutput)
+    np.testing.assert_array_equal(output.scores, expected(question, 1)[order])
+    assert backend.tried == [(0, 2), (1, 4)]
+    assert metrics.tokens == {0: 2 + 4}

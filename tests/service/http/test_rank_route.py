@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend
+from tests.service.observe import wait_until
+
+from cerberank_service.dialects import cohere, voyage
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.http.rank_route import FormattedError, errors_in
+from cerberank_service.ranking import rank
+
+QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
+
+
+@pytest.mark.parametrize("raised", [ServiceError(Kind.INVALID, "no"), KeyError("no such key")])
+def test_an_error_carries_the_format_of_its_dialect(raised: Exception) -> None:
+    """Whatever kind it is: the route answers it as the dialect would."""
+    with pytest.raises(FormattedError) as caught, errors_in(cohere.V2):
+        raise raised
+    assert caught.value.error is raised
+    assert caught.value.format_error is cohere.format_error
+
+
+def test_a_cancellation_is_no_error_of_a_dialect() -> None:
+    """It passes, so that a request whose client has gone ends at once."""
+    with pytest.raises(asyncio.CancelledError), errors_in(cohere.V2):
+        raise asyncio.CancelledError
+
+
+def test_an_unforeseen_error_on_a_shared_path_has_the_dialect_that_was_read(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`top_k` tells Voyage on `/v1/rerank`, where Cohere is the first: the 500 has Voyage's body and no internals."""
+    monkeypatch.setattr(rank, "prepare", lambda *given, **named: {}["secret"])
+    body = {"model": "fake-ranker", "query": "how?", "documents": ["a"]}
+    told = client.post("/v1/rerank", json=body | {"top_k": 1})
+    assert (told.status_code, list(told.json())) == (500, ["detail"])
+    assert client.post("/v1/rerank", json=body).json().keys() == {"id", "message"}
+    assert voyage.format_error(ServiceError(Kind.INTERNAL, "x"), "")[1].keys() == told.json().keys()
+    assert "secret" not in told.text
+
+
+def test_no_work_per_candidate_happens_on_the_event_loop(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions are prepared and answers are made, rendered and counted in worker threads."""
+    seen: dict[str, str] = {}
+
+    def noting(name: str, original: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object, **named: object) -> object:
+            seen[name] = threading.current_thread().name
+            return original(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(rank, "prepare", noting("prepare", rank.prepare))
+    monkeypatch.setattr(rank, "Job", noting("job", rank.Job))
+    monkeypatch.setattr(rank, "answer_of", noting("answer", rank.answer_of))
+    monkeypatch.setattr(rank, "to_json", noting("bytes", rank.to_json))
+    client = serve(FakeBackend())
+    metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
+    monkeypatch.setattr(metrics, "answered", noting("count", metrics.answered))
+    assert client.post("/v1/rank", json=QUESTION).status_code == 200
+    assert seen.keys() == {"prepare", "job", "answer", "bytes", "count"}
+    assert all(name.startswith("worker") for name in seen.values()), seen
+
+
+def test_what_was_not_run_is_counted(client: TestClient) -> None:
+    """A duplicate is counted once, with the version that answered."""
+    client.post("/v1/rank", json=QUESTION)
+    text = client.get("/metrics").text
+    assert 'cerberank_duplicate_candidates_total{model="fake-ranker",version="7"} 1.0' in text
+
+
+def test_a_question_waits_for_the_engine_off_the_workers(serve: Serve) -> None:
+    """With one worker and a model that stands still, other requests are still read and refused."""
+    gate = threading.Event()
+    backend = FakeBackend()
+    client = serve(backend, encode_workers=1)
+    backend.faults.gate = gate
+    thread = threading.Thread(target=client.post, args=("/v1/rank",), kwargs={"json": QUESTION})
+    thread.start()
+    service = client.app.state.service  # type: ignore[attr-defined]
+    wait_until(lambda: service.load().queued_tokens > 0)
+    assert client.post("/v1/rank", json={"question": "how?"}).status_code == 422
+    gate.set()
+    thread.join()
