@@ -62,7 +62,7 @@ ELSEWHERE = {
     "training/commands/test_compare.py": ["training/commands/ensemble"],
     "training/commands/test_tune.py": ["training/evaluation/plots"],
     "training/commands/test_score.py": ["training/teachers/scoring/ray_engine"],
-    "training/learning/test_objective.py": ["training/learning/batch", "training/learning/strategies"],
+    "training/learning/test_student_objective.py": ["training/learning/batch", "training/learning/strategies"],
     "training/students/test_average.py": ["training/commands/average"],
     "training/students/test_shapes.py": ["training/students/recipes"],
     "training/teachers/scoring/test_run.py": ["training/teachers/scoring/open", "training/teachers/scoring/teacher"],

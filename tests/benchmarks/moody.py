@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread whose mood is known, to try clients on."""
+"""A real HTTP server in a thread with scripted behaviour, to test clients with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRY_AFTER = 1
 
 
 class Moody(BaseHTTPRequestHandler):
-    """Refuses every body until it has known it for a while, then answers with as many results as it asks for; breaks
+    """Refuses each body for some time after its first arrival, then answers with as many results as it asks for; fails
     for odd numbers.
     """
 
@@ -45,7 +45,7 @@ class Moody(BaseHTTPRequestHandler):
 
 @contextmanager
 def moody_server(patience: float = RETRY_AFTER) -> Iterator[str]:
-    """The URL of a fresh one, which refuses a body for `patience` seconds."""
+    """The URL of a new server, which refuses each body for `patience` seconds."""
     handler = type("Fresh", (Moody,), {"seen": {}, "patience": patience})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

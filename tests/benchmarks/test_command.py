@@ -12,7 +12,7 @@ from tests.tiny import save_cross_encoder
 from cerberank_benchmarks import command as bench
 from cerberank_benchmarks.command import main
 from cerberank_benchmarks.report import Chart, Report
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 
 TINY = ["--rounds", "1", "--candidates", "7", "--layers", "2", "--width", "64"]
 
@@ -53,7 +53,7 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["heads", "cascade", "efficiency"])
 def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
-    """What needs no server and no weights: figures that belong to the network it says."""
+    """Benchmarks that need neither server nor trained weights report figures of the networks that they name."""
     assert main([name, *TINY, "--precision", "fp32", "--out", str(tmp_path)]) == 0
     rows = report(tmp_path, name)["rows"]
     if name == "heads":
@@ -90,7 +90,7 @@ def test_a_second_run_measures_only_what_is_missing(
     """The same options print the old table; other options, or --again, measure anew."""
     measured: list[int] = []
 
-    def count(settings: Settings, scratch: Path) -> Report:
+    def count(settings: BenchmarkSettings, scratch: Path) -> Report:
         measured.append(settings.seed)
         chart = Chart(kind="bars", places=[1], series={"runs": [1.0]}, place_label="", value_label="")
         return Report(name="heads", text="Counts its runs.", rows=[{"runs": len(measured)}], chart=chart)

@@ -11,7 +11,7 @@ from cerberank_benchmarks.report import Chart, Report, markdown, write_report
 
 @pytest.mark.parametrize("kind", ["bars", "lines"])
 def test_a_report_is_a_table_a_picture_and_json(tmp_path: Path, kind: Literal["bars", "lines"]) -> None:
-    """All three hold the same figures; what is wrong stands under the table."""
+    """All three hold the same figures; problems are listed under the table."""
     report = Report(
         name="speed",
         text="How fast.",

@@ -41,7 +41,7 @@ def test_what_is_mounted_exists_and_cannot_be_written(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_images_are_pinned(name: str) -> None:
-    """A version, or built here."""
+    """Every image has a version or is built here."""
     service = SERVICES[name]
     assert service["image"].rpartition(":")[2] not in ("", "latest")
     assert "build" in service or service["image"].rpartition(":")[2][-1].isdigit()
@@ -69,7 +69,7 @@ def test_the_service_may_write_nowhere_and_has_time_to_drain(name: str) -> None:
 
 
 def test_the_admin_port_is_nobody_s() -> None:
-    """It is not opened without a token, listens within the container alone, and is not published."""
+    """It needs a token, listens within the container alone, and is not published."""
     port = str(Settings.model_fields["admin_port"].default)
     for service in SERVICES.values():
         assert not [published for published in service.get("ports", ()) if port in published]

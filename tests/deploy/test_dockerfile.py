@@ -1,4 +1,4 @@
-"""What can be said of the Dockerfile without running it; `make image-check` runs every command of it."""
+"""Checks of the Dockerfile that need not run it; `make image-check` runs every command of it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def copies() -> list[tuple[Stage, Instruction]]:
 
 
 def test_hadolint_has_nothing_to_say() -> None:
-    """The linter of Dockerfiles, its informal remarks included."""
+    """The linter hadolint reports no problem, not even at its lowest level."""
     program = Path(sys.executable).parent / "hadolint"
     result = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    """Comments, continued lines, options and lists, as Docker reads them; a line that is none is refused."""
+    """Comments, continued lines, options and JSON lists are parsed as Docker does; a malformed line is refused."""
     file = tmp_path / "Dockerfile"
     file.write_text(
         '# a\nFROM x AS y\nRUN a && \\\n    b\n# c\nHEALTHCHECK --timeout=2s CMD ["p", "-c"]\nENV A=1 B=$A\n'
@@ -69,13 +69,13 @@ def test_the_base_is_pinned_and_is_the_lowest_python() -> None:
 
 
 def test_without_a_target_the_cpu_image_is_built() -> None:
-    """Docker builds the last stage."""
+    """The cpu image is the last stage, which Docker builds by default."""
     assert list(STAGES)[-1] == "cpu"
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_container_is_nobody_in_particular_and_tells_its_health(target: str) -> None:
-    """A numeric user that Kubernetes can check, the probe of readiness, the program itself as process 1."""
+    """It has a numeric user, which Kubernetes can check, a readiness probe, and the program as process 1."""
     assert inherited(target, "USER", STAGES).value == "10001:10001"
     port = Settings.model_fields["port"].default
     assert f"127.0.0.1:{port}/health/ready" in inherited(target, "HEALTHCHECK", STAGES).words[-1]

@@ -56,7 +56,7 @@ def test_every_object_fits_its_published_schema(objects: dict[str, dict[str, Any
 
 
 def test_every_selector_selects_the_pods_and_nothing_else(objects: dict[str, dict[str, Any]]) -> None:
-    """An empty one would be all pods of the namespace."""
+    """Every selector matches the pods; an empty one would match all pods of the namespace."""
     spread = pod(objects)["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]
     selectors = [
         objects["Deployment"]["spec"]["selector"]["matchLabels"],
@@ -73,7 +73,7 @@ def test_every_selector_selects_the_pods_and_nothing_else(objects: dict[str, dic
 def test_settings_exist_and_hold_usable_values(
     objects: dict[str, dict[str, Any]], no_settings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read as the service reads them; a mistyped name would be without effect."""
+    """The service can read every setting, so that none is mistyped without effect."""
     data = objects["ConfigMap"]["data"]
     names = {f"CERBERANK_{name.upper()}" for name in Settings.model_fields}
     assert set(data) <= names
@@ -114,7 +114,7 @@ def test_a_pod_has_time_to_answer_what_it_accepted(objects: dict[str, dict[str, 
 
 
 def test_a_pod_may_do_no_more_than_it_must(objects: dict[str, dict[str, Any]]) -> None:
-    """The image's user, no writable root, no capability, no token, no way out."""
+    """The image's user, a read-only root, no capabilities, no token, no outgoing traffic."""
     dockerfile = (DEPLOY.parent / "Dockerfile").read_text()
     assert f"--uid {pod(objects)['securityContext']['runAsUser']}" in dockerfile
     assert pod(objects)["securityContext"]["runAsNonRoot"]
@@ -137,7 +137,7 @@ def test_the_autoscaler_s_metric_is_the_recorded_queue(objects: dict[str, dict[s
 
 
 def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
-    """One GPU, its own image, and every right taken away as in the base."""
+    """One GPU, its own image, and the same restrictions as in the base."""
     base, gpu = render(FOLDER / "base"), render(FOLDER / "gpu")
     assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert container(gpu)["image"] != container(base)["image"]

@@ -35,7 +35,7 @@ def test_each_alert_fires_in_its_fault_and_clears_after_it() -> None:
 
 
 def test_no_alert_is_without_its_test() -> None:
-    """One that expects it to fire, and one that expects it not to."""
+    """Each alert has a test that expects it to fire, and one that expects it not to."""
     cases: dict[str, set[bool]] = {}
     for test in yaml.safe_load((FOLDER / "tests" / "alerts.yml").read_text())["tests"]:
         for case in test.get("alert_rule_test", []):

@@ -36,7 +36,7 @@ def test_the_deployment_is_the_one_that_the_application_has() -> None:
 
 
 def test_every_variable_is_one_that_somebody_reads() -> None:
-    """Ours are settings; Ray's are constants of Ray Serve."""
+    """Our variables are settings; Ray's are constants of Ray Serve."""
     from ray.serve._private import constants
 
     ours = DEPLOYMENT["ray_actor_options"]["runtime_env"]["env_vars"]

@@ -1,4 +1,4 @@
-"""Small checkpoints for a store, made by copying (nothing here runs them), and an object store on local files."""
+"""Small checkpoints for stores, made by copying and never run, and an object store on local files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def versions_of(checkpoint: Path, folder: Path, versions: list[str]) -> dict[str
 
 
 def edit(checkpoint: Path, **changes: object) -> None:
-    """Change the manifest, as its author would."""
+    """Change the manifest of a checkpoint."""
     path = checkpoint / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -49,7 +49,7 @@ class Objects(LocalFileSystem):
 
 
 class _Put(io.BytesIO):
-    """An upload: put when it is closed."""
+    """An upload that becomes visible when it is closed."""
 
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__()

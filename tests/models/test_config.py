@@ -100,7 +100,7 @@ def test_a_policy_is_the_caller_s_or_the_checkpoint_s() -> None:
 
 
 def test_a_configuration_of_before_tuning_still_reads() -> None:
-    """Checkpoints written without `tuned_schedules` have none."""
+    """A configuration without `tuned_schedules` can be read and has none."""
     old = changed()
     del old["tuned_schedules"]
     assert RankerConfig.model_validate(old).tuned_schedules == ()

@@ -37,7 +37,7 @@ def test_the_papers_savings_are_reproduced(alpha: float, saved: int) -> None:
 @example(alive=3, percent=50, minimum=1)
 @example(alive=10, percent=15, minimum=1)
 def test_drop_count_is_the_nearest_integer_halves_down(alive: int, percent: int, minimum: int) -> None:
-    """Against exact fractions, and never below the minimum."""
+    """The count equals exact fractions rounded, and never leaves fewer than the minimum."""
     exact = Fraction(percent, 100) * alive
     nearest = int(exact) + (1 if exact - int(exact) > Fraction(1, 2) else 0)
     assert drop_count(alive, percent / 100, minimum) == max(0, min(nearest, alive - minimum))
@@ -45,7 +45,7 @@ def test_drop_count_is_the_nearest_integer_halves_down(alive: int, percent: int,
 
 @pytest.mark.parametrize("alpha", [float("nan"), -0.1, 1.0, float("inf")])
 def test_a_ratio_outside_its_range_is_refused(alpha: float) -> None:
-    """NaN included, which compares false with everything."""
+    """Ratios outside [0, 1) are refused, and NaN too, which compares false with everything."""
     with pytest.raises(ValueError, match="drop ratio"):
         RatioSchedule((0.0, alpha))
 
@@ -60,7 +60,7 @@ def test_survivors_are_the_best_and_ties_keep_the_earlier(scores: np.ndarray, pe
 
 @given(st.lists(hundredths, min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 10))
 def test_what_is_expected_to_be_alive_is_what_survives(percents: list[int], candidates: int, minimum: int) -> None:
-    """Stage by stage; an exit that does not wait drops nobody."""
+    """Expected and actual survivors are equal at each stage; an exit that does not wait drops none."""
     policy = RatioSchedule(tuple(percent / 100 for percent in percents), minimum)
     alive = [candidates]
     for stage in range(len(percents)):
@@ -75,13 +75,13 @@ def test_what_is_expected_to_be_alive_is_what_survives(percents: list[int], cand
 def test_a_caller_gives_nothing_one_ratio_or_one_an_exit(
     given: float | list[float] | None, ratios: tuple[float, ...]
 ) -> None:
-    """Nothing is the default, one number is for every exit."""
+    """None gives the default, one number applies to every exit, several apply in order."""
     assert drop_ratios(given, (0.1, 0.2)) == ratios
 
 
 @pytest.mark.parametrize("given", [(), (0.3,), (0.3, 0.3, 0.3)])
 def test_another_number_of_ratios_is_refused(given: tuple[float, ...]) -> None:
-    """The message says how many exits and stages there are."""
+    """The error says how many exits and stages there are."""
     with pytest.raises(ValueError, match=rf"3 stages take 2 drop ratios, not {len(given)}: .* 2 exits"):
         drop_ratios(given, (0.1, 0.2))
 
@@ -108,13 +108,13 @@ def test_the_dropped_keep_the_score_of_the_stage_that_dropped_them() -> None:
 
 
 def test_cost_needs_one_ratio_per_exit() -> None:
-    """A schedule of another length is an error, not a guess."""
+    """A schedule with too few or too many ratios is an error."""
     with pytest.raises(ValueError, match="2 drop ratios"):
         relative_cost((2, 2, 2), (0.3,))
 
 
 def test_a_cost_needs_questions_and_a_schedule_that_fits() -> None:
-    """Said in words, not as a fault of ours."""
+    """Without questions, or with a policy for other stages, the error says what is wrong."""
     with pytest.raises(ValueError, match="3 stages take 2 drop ratios, not 1"):
         cost_of([10], (2, 2, 2), RatioSchedule((0.5,)))
     with pytest.raises(ValueError, match="no question"):
@@ -123,7 +123,7 @@ def test_a_cost_needs_questions_and_a_schedule_that_fits() -> None:
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=5), st.floats(0.0, 0.9), st.integers(1, 30))
 def test_a_cost_lies_between_the_first_stage_and_everything(sizes: list[int], alpha: float, minimum: int) -> None:
-    """And a higher minimum never makes it smaller."""
+    """The cost lies between the first stage and all stages, and a higher minimum never lowers it."""
     policies = [RatioSchedule((round(alpha, 2),) * 2, least) for least in (minimum, minimum + 1)]
     costs = [cost_of(sizes, (2, 2, 2), policy) for policy in policies]
     assert 1 / 3 < costs[0] <= costs[1] <= 1.0

@@ -103,7 +103,7 @@ def test_context_is_a_third_segment() -> None:
 
 
 def test_a_missing_neighbour_leaves_no_blank() -> None:
-    """Byte-level tokenizers spend a token on a blank; a lone neighbour is the same before and after."""
+    """A missing sentence leaves no blank, which byte-level tokenizers would encode as a token."""
     candidates = [Candidate(text="b"), Candidate(text="b", previous="c"), Candidate(text="b", next="c")]
     got = encoder("roberta", segments=3).encode("a", candidates)
     assert got.lengths.tolist() == [8, 9, 9]
@@ -111,7 +111,7 @@ def test_a_missing_neighbour_leaves_no_blank() -> None:
 
 
 def test_the_candidate_goes_before_its_context() -> None:
-    """When the budget is short the context is cut, and that does not count as truncation of the candidate."""
+    """When the budget is short the context is cut first, which does not count as truncation of the candidate."""
     got = encoder(segments=3).encode("a", [Candidate(text="b " * 40, previous="c " * 40)])
     assert got.tokens == 48
     assert not got.truncated[0]
@@ -129,7 +129,7 @@ def test_truncation_is_flagged_for_exactly_the_cut_candidates() -> None:
 @given(question=TEXTS, texts=st.lists(TEXTS | st.just("b " * 3000), min_size=1, max_size=4))
 @settings(max_examples=60)
 def test_truncated_says_exactly_what_was_cut(family: str, question: str, texts: list[str]) -> None:
-    """Against counting: the question's tokens over its cap, the candidate's over the rest, or too many characters."""
+    """The flag agrees with counted tokens: question over its cap, candidate over the rest, or too many characters."""
     tokenizer = roberta_tokenizer() if family == "roberta" else bert_tokenizer()
     specials = 4 if family == "roberta" else 3
     asked = len(tokenizer.encode(replace_surrogates(question), add_special_tokens=False).ids)
@@ -145,14 +145,14 @@ def test_truncated_says_exactly_what_was_cut(family: str, question: str, texts: 
 
 
 def test_a_long_question_is_capped_and_flags_every_candidate() -> None:
-    """The candidate keeps its room however long the question is."""
+    """The candidate keeps its part of the budget however long the question is."""
     got = encoder().encode("a " * 100, [Candidate(text="b")])
     assert got.lengths.tolist() == [16 + 1 + 3]
     assert got.truncated.tolist() == [True]
 
 
 def test_a_huge_candidate_is_cut_before_it_is_tokenised() -> None:
-    """100 kB give no more than the budget, flagged."""
+    """100 kB of text give no more tokens than the budget, and are flagged as truncated."""
     got = encoder().encode("a", [Candidate(text="x " * 50_000), Candidate(text="y" * 100_000)])
     assert got.truncated.all()
     assert got.lengths.max() <= 48
@@ -162,7 +162,7 @@ def test_a_huge_candidate_is_cut_before_it_is_tokenised() -> None:
 @pytest.mark.parametrize("unit", ["b ", "b", "\U0001f600", " ", "\ud800"])
 @pytest.mark.parametrize("length", [MOST_CHARACTERS, MOST_CHARACTERS + 1, 2 * MOST_CHARACTERS])
 def test_what_is_left_out_of_giant_texts_changes_nothing(max_length: int, unit: str, length: int) -> None:
-    """In any place of a pair: the same tokens, the same verdict on what was truncated."""
+    """Texts cut to their readable part give the same tokens and flags, in any field of a pair."""
     config = EncodingConfig(max_length=max_length, question_length=16, segments=3)
     tested = PairEncoder(bert_tokenizer(), family="bert", config=config, type_vocab_size=2)
     giant = (unit * (length // len(unit) + 1))[:length] + "c"
@@ -204,7 +204,7 @@ def test_a_candidate_encodes_the_same_alone_and_among_others(texts: list[str], d
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
-    """Pairs of surrogates are one character, lone ones are not text."""
+    """Lone surrogates become U+FFFD; a surrogate pair is one character and stays."""
     assert replace_surrogates("a\ud83d\ude00b\ud800") == "a\U0001f600b\ufffd"
 
 
@@ -219,7 +219,7 @@ def test_surrogates_are_all_that_is_replaced(text: str) -> None:
 
 
 def test_nothing_is_not_concatenated() -> None:
-    """There is no pair to take the types from."""
+    """An empty list is an error, because it has no dtype to use."""
     with pytest.raises(ValueError, match="nothing"):
         concat_pairs([])
 
@@ -231,7 +231,7 @@ def test_a_tokenizer_of_another_family_is_refused() -> None:
 
 
 def test_a_question_that_comes_again_is_not_tokenised_again() -> None:
-    """Clients split one question over several calls; the pairs are the same, cut or not."""
+    """A repeated question is read from the cache and gives the same pairs, cut or not."""
     again = encoder()
     for question in ("a b", "a " * 100):
         first, second = (again.encode(question, [Candidate(text="c"), Candidate(text="d")]) for _ in range(2))
@@ -241,7 +241,7 @@ def test_a_question_that_comes_again_is_not_tokenised_again() -> None:
 
 
 def test_encoders_that_share_a_tokenizer_encode_side_by_side() -> None:
-    """Nothing changes the tokenizer, so that threads need not have one each."""
+    """Threads can share a tokenizer, because encoding does not change it."""
     texts = [[Candidate(text=f"{TEXT[: 20 + number]} {number}") for number in range(16)] for _ in range(4)]
     first = encoder()
     alone = [first.encode(QUESTION, candidates) for candidates in texts]
@@ -259,7 +259,7 @@ def test_encoders_that_share_a_tokenizer_encode_side_by_side() -> None:
 
 @given(st.permutations("abcdefgh"), st.integers(0, 8), st.sampled_from([0, 0, 5]))
 def test_the_largest_id_is_known_whether_ids_have_gaps_or_not(letters: list[str], place: int, gap: int) -> None:
-    """It is what decides whether a network has an embedding for every text."""
+    """The largest token id is found in vocabularies with and without gaps."""
     tokens = [*letters[:place], "[CLS]", "[SEP]", *letters[place:]]
     vocabulary = {token: number + (gap if number > place else 0) for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[SEP]"))
@@ -268,7 +268,7 @@ def test_the_largest_id_is_known_whether_ids_have_gaps_or_not(letters: list[str]
 
 
 def test_a_giant_question_is_not_remembered() -> None:
-    """Some hundred of megabytes each would fill the memory of the process."""
+    """Questions of megabytes are not cached, because they would fill the memory."""
     again = encoder()
     giant = QUESTION * again._characters
     first, second = (again.encode(giant, [Candidate(text="330 metres")]) for _ in range(2))
@@ -277,7 +277,7 @@ def test_a_giant_question_is_not_remembered() -> None:
 
 
 def test_an_encoder_that_nobody_holds_is_gone_at_once() -> None:
-    """Not when the garbage collector comes: its tokenizer takes ten megabytes, and versions come and go."""
+    """An unreferenced encoder is freed at once, without the garbage collector."""
     gc.disable()
     try:
         again = encoder()

@@ -52,7 +52,7 @@ class Broken:
 
 
 class Table:
-    """A backend that reads its scores `[candidates, 3 stages]` from a table; its state are the rows alive."""
+    """A backend that reads scores `[candidates, 3 stages]` from a table; its states are the alive rows."""
 
     def __init__(self, table: NDArray[np.float64]) -> None:
         self.table, self.config, self.padding_tokens = table, random_ranker().config, 0
@@ -82,7 +82,7 @@ class Table:
 def test_every_candidate_keeps_its_own_scores(
     rows: list[tuple[float, ...]], schedule: tuple[float, ...], minimum: int
 ) -> None:
-    """Against lists in plain Python: who runs each stage, whose score is whose, and the order."""
+    """Stages run, scores and order equal those of lists in plain Python."""
     backend = Table(np.array(rows))
     ranking = rank_pairs(backend, random_pairs([4] * len(rows)), RatioSchedule(schedule, minimum))
 
@@ -114,7 +114,7 @@ def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
 
 
 def test_as_many_as_asked_for_survive(backend: Backend[Any]) -> None:
-    """Minimum beats the ratio."""
+    """The minimum takes precedence over the ratio."""
     ranking = rank_pairs(backend, random_pairs([9] * 10), RatioSchedule((0.9, 0.9), minimum=8))
     assert (ranking.stages == 2).sum() == 8
 
@@ -133,7 +133,7 @@ def test_the_checkpoint_s_minimum_holds_for_its_own_schedule_alone() -> None:
     margin=st.sampled_from([0.0, 0.15, 0.35, 1.0]),
 )
 def test_a_policy_without_ratios_is_followed(rows: list[tuple[float, ...]], margin: float) -> None:
-    """Who is within a margin of the best runs each stage, against lists in plain Python."""
+    """A policy that keeps candidates near the best is followed, against lists in plain Python."""
     backend, policy = Table(np.array(rows)), Margin(stages=3, margin=margin)
     ranking = rank_pairs(backend, random_pairs([4] * len(rows)), policy)
     alive, runs = list(range(len(rows))), []
@@ -145,7 +145,7 @@ def test_a_policy_without_ratios_is_followed(rows: list[tuple[float, ...]], marg
 
 
 def test_a_policy_for_another_number_of_stages_is_refused(backend: Backend[Any]) -> None:
-    """Before anything runs."""
+    """Such a policy is an error before any stage runs."""
     with pytest.raises(ValueError, match="3 stages take 2 drop ratios, not 1"):
         rank_pairs(backend, random_pairs([9]), Margin(stages=2, margin=0.5))
 
@@ -157,13 +157,13 @@ def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
 
 @pytest.mark.parametrize("schedule", [(0.3,), (0.3, 1.0), (float("nan"), 0.0), (-0.1, 0.0)])
 def test_a_schedule_that_does_not_fit_is_refused(backend: Backend[Any], schedule: tuple[float, ...]) -> None:
-    """Too short, or a ratio outside [0, 1)."""
+    """A schedule that is too short or has a ratio outside [0, 1) is refused."""
     with pytest.raises(ValueError, match="ratio"):
         rank_pairs(backend, random_pairs([9]), RatioSchedule(schedule))
 
 
 def test_no_candidates_is_an_error(backend: Backend[Any], checkpoint: Checkpoint) -> None:
-    """There is nothing to rank."""
+    """Ranking no candidates raises ValueError."""
     with pytest.raises(ValueError, match="at least one candidate"):
         rank_pairs(backend, checkpoint.encoder().encode("a", []))
 
@@ -175,13 +175,13 @@ def test_nan_is_an_error(backend: Backend[Any]) -> None:
 
 
 def test_golden_questions_are_reproduced(checkpoint: Checkpoint) -> None:
-    """By both precisions that the checkpoint records."""
+    """Both precisions that the checkpoint records pass the golden check."""
     for precision in ("fp32", "int8"):
         check_golden(open_backend(checkpoint, precision=precision), checkpoint, precision)
 
 
 def test_another_models_scores_are_noticed(checkpoint: Checkpoint, backend: Backend[Any]) -> None:
-    """A backend that gives other scores, and a precision without recorded ones."""
+    """Other scores, and a precision without recorded scores, fail the golden check."""
 
     class Shifted(Broken):
         def run(self, state: Any, stage: int) -> StageOutput[Any]:

@@ -1,4 +1,4 @@
-"""A steady load: questions at a fixed rate, whatever became of the ones before; each answer is kept."""
+"""A steady load: questions at a fixed rate, whether earlier ones are answered or not; each answer is recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTIONS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What became of one question; times are of the monotonic clock."""
+    """The outcome of one question; times are of the monotonic clock."""
 
     due: float
     """When it was to be asked."""
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def milliseconds(self) -> float:
-        """From when it was due: waiting for a connection counts."""
+        """The time since the question was due, so that waiting for a connection counts."""
         return 1000.0 * (self.done - self.due)
 
 
@@ -85,5 +85,5 @@ class Load:
 
 
 def percentile(answers: Sequence[Answer], percent: float) -> float:
-    """Of the answers' milliseconds; NaN for none."""
+    """A percentile of the answers' milliseconds; NaN without answers."""
     return float(np.percentile([answer.milliseconds for answer in answers], percent)) if answers else float("nan")

@@ -117,7 +117,7 @@ class Soak:
             self.pushes.append((started, time.monotonic()))
 
     def _good(self, version: str) -> None:
-        """By the program, as training does; until the first answer, and until the version before last is gone."""
+        """Push by the program, as training does; wait for its first answer and for the version before last to go."""
         source = self._made(version)
         started = time.monotonic()
         pusher = self._pusher(source)
@@ -135,7 +135,7 @@ class Soak:
                 shutil.rmtree(self.folder / "store" / self.model / old)
 
     def _bad(self, kind: str, version: str) -> None:
-        """A version that must not serve; the label is moved back when the service has said so."""
+        """Push a version that must not serve; move the label back when the service has rejected it."""
         source = self._made(version)
         stable = self.store.labels(self.model)["stable"]
         if kind == "killed":
@@ -163,7 +163,7 @@ class Soak:
         shutil.rmtree(source)
 
     def _roll_back(self) -> None:
-        """There and back, three times, until an answer says so."""
+        """Roll back and forward three times, each until an answer shows the version."""
         if self.service.admin_url is None or self.report.swaps < 1:
             return
         admin = Admin(self.service.admin_url, TOKEN)
@@ -262,7 +262,7 @@ def damage(kind: str, version: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run it; 1 when a verdict is no."""
+    """Run the soak; returns 1 when a promise is not kept."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.pushes", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds from push to push")

@@ -1,4 +1,4 @@
-"""What a soak has seen, and whether that keeps the promises."""
+"""The observations of a soak, and whether they keep the promises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """What was seen; seconds unless the name says otherwise."""
+    """The observations, in seconds unless the name says otherwise."""
 
     requests: int = 0
     failed: int = 0

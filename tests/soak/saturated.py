@@ -1,4 +1,4 @@
-"""Pushes versions into a service that never rests: `python -m tests.soak.saturated`.
+"""Pushes versions into a saturated service: `python -m tests.soak.saturated`.
 
 As in a container, where a thread that has stepped back may not step forward again:
 `setpriv --bounding-set -sys_nice python -m tests.soak.saturated`.
@@ -32,7 +32,7 @@ LONGEST_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client got."""
+    """The outcome of one request of a client."""
 
     at: float
     seconds: float
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass
 class Clients:
-    """So many that ask again as soon as they are answered."""
+    """Closed-loop clients, which send the next request as soon as they are answered."""
 
     url: str
     count: int
@@ -51,7 +51,7 @@ class Clients:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """They ask while the block lasts."""
+        """Run the clients while the block lasts."""
         done = threading.Event()
         threads = [threading.Thread(target=self._ask, args=(done,)) for _ in range(self.count)]
         for thread in threads:
@@ -74,7 +74,7 @@ class Clients:
 
 
 def main() -> None:
-    """Print what every push took, and what the clients felt of it."""
+    """Print how long every push took, and the clients' latencies meanwhile."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--candidates", type=int, default=1000)

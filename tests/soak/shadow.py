@@ -44,7 +44,7 @@ class Figures:
     shift: float
 
     def near(self, other: Figures) -> bool:
-        """Whether both say the same, but for the last bits of sums in another order."""
+        """Whether both figures are equal but for rounding."""
         return self.flips == other.flips and np.allclose(
             (self.overlap, self.shift), (other.overlap, other.shift), rtol=1e-4, atol=1e-5
         )
@@ -90,12 +90,12 @@ class ShadowSoak:
             service.process.wait()
 
     def question(self) -> Question:
-        """A random one."""
+        """A random question."""
         texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]
         return f"how {self.rng.choice(WORDS)} is the {self.rng.choice(WORDS)} ?", texts
 
     def seconds_a_question(self) -> float:
-        """Asked one after the other."""
+        """The mean seconds of questions that are sent one after the other."""
         bodies = [_body(self.question()) for _ in range(60)]
         for body in bodies[:20]:
             self.client.post("/v1/rank", json=body).raise_for_status()
@@ -105,7 +105,7 @@ class ShadowSoak:
         return (time.monotonic() - begin) / 40
 
     def answers(self, rate: float, seconds: float, *, mirrored: bool) -> list[Answer]:
-        """Of a steady load, with or without a shadow."""
+        """The answers under a steady load, with or without a shadow."""
         self.label(mirrored)
         time.sleep(SETTLE_SECONDS)
         load = Load(str(self.client.base_url), _body(self.question()), rate)
@@ -114,7 +114,7 @@ class ShadowSoak:
         return load.answers[int(rate) :]
 
     def told_and_true(self) -> tuple[Figures, Figures]:
-        """The service's figures of questions that were asked alone, and those of an offline comparison."""
+        """The service's figures for questions that were sent alone, and those of an offline comparison."""
         self.label(False)
         self.label(True)
         time.sleep(SETTLE_SECONDS)
@@ -135,7 +135,7 @@ class ShadowSoak:
         return service, offline(*self.both, asked)
 
     def told(self) -> str:
-        """The service's figures so far, for people."""
+        """The service's figures so far, as text."""
         told = self._told()
         return f"mirrored {told['questions']}, skipped {told['skipped']}, latency ratio {told['latency_ratio']:.2f}"
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_shadow_s_figures_are_those_of_both_checkpoints_offline(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Of real graphs in a real process: flips, overlap and shift, and no request fails beside it."""
+    """On real graphs flips, overlap and shift are those computed offline, and no request fails."""
 
     def measure(soak: ShadowSoak) -> None:
         beside = soak.answers(20.0, 2.0, mirrored=True)

@@ -1,1 +1,1 @@
-"""What `cerberank bench` runs: workloads, peers with the same weights, tables and plots."""
+"""The benchmarks of `cerberank bench`: workloads, peers with the same weights, tables and plots."""

@@ -1,7 +1,7 @@
 """`cerberank bench`: speed, cost and behaviour under load, measured here, against peers with the same weights.
 
-Every benchmark writes a table, a picture and JSON into `--out` as soon as it is done; a killed run goes on with the
-next one. Things that are compared run in turns and figures are medians, so that a noisy machine disturbs all alike.
+Every benchmark writes a table, a picture and JSON into `--out` as soon as it is done; a killed run resumes with the
+next benchmark. Compared systems run in turns and figures are medians, so that noise of the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from cerberank_benchmarks.pieces import (
 from cerberank_benchmarks.pieces.anytime import DataNeededError
 from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError
 from cerberank_benchmarks.report import Report, markdown, write_report
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_training.data import DataError
 
-BENCHMARKS: dict[str, Callable[[Settings, Path], Report]] = {
+BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "offline": offline.run,
     "http": over_http.run,
     "heads": shapes.heads,
@@ -50,15 +50,19 @@ BENCHMARKS: dict[str, Callable[[Settings, Path], Report]] = {
     "openvino": openvino.run,
 }
 ASKED = ("openvino",)
-"""Only when named: its libraries are no dependencies."""
+"""Benchmarks that run only when named, because their libraries are no dependencies."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns 1 when results that must be equal are not, or a benchmark could not run."""
     arguments = _parser().parse_args(argv)
-    given = {name: value for name, value in vars(arguments).items() if name in Settings.__slots__ and value is not None}
-    settings = replace(Settings(), **{name: _frozen(value) for name, value in given.items()})
+    given = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in BenchmarkSettings.__slots__ and value is not None
+    }
+    settings = replace(BenchmarkSettings(), **{name: _frozen(value) for name, value in given.items()})
     names = arguments.benchmarks or (
         QUICK if arguments.quick else [n for n in BENCHMARKS if n not in ASKED and (n != "anytime" or settings.data)]
     )
@@ -76,15 +80,15 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _measure(name: str, settings: Settings, out: Path, *, again: bool) -> bool:
-    """Whether the report, measured now or before with the same settings, has problems."""
+def _measure(name: str, settings: BenchmarkSettings, out: Path, *, again: bool) -> bool:
+    """Whether the report has problems; it is measured now, unless there is one with the same settings."""
     described = json.loads(json.dumps(asdict(settings), default=_name))
     described["data"] = None if settings.data is None else _name(settings.data)
     done = None if again else _finished(out / f"{name}.json", described)
     if done is not None:
         sys.stdout.write((out / f"{name}.md").read_text(encoding="utf-8") + "\n")
         return bool(done["problems"])
-    machine = describe_machine()  # before the benchmark makes a load of its own
+    machine = describe_machine()  # before the benchmark itself loads the machine
     with tempfile.TemporaryDirectory() as scratch:
         report = BENCHMARKS[name](settings, Path(scratch))
     context = {"settings": described, "machine": machine}
@@ -103,7 +107,7 @@ def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _name(path: Path | str) -> str:
-    """Reports name no folder of the machine that they were made on."""
+    """The file name alone, so that reports name no folder of the machine that they were made on."""
     form, colon, rest = str(path).rpartition(":")
     return f"{form}{colon}{Path(rest).name}"
 
@@ -118,34 +122,36 @@ def _share(text: str) -> tuple[int, float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    known = Settings()
+    known = BenchmarkSettings()
     parser = argparse.ArgumentParser(prog="cerberank bench", description=__doc__)
     parser.add_argument(
         "benchmarks", nargs="*", choices=[*BENCHMARKS, []], metavar="BENCHMARK", help=", ".join(BENCHMARKS)
     )
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, 200 candidates, 3 rounds")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the reports")
-    parser.add_argument("--again", action="store_true", help="measure what was measured with the same options before")
-    parser.add_argument("--candidates", type=int, nargs="+", help=f"of a question; default {known.candidates}")
+    parser.add_argument("--again", action="store_true", help="measure even if there is a report with the same options")
+    parser.add_argument(
+        "--candidates", type=int, nargs="+", help=f"candidates per question; default {known.candidates}"
+    )
     parser.add_argument("--rounds", type=int, help=f"default {known.rounds}")
-    parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"), help="of a made-up candidate")
+    parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"), help="words per made-up candidate")
     parser.add_argument("--data", metavar="FORMAT:PATH", help="real candidates, such as squad-as2-article:dev.jsonl.gz")
-    parser.add_argument("--questions", type=int, help="of the data, for `anytime`")
+    parser.add_argument("--questions", type=int, help="number of questions of the data, for `anytime`")
     parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for networks that are made")
-    parser.add_argument("--layers", type=int, help=f"of networks that are made; default {known.layers}")
-    parser.add_argument("--width", type=int, help=f"of networks that are made; default {known.width}")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for generated networks")
+    parser.add_argument("--layers", type=int, help=f"layers of generated networks; default {known.layers}")
+    parser.add_argument("--width", type=int, help=f"width of generated networks; default {known.width}")
     parser.add_argument(
         "--checkpoint",
         type=Path,
-        help="what servers of `overhead`, `closed`, `load`, `fairness` and `anytime` serve (default: bundled)",
+        help="checkpoint for `overhead`, `closed`, `load`, `fairness` and `anytime` (default: bundled)",
     )
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
     parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")
     parser.add_argument(
         "--seconds",
         type=float,
-        help=f"of each phase of `load`, of all of `closed` and `fairness`; default {known.seconds:g}",
+        help=f"duration of each phase of `load`, and of `closed` and `fairness` in all; default {known.seconds:g}",
     )
     parser.add_argument("--slack", type=float, help="`load`: in time is within a second + slack x own compute time")
     parser.add_argument(

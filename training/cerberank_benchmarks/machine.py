@@ -1,4 +1,4 @@
-"""Where figures were measured: processor, load, versions, date. No name of the machine."""
+"""Describes the machine of a measurement: processor, load, versions, date; not the machine's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("torch", "onnxruntime", "sentence-transformers", "transformers", "to
 
 
 def describe_machine() -> dict[str, str]:
-    """What a reader needs to judge the figures; the load of the last minute tells a busy machine."""
+    """The facts that a reader needs to judge the figures; the load of the last minute shows a busy machine."""
     described = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": _processor(),

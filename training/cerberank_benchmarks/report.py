@@ -19,7 +19,7 @@ Value = float | int | str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """Values by place: grouped bars, or lines."""
+    """A chart of series over places on the x axis: grouped bars, or lines."""
 
     kind: Literal["bars", "lines"]
     places: Sequence[float | int | str]
@@ -36,14 +36,14 @@ class Report:
     text: str
     """What was measured, and how, in a sentence or two."""
     rows: Sequence[Mapping[str, Value]]
-    """All with the same columns."""
+    """The rows of the table, all with the same columns."""
     chart: Chart
     problems: Sequence[str] = ()
-    """Results that differ where they must be equal."""
+    """Problems of the measurement, such as results that differ where they must be equal."""
 
 
 def write_report(report: Report, folder: Path, context: Mapping[str, Any]) -> None:
-    """`<name>.png`, `<name>.md` and, last, `<name>.json` with the `context` that the figures hold in."""
+    """Write `<name>.png`, `<name>.md` and, last, `<name>.json` with the `context` in which the figures are valid."""
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / f"{report.name}.png", picture(report))
     write_bytes(folder / f"{report.name}.md", markdown(report, context).encode())
@@ -52,7 +52,7 @@ def write_report(report: Report, folder: Path, context: Mapping[str, Any]) -> No
 
 
 def markdown(report: Report, context: Mapping[str, Any]) -> str:
-    """The table under its text, then where and when, then what is wrong."""
+    """The text, the table, the `context` of the measurement, and the problems."""
     columns = list(report.rows[0])
     body = table(columns, [[_cell(row[column]) for column in columns] for row in report.rows])
     where = ", ".join(f"{name} {value}" for name, value in context.get("machine", {}).items())

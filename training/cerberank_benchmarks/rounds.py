@@ -1,4 +1,4 @@
-"""Times things that are compared in turns, so that a noisy machine disturbs all of them alike."""
+"""Times compared functions in turns, so that noise of the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 
 def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, float]:
-    """Median seconds of each, over `rounds` rounds in which every one runs once; run each once before."""
+    """Median seconds of each function over `rounds` rounds, each of which runs every function once; warm up before."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in tqdm(range(rounds), desc=label, disable=None):
         for name, run in runs.items():

@@ -1,4 +1,4 @@
-"""What the benchmarks share: how much they measure, on which texts, with which weights, against whom."""
+"""The settings that all benchmarks share: how much they measure, on which texts, with which weights and peers."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class BenchmarkSettings:
     """The options of `cerberank bench`. A report is valid for the settings that it was made with."""
 
     candidates: tuple[int, ...] = (200, 1000)
-    """Per question."""
+    """The numbers of candidates per question."""
     rounds: int = 5
-    """Times that everything which is compared runs, in turn."""
+    """How often each of the compared systems runs."""
     words: tuple[int, int] = (12, 60)
-    """Words of a made-up candidate, least and most; `data` gives real ones instead."""
+    """Words of a made-up candidate, least and most; with `data`, candidates are real."""
     data: str | None = None
-    """`FORMAT:PATH` of questions whose candidates are taken, but for the longest."""
+    """`FORMAT:PATH` of questions whose candidates are used, except for the longest."""
     questions: int = 40
-    """Of `data`, for what is measured question by question."""
+    """How many questions of `data` are measured where each question is measured by itself."""
     model: Path | None = None
-    """A Hugging Face cross-encoder; None makes one of all-MiniLM-L6-v2's shape with random weights."""
+    """A Hugging Face cross-encoder; None generates one with all-MiniLM-L6-v2's shape and random weights."""
     tokenizer: Path | None = None
-    """`tokenizer.json` for the made one; None takes the bundled checkpoint's."""
+    """`tokenizer.json` for generated networks; None takes the bundled checkpoint's."""
     layers: int = 6
-    """Of the networks that are made."""
+    """The layers of generated networks."""
     width: int = 384
-    """Of their hidden states, in attention heads of 32."""
+    """The width of generated networks, with attention heads of width 32."""
     checkpoint: Path | None = None
-    """What is served where weights matter or load is measured; None serves the bundled one."""
+    """The checkpoint that is served where weights matter or load is measured; None serves the bundled one."""
     infinity: Path | None = None
-    """Python of an environment with infinity-emb, to measure it too."""
+    """The Python of an environment with infinity-emb; None leaves infinity-emb out."""
     precision: str = "int8"
     seconds: float = 60.0
-    """Of each phase of `load`, and of `closed` and `fairness` in all."""
+    """The duration of each phase of `load`, and of `closed` and `fairness` in all."""
     slack: float = 5.0
-    """Times its own compute time that a question may take, beyond a second, before it counts as late."""
+    """A question is late when it takes over a second plus this multiple of its own compute time."""
     mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))
     """Sizes of questions under load, with their shares."""
     seed: int = 0

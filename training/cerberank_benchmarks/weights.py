@@ -1,4 +1,4 @@
-"""Networks to measure with: random weights, because speed does not depend on them."""
+"""Generates networks to measure; their weights are random, because speed does not depend on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
@@ -20,11 +20,11 @@ from cerberank_models.network.ranker import Ranker
 
 MAX_LENGTH = 128
 ATTENTION_HEAD = 32
-"""all-MiniLM's."""
+"""The width of an attention head, as in all-MiniLM."""
 
 
-def cross_encoder(settings: Settings, scratch: Path) -> Path:
-    """The Hugging Face folder to compare with: the one that the settings name, or a random one."""
+def cross_encoder(settings: BenchmarkSettings, scratch: Path) -> Path:
+    """The Hugging Face cross-encoder to compare with: the folder that the settings name, or a generated one."""
     if settings.model is not None:
         return settings.model
     folder = scratch / "cross-encoder"
@@ -50,7 +50,7 @@ def cross_encoder(settings: Settings, scratch: Path) -> Path:
 
 
 def imported(source: Path, scratch: Path) -> Checkpoint:
-    """The same weights as a checkpoint, in fp32 and int8."""
+    """Import the same weights as a checkpoint, in fp32 and int8."""
     folder = scratch / "imported"
     if not folder.exists():
         import_model(str(source), folder, name="bench", max_length=MAX_LENGTH)
@@ -58,9 +58,9 @@ def imported(source: Path, scratch: Path) -> Checkpoint:
 
 
 def made(
-    settings: Settings, scratch: Path, name: str, *, layers: int, heads: int, exits: tuple[int, ...] = ()
+    settings: BenchmarkSettings, scratch: Path, name: str, *, layers: int, heads: int, exits: tuple[int, ...] = ()
 ) -> Checkpoint:
-    """A checkpoint `B_(n-1) kH_1`, or a plain encoder without heads, with random weights."""
+    """Generate a checkpoint `B_(n-1) kH_1`, or a plain encoder without heads, with random weights."""
     folder = scratch / name
     encoding = EncodingConfig(max_length=MAX_LENGTH, question_length=64)
     ranker = Ranker(
@@ -81,17 +81,17 @@ def made(
         version="bench",
         source="cerberank bench",
         precisions=(settings.precision,),
-        parity=dict.fromkeys((settings.precision,), 1.0),  # random weights rank nothing
+        parity=dict.fromkeys((settings.precision,), 1.0),  # parity does not matter with random weights
     )
     return read_checkpoint(folder)
 
 
-def _shape(settings: Settings, layers: int) -> transformers.BertConfig:
+def _shape(settings: BenchmarkSettings, layers: int) -> transformers.BertConfig:
     return transformers.BertConfig(
         hidden_size=settings.width,
         num_hidden_layers=layers,
         num_attention_heads=settings.width // ATTENTION_HEAD,
         intermediate_size=4 * settings.width,
         num_labels=1,
-        initializer_range=0.06,  # wide enough that candidates score apart, or equal results would mean nothing
+        initializer_range=0.06,  # wide enough that scores differ; else equal results would prove nothing
     )

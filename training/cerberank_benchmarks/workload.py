@@ -1,4 +1,4 @@
-"""Questions to measure with: made-up sentences of mixed length, or the candidates of a data set."""
+"""The questions of the benchmarks: made-up sentences of mixed length, or the candidates of a data set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import read_questions, sampled
 
@@ -17,7 +17,7 @@ TEXT = (
 )
 WORDS = TEXT.split()
 POOL = 20
-"""Questions of a data set whose candidates are mixed: real lengths, without reading all of it into memory."""
+"""How many questions of a data set give the candidates: lengths are real, but not all data is read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Task:
 
 
 class Workload:
-    """Tasks of any size, the same for the same settings."""
+    """Makes tasks of any size, the same for the same settings."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Read the data, if any: texts of at most `words[1]` words, which no peer cuts. Raises DataError."""
+    def __init__(self, settings: BenchmarkSettings) -> None:
+        """Read the data, if any: texts of at most `words[1]` words, which no peer truncates. Raises DataError."""
         self._settings = settings
         self._question = "which tower was built first in the largest city of the north"
         self._pool: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Workload:
             self._pool = tuple(text for text in texts if len(text.split()) <= settings.words[1])
 
     def task(self, candidates: int, *, seed: int = 0) -> Task:
-        """A question with so many candidates, all distinct, so that none is scored for another."""
+        """A question with so many candidates, all distinct, because identical candidates would be scored once."""
         rng = random.Random(f"{self._settings.seed} {seed}")
         texts = self._real(candidates, rng) if self._pool else self._made(candidates, rng)
         return Task(self._question, tuple(texts))

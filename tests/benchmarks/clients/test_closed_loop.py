@@ -21,7 +21,7 @@ def test_a_client_asks_again_when_it_is_answered() -> None:
 
 
 def test_every_client_asks_once_however_short_the_time() -> None:
-    """Percentiles need a value."""
+    """Each client sends at least one request, because percentiles need a value."""
     with moody_server() as url:
         ((arrival,),) = asyncio.run(run_clients(url, [asking(4)], seconds=0.0, seed=0))
     assert arrival.fate == "gave up"

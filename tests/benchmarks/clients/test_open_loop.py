@@ -18,7 +18,7 @@ def url() -> Iterator[str]:
 
 
 def test_refused_clients_come_back_when_they_were_told(url: str) -> None:
-    """Every arrival of the beginning is refused once and answered after Retry-After; none is lost."""
+    """Every early arrival is refused once and answered after Retry-After; none is lost."""
     arrivals = asyncio.run(run_phase(url, asking(4), rate=20, seconds=3.0, seed=0))
     early = [arrival for arrival in arrivals if arrival.refusals]
     assert early
@@ -34,7 +34,7 @@ def test_a_client_gives_up_when_the_phase_ends(url: str) -> None:
 
 
 def test_other_errors_are_failures(url: str) -> None:
-    """A 500 is neither an answer nor a refusal, and is not tried again."""
+    """A 500 counts as a failure, neither as an answer nor a refusal, and is not retried."""
     arrivals = asyncio.run(run_phase(url, asking(3), rate=20, seconds=0.5, seed=0))
     assert {arrival.fate for arrival in arrivals} == {"failed"}
 

@@ -11,7 +11,7 @@ def answered(candidates: int, seconds: float, *, ended: float, tokens: int = 0) 
 
 
 def test_a_wait_is_counted_in_steps_of_the_large_ones_rate() -> None:
-    """By hand: two large clients run four steps in two seconds; half a second beyond one's own time is one step."""
+    """By hand: two large clients run four steps in two seconds, so a wait of half a second is one step."""
     alone = [[answered(20, 0.1, ended=1.0)] * 3]
     large = [answered(5000, 2.0, ended=2.0, tokens=2 * STEP_TOKENS)]
     beside = [[answered(20, 0.6, ended=1.0)] * 3, large, large]

@@ -4,12 +4,12 @@ import pytest
 
 from cerberank_benchmarks.clients.traffic import Arrival
 from cerberank_benchmarks.pieces.load import summarise
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 
 
 def test_goodput_counts_what_is_in_time_until_the_last_answer() -> None:
     """By hand: capacity 100 a second, 10 s whose last answer comes after 16; in time is 1 s + 2 x n / 100."""
-    settings = Settings(seconds=10, slack=2)
+    settings = BenchmarkSettings(seconds=10, slack=2)
     arrivals = [
         Arrival(candidates=100, fate="answered", refusals=2, seconds=3.0, ended=5.0),  # just in time
         Arrival(candidates=100, fate="answered", refusals=0, seconds=3.6, ended=5.0),  # late

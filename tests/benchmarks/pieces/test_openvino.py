@@ -1,4 +1,4 @@
-"""What the trial of OpenVINO feeds and compares; the library itself is not installed for tests."""
+"""The inputs and comparisons of the OpenVINO experiment; the library itself is not installed for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bounds import LOGITS
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError, Whole, agreement, padded, run
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 
 
 def test_the_graph_that_is_converted_computes_what_the_ranker_does() -> None:
@@ -34,6 +34,6 @@ def test_agreement_by_hand() -> None:
 
 @pytest.mark.skipif(find_spec("openvino") is not None, reason="openvino is installed")
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
-    """It is no dependency."""
+    """Without the libraries, which are no dependencies, the error says what to install."""
     with pytest.raises(OpenVinoNeededError, match="install openvino"):
-        run(Settings(), tmp_path)
+        run(BenchmarkSettings(), tmp_path)

@@ -25,12 +25,12 @@ def padded(batch: Lengths) -> int:
 
 
 def cost(batches: list[Lengths], rule: BucketRule) -> int:
-    """Padded tokens and overhead; batches are given by their lengths."""
+    """Padded tokens and overhead of batches, which are given by their lengths."""
     return sum(padded(batch) + rule.overhead for batch in batches)
 
 
 def allowed(batches: list[Lengths], rule: BucketRule, threads: int) -> bool:
-    """Whether each keeps to the limit and, among several threads, to one's share of what is left."""
+    """Whether each batch keeps to the limit and, with several threads, to a thread's share of the remaining tokens."""
     left = sum(int(batch.sum()) for batch in batches)
     for batch in batches:
         share = rule.tokens if threads == 1 else max(rule.least, -(-left // threads))
@@ -41,7 +41,7 @@ def allowed(batches: list[Lengths], rule: BucketRule, threads: int) -> bool:
 
 
 def cheapest(falling: Lengths, rule: BucketRule, threads: int) -> int:
-    """Over all ways to cut sorted lengths."""
+    """The least cost of all ways to cut sorted lengths."""
     costs = []
     for cuts in itertools.product([False, True], repeat=len(falling) - 1):
         batches = np.split(falling, np.flatnonzero(cuts) + 1)
@@ -52,7 +52,7 @@ def cheapest(falling: Lengths, rule: BucketRule, threads: int) -> int:
 
 @given(lengths=lengths_of_few, rule=rules, threads=st.integers(1, 4))
 def test_no_other_cut_costs_less(lengths: list[int], rule: BucketRule, threads: int) -> None:
-    """Against brute force; every pair is in one batch, no batch but a single pair is over its limit."""
+    """Batches cost as little as by brute force; each pair is in one batch, and only single pairs exceed the limit."""
     array = np.asarray(lengths)
     rows = list(buckets_of(array, rule, threads))
     assert sorted(np.concatenate(rows)) == list(range(len(lengths)))
@@ -73,7 +73,7 @@ def test_two_hundred_candidates_waste_at_most_four_percent(seed: int) -> None:
 
 @given(length=st.integers(16, 128), threads=st.integers(2, 8))
 def test_threads_are_done_together(length: int, threads: int) -> None:
-    """Threads that take batches in turn: at most a tenth more than an equal share of a step, overhead included."""
+    """Threads that take one batch after another need at most a tenth more than an equal share, overhead included."""
     lengths = np.full(threads * 4096 // length, length)
     busy = [0] * threads
     for rows in buckets_of(lengths, BucketRule(), threads):
@@ -82,10 +82,10 @@ def test_threads_are_done_together(length: int, threads: int) -> None:
 
 
 def test_every_thread_gets_a_batch() -> None:
-    """Of a question that fits into one."""
+    """A question that fits into one batch is divided among the threads."""
     assert len(list(buckets_of(np.full(20, 50), BucketRule(), 4))) >= 4
 
 
 def test_nothing_makes_no_batch() -> None:
-    """An empty state is run without a batch."""
+    """No pairs give no batch, so an empty state can be run."""
     assert list(buckets_of(np.zeros(0, dtype=np.int64), BucketRule(), 2)) == []

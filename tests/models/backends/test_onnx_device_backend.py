@@ -57,7 +57,7 @@ def test_every_stage_scores_like_pytorch(backend: OnnxDeviceBackend) -> None:
 
 
 def test_survivors_score_as_if_nobody_was_dropped(backend: OnnxDeviceBackend) -> None:
-    """Selecting, twice and out of order, only moves numbers; a batch without survivors is let go."""
+    """Selecting twice and out of order changes no score, and a batch without survivors is freed."""
     expected = all_scores(backend, LENGTHS)
     after = backend.run(backend.start(random_pairs(LENGTHS)), 0).state
     assert after is not None
@@ -74,7 +74,7 @@ def test_survivors_score_as_if_nobody_was_dropped(backend: OnnxDeviceBackend) ->
 
 
 def test_questions_that_shared_a_batch_share_it_again(backend: OnnxDeviceBackend) -> None:
-    """Survivors of two questions, one of a run of its own: one batch for what lies together, scores unchanged."""
+    """Survivors of two questions in one batch run as one batch again beside a third; scores are unchanged."""
     expected = all_scores(backend, LENGTHS)
     together = backend.run(backend.start(random_pairs(LENGTHS)), 0).state
     alone = backend.run(backend.start(random_pairs([7, 8], seed=1)), 0).state
@@ -94,7 +94,7 @@ def test_questions_that_shared_a_batch_share_it_again(backend: OnnxDeviceBackend
 
 
 def test_pairs_join_before_the_first_stage(backend: OnnxDeviceBackend) -> None:
-    """Token ids are joined and selected as they are everywhere."""
+    """Token ids are joined and selected as in every backend."""
     states = [backend.start(random_pairs(lengths)) for lengths in (LENGTHS[:3], LENGTHS[3:])]
     joined = backend.concat(states)
     assert backend.concat(states[:1]) is states[0]
@@ -102,7 +102,7 @@ def test_pairs_join_before_the_first_stage(backend: OnnxDeviceBackend) -> None:
 
 
 def test_a_whole_cascade_ranks(checkpoint: Checkpoint) -> None:
-    """Opened by its precision, with drops: the survivors and order of PyTorch, a GPU is asked for by its provider."""
+    """Opened by its precision, with drops, it gives PyTorch's survivors and order; a GPU needs its provider."""
     pairs = random_pairs(LENGTHS)
     ours = rank_pairs(open_backend(checkpoint, precision="fp16"), pairs, RatioSchedule((0.3, 0.5)))
     exact = rank_pairs(TorchBackend(random_ranker()), pairs, RatioSchedule((0.3, 0.5)))
@@ -113,6 +113,6 @@ def test_a_whole_cascade_ranks(checkpoint: Checkpoint) -> None:
 
 
 def test_graphs_must_fit_the_stages(checkpoint: Checkpoint) -> None:
-    """One graph a stage."""
+    """A number of graphs that is not the number of stages is refused."""
     with pytest.raises(ValueError, match="3 stages"):
         OnnxDeviceBackend([Path("one.onnx")], checkpoint.config)

@@ -41,12 +41,12 @@ def machine(folder: Path, membership: str, files: dict[str, str]) -> tuple[Path,
 def test_the_quota_is_read_as_the_kernel_writes_it(
     tmp_path: Path, membership: str, files: dict[str, str], quota: float | None
 ) -> None:
-    """Both versions, the tightest of the groups above, unlimited ones, and paths that a container cannot see."""
+    """Both cgroup versions, the tightest parent group, unlimited groups and host paths in a container are read."""
     assert cgroup_quota(*machine(tmp_path, membership, files)) == quota
 
 
 def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
-    """Other systems have no such files."""
+    """On a system without the cgroup files there is no quota."""
     assert cgroup_quota(tmp_path / "nothing", tmp_path / "nowhere") is None
 
 
@@ -54,7 +54,7 @@ def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
 def test_the_smaller_of_affinity_and_quota_counts(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, expected: int
 ) -> None:
-    """Whole processors, at least one."""
+    """The result is the smaller of affinity and quota, in whole processors, at least one."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr(processors, "cgroup_quota", lambda: quota)
     assert usable_processors() == expected

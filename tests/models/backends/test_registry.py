@@ -69,7 +69,7 @@ def test_survivors_score_as_if_nobody_was_dropped(backend: Backend[Any]) -> None
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_questions_run_on_together(backend: Backend[Any], after: int) -> None:
-    """Concat before stage 0 or 1 gives the scores of the parts."""
+    """States that are concatenated before stage 0 or 1 score as they do apart."""
     parts = [random_pairs(LENGTHS[:3]), random_pairs(LENGTHS[3:], seed=1)]
     expected = [all_scores(backend, part)[-1] for part in parts]
     states = [backend.start(part) for part in parts]
@@ -83,7 +83,7 @@ def test_questions_run_on_together(backend: Backend[Any], after: int) -> None:
 
 
 def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
-    """One pair a batch on three threads, or all padded in one: the same scores; tight buckets compute no padding."""
+    """One pair per batch on three threads and one padded batch score alike; tight buckets compute no padding."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     graphs = checkpoint.stage_graphs("fp32")
     tight = OnnxBackend(graphs, checkpoint.config, threads=3, buckets=BucketRule(tokens=1))
@@ -95,7 +95,7 @@ def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
 
 
 def test_blocks_only_move_work() -> None:
-    """More tokens than torch runs at once on a processor: every stage's logits are those of one pass, in order."""
+    """More tokens than torch runs in one block on a processor give the logits of one pass, in order."""
     ranker, pairs = random_ranker(), random_pairs([*LENGTHS, *[48] * 40])
     packed = [torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)]
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_int8_stays_near_fp32(tiny_checkpoint: Path) -> None:
 
 
 def test_what_is_not_there_is_refused(tiny_checkpoint: Path) -> None:
-    """A precision without graphs, a torch precision that does not exist, a GPU without its provider."""
+    """A precision without graphs, an unknown torch precision and a GPU without its provider are refused."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     with pytest.raises(CheckpointError, match="fp16"):
         open_backend(checkpoint, precision="fp16")
@@ -131,7 +131,7 @@ def test_what_is_not_there_is_refused(tiny_checkpoint: Path) -> None:
 
 
 def test_the_registry_names_the_precisions_that_its_libraries_have() -> None:
-    """It states them without importing torch or the exporter; theirs are these, and help texts list them."""
+    """Stated without importing torch or the exporter, the precisions are theirs, and help texts list them."""
     assert BACKENDS["torch"].precisions == tuple(PRECISIONS)
     assert set(BACKENDS["onnx"].precisions) == set(PARITY)
     assert doctest.testmod(registry).attempted == 1
@@ -139,7 +139,7 @@ def test_the_registry_names_the_precisions_that_its_libraries_have() -> None:
 
 
 def test_each_backend_says_which_files_it_reads(tiny_checkpoint: Path) -> None:
-    """Graphs of one precision, or the weights; what it names is enough to run from."""
+    """The graphs of one precision, or the weights; the backend can run from those files alone."""
     names = read_checkpoint(tiny_checkpoint).manifest.files
     graphs = tuple(f"onnx/int8/stage-{stage}.onnx" for stage in range(3))
     assert BACKENDS["onnx"].files(names, "int8") == graphs
@@ -147,7 +147,7 @@ def test_each_backend_says_which_files_it_reads(tiny_checkpoint: Path) -> None:
 
 
 def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path) -> None:
-    """A backend that only this test knows is opened, checked and described by the functions that serve the others."""
+    """A backend that only this test knows is opened, checked and described by the same functions."""
     asked = {}
 
     def open_toy(checkpoint: Checkpoint, **options: object) -> Backend[Any]:
@@ -174,6 +174,6 @@ def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path) -> N
 
 
 def test_the_registry_does_not_change() -> None:
-    """Nobody adds to it behind another's back."""
+    """The registry is read-only."""
     with pytest.raises(TypeError):
         BACKENDS["toy"] = BACKENDS["onnx"]  # type: ignore[index]

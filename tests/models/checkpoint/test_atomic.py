@@ -8,7 +8,7 @@ from cerberank_models.checkpoint.atomic import appearing_folder, replacing, writ
 
 
 def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
-    """Also over what a killed writer left."""
+    """A file is replaced, also over the remains of a killed writer, and no partial file stays."""
     (tmp_path / ".file.partial").write_bytes(b"half")
     for content in (b"first", b"second"):
         write_atomically(tmp_path / "file", content)
@@ -17,7 +17,7 @@ def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_appears_only_when_its_block_ends(tmp_path: Path) -> None:
-    """Until then it is hidden; other users may read it."""
+    """Until the block ends the folder is hidden; then other users may read it."""
     target = tmp_path / "deep" / "folder"
     with appearing_folder(target) as partial:
         (partial / "sub").mkdir()
@@ -30,7 +30,7 @@ def test_a_folder_appears_only_when_its_block_ends(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path: Path) -> None:
-    """The slower one is told, and what it wrote is gone."""
+    """The later process gets an error, and its files are removed."""
     theirs = tmp_path / "folder" / "theirs"
 
     def slower() -> None:
@@ -51,7 +51,7 @@ def interrupted(path: Path) -> None:
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
-    """Whatever was written before the exception."""
+    """An exception in the block keeps the old content and removes the partial file."""
     path = tmp_path / "out.json"
     write_json(path, {"a": 1})
     with pytest.raises(KeyboardInterrupt):
@@ -63,6 +63,6 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
 
 
 def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
-    """A colleague, or a web server."""
+    """Missing folders are created, and other users may read the file."""
     write_json(tmp_path / "a" / "b.json", [])
     assert (tmp_path / "a" / "b.json").stat().st_mode & 0o777 == 0o644

@@ -31,14 +31,14 @@ def rename_in_manifest(path: Path, old: str, new: str) -> None:
 
 
 def rewrite(path: Path, name: str, content: bytes) -> None:
-    """Change a file and its hash, as its author would."""
+    """Change a file and its hash in the manifest."""
     (path / name).write_bytes(content)
     files = json.loads((path / "manifest.json").read_text())["files"]
     edit_manifest(path, files={**files, name: hashlib.sha256(content).hexdigest()})
 
 
 def edited(path: Path, name: str, **changes: object) -> bytes:
-    """The first JSON document of a file with other keys."""
+    """The first JSON document of a file with changed keys."""
     return json.dumps({**json.JSONDecoder().raw_decode((path / name).read_text())[0], **changes}).encode()
 
 
@@ -74,7 +74,7 @@ def test_a_written_checkpoint_is_read_back(tiny_checkpoint: Path) -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_refused(copy: Path, damage: Damage, message: str) -> None:
-    """Each kind of damage is named."""
+    """For each kind of damage the error names it."""
     damage(copy)
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(copy)
@@ -99,7 +99,7 @@ def test_a_damaged_checkpoint_is_refused(copy: Path, damage: Damage, message: st
 def test_an_unusable_file_is_refused_though_its_hash_is_right(
     copy: Path, name: str, content: Callable[[Path], bytes], message: str
 ) -> None:
-    """The file and the key are named."""
+    """The error names the file and the key."""
     rewrite(copy, name, content(copy))
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(copy)
@@ -124,7 +124,7 @@ def test_an_unusable_file_is_refused_though_its_hash_is_right(
 def test_a_tokenizer_that_does_not_fit_is_refused(
     copy: Path, name: str, content: Callable[[Path], bytes], message: str
 ) -> None:
-    """No tokenizer, another family's, or ids without an embedding, which some text would hit much later."""
+    """A file that is no tokenizer, another family's tokenizer, and ids without an embedding are refused."""
     rewrite(copy, name, content(copy))
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(copy).encoder()
@@ -141,7 +141,7 @@ def test_every_stage_needs_its_graph(copy: Path) -> None:
 
 
 def test_a_missing_precision_is_named(tiny_checkpoint: Path) -> None:
-    """The message lists what there is."""
+    """The error lists the precisions that exist."""
     with pytest.raises(CheckpointError, match="it has: fp32, int8"):
         read_checkpoint(tiny_checkpoint).stage_graphs("fp16")
 
@@ -172,7 +172,7 @@ def test_writing_never_overwrites_and_leaves_nothing_behind(tiny_checkpoint: Pat
 def test_a_write_that_is_interrupted_leaves_nothing(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C at the last moment, before the rename: no folder of that name, no scratch folder."""
+    """Ctrl-C just before the rename leaves neither the folder nor a hidden folder."""
     original = read_checkpoint(tiny_checkpoint)
 
     def interrupt(self: Path, target: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_revision_changes_what_is_given_and_nothing_else(tiny_checkpoint: Path
 
 
 def test_a_further_file_is_verified_like_the_rest(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """A changed curve is as damaging as a changed graph, and survives a further revision."""
+    """A change of an additional file is detected, and the file survives a further revision."""
     revise_checkpoint(read_checkpoint(tiny_checkpoint), tmp_path / "a", version="2", files={"tune.json": b"{}"})
     revise_checkpoint(read_checkpoint(tmp_path / "a"), tmp_path / "b", version="3")
     assert (tmp_path / "b" / "tune.json").read_bytes() == b"{}"
@@ -35,7 +35,7 @@ def test_a_further_file_is_verified_like_the_rest(tiny_checkpoint: Path, tmp_pat
 
 
 def test_a_revision_never_changes_the_network(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Its golden scores and graphs would no longer be true."""
+    """A config with another network is refused, because golden scores and graphs would be wrong."""
     old = read_checkpoint(tiny_checkpoint)
     other = RankerConfig.model_validate(
         {**old.config.model_dump(), "encoding": {"max_length": 32, "question_length": 8}}

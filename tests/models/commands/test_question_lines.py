@@ -24,7 +24,7 @@ def line(**fields: object) -> bytes:
 
 
 def test_texts_and_objects_become_candidates() -> None:
-    """Context and id are kept, what is absent is empty."""
+    """Texts and objects are read; context and id are kept, absent fields are empty."""
     objects = [{"text": "b", "previous": "a", "next": "c", "id": "two"}, "d"]
     first, second = read_line(line(candidates=objects)).parsed()
     assert (first.id, first.candidate().previous, first.candidate().next) == ("two", "a", "c")
@@ -32,12 +32,12 @@ def test_texts_and_objects_become_candidates() -> None:
 
 
 def test_a_byte_order_mark_is_no_content() -> None:
-    """Editors on Windows write one."""
+    """A byte-order mark, which editors on Windows write, is skipped."""
     assert read_line(b"\xef\xbb\xbf" + line()).question == "who ?"
 
 
 def test_half_an_emoji_becomes_a_replacement_character() -> None:
-    """As in the encoder and in the service, for texts and ids alike; a whole pair stays."""
+    """Lone surrogates in texts and ids become U+FFFD, as in the service; a surrogate pair stays."""
     got = read_line(rb'{"id": "\udc00", "question": "\ud83d\ude00", "candidates": ["a\ud83d b"]}')
     assert (got.id, got.question, got.candidates) == ("\ufffd", "\U0001f600", ["a\ufffd b"])
 
@@ -60,7 +60,7 @@ def test_half_an_emoji_becomes_a_replacement_character() -> None:
     ],
 )
 def test_what_is_wrong_is_named(content: bytes, message: str) -> None:
-    """The field, without the names of our types, on one line."""
+    """The error is one line that names the field and none of our types."""
     with pytest.raises(ValueError, match=message) as error:
         read_line(content)
     assert "\n" not in str(error.value)
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_named(content: bytes, message: str) -> None:
 @given(content=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 @example(content=b"\x00")
 def test_any_bytes_are_a_question_or_a_value_error(content: bytes) -> None:
-    """Nothing else escapes, and what is read can be written again as UTF-8."""
+    """No other error is raised, and what is read can be written again as UTF-8."""
     try:
         read = read_line(content)
     except ValueError:
@@ -79,7 +79,7 @@ def test_any_bytes_are_a_question_or_a_value_error(content: bytes) -> None:
 
 @given(question=st.text(min_size=1).filter(str.strip), texts=st.lists(st.text(), min_size=1, max_size=4))
 def test_valid_text_arrives_unchanged(question: str, texts: list[str]) -> None:
-    """Escaped or not."""
+    """Valid text is unchanged, whether JSON escapes it or not."""
     for escaped in (True, False):
         content = json.dumps({"question": question, "candidates": texts}, ensure_ascii=escaped).encode()
         got = read_line(content)

@@ -70,7 +70,7 @@ def test_the_checkpoint_s_minimum_holds_as_in_the_service(
     options: list[str],
     last: int,
 ) -> None:
-    """Of six candidates so many reach the last stage: by its own schedule, by the caller's, and by what was asked."""
+    """How many of six candidates reach the last stage with the checkpoint's schedule, a given ratio, and top-k."""
     old = read_checkpoint(checkpoint)
     config = old.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 4})
     revised = revise_checkpoint(old, tmp_path / "revised", version="2", config=config)
@@ -141,7 +141,7 @@ def test_wrong_options_say_what_to_change(
 def test_a_question_needs_a_candidate(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blank lines are none."""
+    """Blank lines are no candidates, and without a candidate there is an error."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n \n")))
     assert main(["--question", "who ?"]) == 1
     assert "give one a line" in capsys.readouterr().err
@@ -152,7 +152,7 @@ def test_a_question_needs_a_candidate(
     [["--top-k", "0"], ["--threads", "-1"], ["--drop-ratio", "x"], ["--drop-ratio", "nan"], ["--drop-ratio", "1"]],
 )
 def test_a_wrong_value_is_a_wrong_call(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, the option and what it takes."""
+    """Exit code 2, and a message with the option and the values that it takes."""
     with pytest.raises(SystemExit) as end:
         main(options)
     assert end.value.code == 2

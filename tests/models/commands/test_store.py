@@ -22,7 +22,7 @@ def made(tiny_checkpoint: Path, tmp_path: Path) -> dict[str, Path]:
 def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
     made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The four verbs as a user types them."""
+    """The verbs push, label, list and pull a checkpoint."""
     store = str(tmp_path / "store")
     assert main(["push", str(made["1"]), store, "--label", "stable"]) == 0
     assert main(["push", str(made["2"]), store]) == 0
@@ -45,7 +45,7 @@ def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
 def test_the_list_shows_versions_with_their_labels(
     made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For people a line a version, for programs a JSON object."""
+    """The list has one line per version for people, one JSON object per version for programs."""
     store = str(tmp_path / "store")
     edit(made["2"], metrics={"map": 81.25})
     for checkpoint in made.values():

@@ -23,7 +23,7 @@ LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 
 
 def standing_out() -> Ranker:
-    """A ranker one of whose inner channels is 200 times the others, as in trained networks; fp32 is indifferent."""
+    """A ranker with one inner channel 200 times as large as the others, but unchanged fp32 results."""
     ranker = random_ranker(body_layers=3, heads=1, exits=())
     with torch.no_grad():
         for layer in ranker.body:
@@ -57,7 +57,7 @@ def error(ranker: Ranker, folder: Path) -> float:
 
 
 def test_a_channel_that_stands_out_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As near fp32 as a network without such a channel; a third of the error of plain int8."""
+    """The error is that of a network without such a channel, and a third of plain int8's."""
     plain = error(random_ranker(body_layers=3, heads=1, exits=()), tmp_path / "plain")
     assert error(standing_out(), tmp_path / "standing") <= 1.5 * plain
     monkeypatch.setattr("cerberank_models.export.int8.SMOOTHING", 0.0)
@@ -66,10 +66,10 @@ def test_a_channel_that_stands_out_costs_the_others_nothing(tmp_path: Path, monk
 
 
 def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
-    """Every pair alone, or all in one padded batch: far nearer than by scales that differ, as those of a batch would.
+    """Pairs score alike alone and in one padded batch: the logits differ far less than with other int8 scales.
 
-    Another batch adds in another order, and now and then a number falls on the other side of a rounding to int8, which
-    is as good. Another scale rounds all numbers anew; how far that moves the logits is measured, not assumed.
+    In another batch sums have another order, so a few numbers round to another int8 value, which is as good. Other
+    scales, as scales computed per batch would be, round all numbers anew; that difference of logits is measured.
     """
     ranker, pairs = random_ranker(heads=2, exits=()), random_pairs(LENGTHS * 4, seed=9)
     graphs, rescaled = (int8_graphs(ranker, tmp_path / f"{margin}", margin=margin) for margin in (1.1, 1.15))
@@ -82,7 +82,7 @@ def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
 
 
 def test_the_ranker_itself_stays_fp32() -> None:
-    """Quantising reads the network and leaves it alone, reordered channels included."""
+    """Quantising leaves the weights of the given network unchanged, despite reordered channels."""
     ranker = standing_out()
     before = {name: value.clone() for name, value in ranker.state_dict().items()}
     quantise(ranker, measure_ranges(ranker, [random_pairs(LENGTHS)]), margin=1.1)
@@ -90,6 +90,6 @@ def test_the_ranker_itself_stays_fp32() -> None:
 
 
 def test_ranges_of_nothing_are_refused() -> None:
-    """Questions without a pair measure nothing."""
+    """Questions without a pair are refused, because there is nothing to measure."""
     with pytest.raises(ValueError, match="at least one question"):
         measure_ranges(random_ranker(), [random_pairs([3]).select(np.array([], dtype=np.int64))])

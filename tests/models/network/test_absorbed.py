@@ -42,7 +42,7 @@ def test_the_same_logits(layout: Layout, family: str, body_layers: int) -> None:
 
 
 def test_a_layout_that_cannot_be_padded_is_refused() -> None:
-    """The variable-length kernel's attention heads are narrow."""
+    """The variable-length layout is refused, because its kernel's attention heads are too narrow."""
     ranker = random_ranker()
     layout = VarlenLayout(torch.tensor([0, 2], dtype=torch.int32), 2, lambda *arguments: arguments[0], 2)
     with pytest.raises(TypeError, match="VarlenLayout"):

@@ -1,4 +1,4 @@
-"""Our networks against Hugging Face's own, and the exact short cuts against the long way."""
+"""Our networks against Hugging Face's own, and exact shortcuts against the full computation."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_scores_do_not_depend_on_the_batch_around_them() -> None:
 
 
 def test_equally_long_pairs_take_the_same_way() -> None:
-    """Without padding the layouts share memory and need no mask; the result is the same."""
+    """Pairs of equal length, which need neither padding nor a mask, give the same result in both layouts."""
     lengths = [7, 7, 7]
     ranker, pairs = random_ranker(), random_pairs(lengths)
     assert PackedLayout.of(torch.from_numpy(pairs.offsets)).uniform
@@ -114,7 +114,7 @@ def test_heads_start_as_copies_and_the_score_is_their_mean_probability() -> None
 
 
 def test_a_gradient_reaches_only_the_head_that_was_used() -> None:
-    """Heads share nothing: the loss of head 1 leaves head 2 alone, and moves the body."""
+    """The loss of head 1 changes the body and not head 2, because heads share nothing."""
     ranker = random_ranker()
     logits = ranker(*tensors(LENGTHS))
     torch.autograd.backward(logits[:, 0].sum())

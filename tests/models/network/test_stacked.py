@@ -67,7 +67,7 @@ def test_the_network_keeps_its_own_heads() -> None:
     ],
 )
 def test_only_what_can_be_stacked_is(part: torch.nn.Module, stacks: bool) -> None:
-    """A head with any other weight would run with the first head's copy of it."""
+    """A head with any other kind of weight is not stacked: it would get the first head's weight."""
     head = random_ranker().heads[0]
     assert stackable(head)
     head.add_module("more", part)

@@ -1,4 +1,4 @@
-"""The layout of the GPU's kernel, on a CPU with an oracle in the kernel's place, against `PackedLayout`."""
+"""The layout of the GPU's kernel, on a CPU with an oracle instead of the kernel, against `PackedLayout`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_both_layouts_attend_alike() -> None:
 
 
 def test_pairs_without_tokens_change_nothing() -> None:
-    """Filling pairs at the end leave the others' results bit for bit as they were."""
+    """Empty pairs at the end leave the results of the others bit for bit unchanged."""
     _, alone = layouts()
     _, filled = layouts(extra_pairs=4)
     query, key, value = random_qkv()
@@ -75,7 +75,7 @@ def test_half_precision_is_pooled_in_float32() -> None:
 
 
 def test_dropout_is_refused() -> None:
-    """Training cannot take the inference kernel by accident."""
+    """The kernel refuses dropout, so training cannot use it by accident."""
     _, varlen = layouts()
     query, key, value = random_qkv()
     with pytest.raises(ValueError, match="dropout"):

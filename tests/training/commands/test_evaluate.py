@@ -113,7 +113,7 @@ def test_broken_data_is_an_error_with_file_and_line_and_nothing_is_written(
 def test_broken_scores_are_an_error_with_file_and_line_and_nothing_is_written(
     scores: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also when the first question was fine and its line already on the way."""
+    """An error in a later line leaves no output, although the first question was written."""
     (tmp_path / "data.jsonl").write_text((json.dumps(GOOD) + "\n") * 2)
     (tmp_path / "scores.jsonl").write_text(scores)
     check_refused(tmp_path, message, capsys)
@@ -129,7 +129,7 @@ def check_refused(folder: Path, message: str, capsys: pytest.CaptureFixture[str]
 def test_a_checkpoint_gets_figures_agreement_and_a_plot(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By exit, head and schedule with costs; a teacher that is head 2 itself agrees with it wholly."""
+    """Figures by exit, head and schedule have costs; a teacher that is head 2 agrees with head 2 completely."""
     rng = random.Random(1)
     data = write_data(tmp_path / "data.jsonl", [[1] + [rng.randint(0, 1) for _ in range(6)] for _ in range(12)])
     common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32"]
@@ -152,7 +152,7 @@ def test_a_checkpoint_gets_figures_agreement_and_a_plot(
 
 
 def test_a_teacher_of_other_candidates_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its ranks would be compared with those of other texts."""
+    """A teacher's file over other candidates is refused, because its ranks are of other texts."""
     data, scores = write_data(tmp_path / "d.jsonl", [[1, 0]]), write_scores(tmp_path / "s.jsonl", [[0.1, 0.2]])
     assert main(["--data", data, "--scores", scores, "--per-question", str(tmp_path / "t.jsonl")]) == 0
     other = (tmp_path / "d.jsonl").read_text().replace("river a b", "another")

@@ -1,4 +1,4 @@
-"""The verb as a user runs it, in processes of its own."""
+"""The verb as a user runs it, in separate processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tiny import WORDS, bert_tokenizer, save_cross_encoder
 from cerberank_models.encoding import Candidate
 from cerberank_training.commands.score import main
 from cerberank_training.data import read_questions
-from cerberank_training.teachers.score_cache import ScoreCache
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 QUESTIONS = 40
 SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -68,7 +68,7 @@ def start(arguments: list[str]) -> subprocess.Popen[bytes]:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
-    """Killed with -9 twice in the middle, then run to the end: bit for bit what a run without a kill gives."""
+    """A run that was killed twice gives bit for bit the cache of an uninterrupted run."""
     arguments = command(tmp_path / "killed", teacher, data, "--shard-pairs", "2")
     shards = QUESTIONS * 10 // 2
     for least in (5, 50):
@@ -103,7 +103,7 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
     assert "3 labels; a teacher has one or two" in done.stderr.splitlines()[-1]
     assert content(tmp_path / "failed") == {}
     assert main(command(tmp_path / "local", teacher, data, "--shard-pairs", "100", "--no-progress")) == 0
-    first, second = ScoreCache.open(tmp_path / "ray"), ScoreCache.open(tmp_path / "local")
+    first, second = TeacherScoreCache.open(tmp_path / "ray"), TeacherScoreCache.open(tmp_path / "local")
     assert first.manifest == second.manifest
     for question in read_questions(f"jsonl:{data}"):
         candidates = [row.candidate for row in question.candidates]
@@ -116,7 +116,7 @@ def test_several_data_sets_make_one_cache(teacher: Path, data: Path, tmp_path: P
     more = tmp_path / "more.jsonl"
     more.write_text('{"question": "what ?", "candidates": [{"text": "honey", "label": 1}]}\n')
     assert main([*command(tmp_path / "cache", teacher, data), "--data", f"jsonl:{more}"]) == 0
-    cache = ScoreCache.open(tmp_path / "cache")
+    cache = TeacherScoreCache.open(tmp_path / "cache")
     assert cache.manifest.pairs == QUESTIONS * 10 + 1
     assert cache.scores("what ?", [Candidate(text="honey")]).shape == (1,)
 

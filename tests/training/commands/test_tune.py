@@ -62,7 +62,7 @@ def test_a_tuned_checkpoint_drops_by_the_chosen_schedule(tiny_checkpoint: Path, 
 
 
 def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
-    """One section in the card, one curve."""
+    """A second run replaces the card's section and the curve."""
     common = ["--data", data, "--precision", "fp32", "--grid", "0,0.5", "--trials", "0"]
     assert main([str(tiny_checkpoint), *common, "--max-cost", "0.9", "--out", str(tmp_path / "a")]) == 0
     again = [str(tmp_path / "a"), *common, "--max-cost", "0.6", "--version", "3", "--out", str(tmp_path / "b")]
@@ -75,7 +75,7 @@ def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path
 
 
 def test_the_minimum_is_written_down_and_evaluated(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
-    """With as many as there are candidates nothing is dropped, in tuning, evaluating and ranking alike."""
+    """With a minimum of all candidates nothing is dropped in tuning, evaluating and ranking."""
     common, figures = ["--data", data, "--precision", "fp32"], tmp_path / "figures.json"
     search = ["--grid", "0.5", "--trials", "0", "--minimum", "8", "--max-cost", "0.9"]
     assert main([str(tiny_checkpoint), *common, *search, "--out", str(tmp_path / "out")]) == 0
@@ -91,7 +91,7 @@ def test_the_minimum_is_written_down_and_evaluated(tiny_checkpoint: Path, tmp_pa
 def test_what_cannot_be_tuned_leaves_nothing(
     tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bounds that no schedule holds, a ranker without exits, a folder that exists: a message, no folder."""
+    """Impossible bounds, a ranker without exits and an existing folder give a message and no new folder."""
     plain, out = tmp_path / "plain", tmp_path / "out"
     export_checkpoint(
         random_ranker(exits=()), bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",)

@@ -1,4 +1,4 @@
-"""Which candidates a step sees: every question once an epoch, hard negatives, groups that were sampled before."""
+"""The candidates of a step: every question once per epoch, hard negatives, groups that were sampled beforehand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_group_starts_with_its_positive() -> None:
 
 
 def test_hard_negatives_share_rare_words() -> None:
-    """Of an article's sentences the ones with the question's words are drawn first."""
+    """Sentences of the article that share words with the question are drawn first."""
     outside = [Candidate(text=text) for text in ("nothing here", "what is b not", "the river b", "word")]
     hard = Sampler(
         questions(),
@@ -45,7 +45,7 @@ def test_no_positive_nothing_to_learn() -> None:
 
 
 def test_sampled_groups_come_in_order_and_again() -> None:
-    """Every candidate with its label, question after question; after the last the first."""
+    """Groups have all candidates with labels, come in order, and repeat after the last."""
     groups = SampledGroups(questions(3))
     assert [group.question for step in range(2) for group in groups.step(step, 2)] == [
         "what is a ?",
@@ -59,7 +59,7 @@ def test_sampled_groups_come_in_order_and_again() -> None:
 
 
 def test_a_step_does_not_depend_on_the_steps_before() -> None:
-    """A resumed run draws what the undisturbed one drew, also across the border of two epochs and backwards."""
+    """A resumed run draws the same groups, also across two epochs and in reverse order."""
     once = sampler()
     in_order = [once.step(step, 3) for step in range(6)]
     assert [once.step(step, 3) for step in reversed(range(6))] == in_order[::-1]

@@ -27,7 +27,7 @@ def test_the_p_value_is_that_of_all_sign_flips(differences: list[int]) -> None:
 @given(rows=values)
 @settings(max_examples=25)
 def test_swapping_the_sides_swaps_wins_and_losses(rows: list[tuple[float, float]]) -> None:
-    """And nothing else: same p, the difference negated, every question counted once."""
+    """Only the sign changes: same p, negated difference, every question counted once."""
     a, b = (np.asarray(column) for column in zip(*rows, strict=True))
     forth, back = compare_metric(a, b), compare_metric(b, a)
     assert (forth.wins, forth.ties, forth.losses) == (back.losses, back.ties, back.wins)
@@ -37,7 +37,7 @@ def test_swapping_the_sides_swaps_wins_and_losses(rows: list[tuple[float, float]
 
 
 def test_equal_values_are_no_evidence() -> None:
-    """The test is not defined there; p is 1. Differences in the last bit are no differences."""
+    """The p-value is 1 where the test is undefined, and differences in the last bit do not count."""
     a = np.array([0.5, 1 / 3, 0.1 + 0.2])
     assert compare_metric(a, np.array([0.5, 1 / 3, 0.3])).p_value == 1.0
 

@@ -32,7 +32,7 @@ def records(scores: dict[str, list[float]], labels: dict[str, list[int]]) -> dic
 
 
 def noisy_models(models: int, seed: int) -> list[EnsembleQuestion]:
-    """Each model sees the labels through noise of its own, the last one much more of it."""
+    """Models that see the labels through noise, the last with much more noise."""
     rng = np.random.default_rng(seed)
     labels = {str(q): [1, *rng.integers(0, 2, 7).tolist()] for q in range(60)}
     noise = [0.7] * (models - 1) + [5.0]
@@ -48,7 +48,7 @@ def noisy_models(models: int, seed: int) -> list[EnsembleQuestion]:
 
 
 def test_tuned_weights_beat_every_model_and_equal_weights_on_dev() -> None:
-    """By the order of the trials never worse; here, with a bad third model, strictly better; and repeatable."""
+    """With a bad third model the tuned weights are strictly better, and the result is repeatable."""
     questions = noisy_models(3, seed=1)
     weights = tune_weights(questions, trials=60, seed=3)
     best = mean_metric(questions, weights, "map")
@@ -71,7 +71,7 @@ def test_a_record_holds_the_combined_scores_and_their_metrics() -> None:
 
 
 def test_rankings_without_scores_cannot_be_combined() -> None:
-    """Scores after drops are of different exits."""
+    """A ranking with drops is refused, because its scores are from different exits."""
     first = records({"q": [0.1, 0.2]}, {"q": [1, 0]})
     ranking = RankingRecord(metrics={}, ranks=(0, 1))
     second = {"q": first["q"].model_copy(update={"rankings": {"final": ranking}})}
@@ -80,7 +80,7 @@ def test_rankings_without_scores_cannot_be_combined() -> None:
 
 
 def test_weights_need_a_question_with_a_positive() -> None:
-    """Otherwise every weight is as good as any."""
+    """Without a positive there is an error, because all weights would be equally good."""
     questions = gather([records({"q": [0.1, 0.2]}, {"q": [0, 0]})] * 2)
     with pytest.raises(ValueError, match="no question has a positive"):
         tune_weights(questions, trials=5)

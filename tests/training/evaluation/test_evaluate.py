@@ -60,7 +60,7 @@ def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) ->
 
 
 def test_a_ranking_that_some_questions_lack_has_no_figures() -> None:
-    """A service tells the heads' scores only where it dropped nothing: the others would stand for fewer questions."""
+    """A variant that a service does not report for every question is left out of the figures."""
     evaluation = Evaluation()
     order = np.array([0, 1])
     evaluation.add(question((1, 0), "whole"), {"final": order, "head 1": order})
@@ -92,7 +92,7 @@ def test_a_subset_without_questions_has_no_figures() -> None:
 
 
 def test_a_network_that_gives_nan_is_an_error_that_names_the_question(tiny_checkpoint: Path) -> None:
-    """Weights that overflowed must not become a ranking."""
+    """Weights that overflow raise an error instead of giving a ranking."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     ranker = load_ranker(checkpoint)
     ranker.state_dict()["embeddings.tokens.weight"].fill_(float("nan"))
@@ -101,7 +101,7 @@ def test_a_network_that_gives_nan_is_an_error_that_names_the_question(tiny_check
 
 
 def test_wikiqas_baselines(shared_data: Path) -> None:
-    """Document order gives 64.2/64.3/46.1; all-tied scores give the expectation, not that leak."""
+    """Document order gives 64.2/64.3/46.1; tied scores give the expectation and do not leak that order."""
     evaluation = Evaluation()
     for item in read_questions(f"wikiqa:{shared_data / 'wikiqa' / 'WikiQA-test.tsv.gz'}"):
         count = len(item.candidates)

@@ -1,4 +1,4 @@
-"""The gate of an export: what ranks otherwise is not written."""
+"""The gate of an export: a form that ranks differently is not written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.training.letters import jsonl, questions
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands.export import main
-from cerberank_training.evaluation.gate import Bounds, GateError, Parity, measure_parity
+from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
 
 
 def test_a_form_agrees_with_itself(tiny_checkpoint: Path) -> None:
@@ -34,11 +34,11 @@ def test_a_form_agrees_with_itself(tiny_checkpoint: Path) -> None:
     ],
 )
 def test_every_bound_is_kept(changes: dict[str, float], named: str) -> None:
-    """Just inside passes; outside, the message says what and how much."""
+    """Values just inside the bounds pass; outside, the message says which bound and by how much."""
     good = {"agreement": 97.0, "map_change": 0.5, "difference": 0.15}
-    Parity(questions=5, **good).check("int8", Bounds())
+    Parity(questions=5, **good).check("int8", GateBounds())
     with pytest.raises(GateError, match=named):
-        Parity(questions=5, **(good | changes)).check("int8", Bounds())
+        Parity(questions=5, **(good | changes)).check("int8", GateBounds())
 
 
 def test_the_verb_writes_nothing_that_fails(

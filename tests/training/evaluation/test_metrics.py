@@ -72,7 +72,7 @@ def test_ranks_are_dense_and_follow_the_pairs(rows: list[tuple[int, float]]) -> 
 
 
 def test_nan_has_no_rank() -> None:
-    """NaN compares with nothing: any place would be an accident."""
+    """NaN is an error, because it compares false with everything."""
     with pytest.raises(ValueError, match="NaN"):
         ranks_of(np.array([0, 0]), np.array([0.5, np.nan]))
 
@@ -92,6 +92,6 @@ def test_ranks_go_by_stage_before_score() -> None:
 
 
 def test_no_positive_no_metric() -> None:
-    """Neither 0 nor 1 would be right."""
+    """A question without a positive is an error, because its metrics are undefined."""
     with pytest.raises(ValueError, match="positive"):
         question_metrics(np.array([0, 0]), np.array([0, 1]))

@@ -18,7 +18,7 @@ def question(text: str, *candidates: str, context: str = "") -> Question:
 
 
 def test_the_hash_is_of_the_texts_and_where_they_begin() -> None:
-    """Other splits of the same characters, another order and another question differ; context does not count."""
+    """The hash depends on question, texts, their boundaries and order, and not on context."""
     hashes = {
         candidates_hash(question(*texts)) for texts in (("q", "ab"), ("q", "a", "b"), ("qa", "b"), ("q", "b", "a"))
     }
@@ -38,14 +38,14 @@ def test_the_hash_is_of_the_texts_and_where_they_begin() -> None:
     ],
 )
 def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path) -> None:
-    """With the file and its number."""
+    """The error names the file and the line number."""
     (tmp_path / "q.jsonl").write_text(json.dumps(LINE) + "\n" + line + "\n")
     with pytest.raises(DataError, match=message):
         read_records(tmp_path / "q.jsonl")
 
 
 def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
-    """Means over nothing would follow."""
+    """A file without questions is an error, because it has no means."""
     (tmp_path / "q.jsonl").touch()
     with pytest.raises(DataError, match="holds no question"):
         read_records(tmp_path / "q.jsonl")

@@ -25,7 +25,7 @@ def test_the_papers_costs() -> None:
 
 
 def test_the_last_model_ranks_what_the_first_left(tiny_checkpoint: Path) -> None:
-    """A sequence of the same model twice ranks as the model alone, whatever the first run drops of the tail."""
+    """The same model twice in sequence ranks as the model alone, whatever the first one drops."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     backend = open_backend(checkpoint, precision="fp32")
     alone = [ranks["final"] for _, ranks in rank_questions(backend, checkpoint.encoder(), questions())]

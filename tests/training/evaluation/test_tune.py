@@ -12,9 +12,9 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.evaluate import AllScores, Evaluation, apply_policy
 from cerberank_training.evaluation.tune import (
-    Bounds,
     DevSet,
     Measured,
+    TuningBounds,
     choose,
     frontier,
     search_grid,
@@ -62,7 +62,7 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
 
 
 def test_a_minimum_is_never_dropped() -> None:
-    """Questions of no more candidates than the minimum lose nothing and cost all; larger ones keep so many."""
+    """Questions with at most the minimum of candidates lose nothing at full cost; larger ones keep the minimum."""
     few, more = (DevSet(LAYERS, scored(candidates=n), minimum=5).measure((0.5, 0.5)) for n in (5, 8))
     assert (few.map_loss, few.dev_cost) == (0.0, 1.0)
     assert more.dev_cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
@@ -86,8 +86,8 @@ limits = st.none() | st.sampled_from([0.45, 0.6, 0.9])
 def test_the_choice_is_the_best_within_the_bounds(
     measured: list[Measured], max_loss: float | None, max_cost: float | None
 ) -> None:
-    """With a loss bound the cheapest, without the most accurate, of those that hold; an error when none does."""
-    bounds = Bounds(max_loss=max_loss, max_cost=max_cost)
+    """With a loss bound the cheapest, else the most accurate; an error when no schedule is within the bounds."""
+    bounds = TuningBounds(max_loss=max_loss, max_cost=max_cost)
     within = [
         point
         for point in measured
@@ -109,7 +109,7 @@ def test_the_choice_is_the_best_within_the_bounds(
 
 @given(measured=points)
 def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> None:
-    """Every point has one on it that is as cheap and as accurate; on it, cheaper means less accurate."""
+    """Every schedule is dominated by one on the frontier; there, cheaper means less accurate."""
     front = frontier(measured)
     assert all(any(p.cost <= q.cost and p.map_loss <= q.map_loss for p in front) for q in measured)
     assert all(a.cost > b.cost and a.map_loss < b.map_loss for a, b in pairwise(front))
@@ -125,7 +125,7 @@ def test_the_grid_is_the_papers() -> None:
 
 def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
     """At a cost of at most .6, with the grid's ratios 0 and .6 far apart; twice the same from the same seed."""
-    bounds, rows = Bounds(max_cost=0.6), scored(60)
+    bounds, rows = TuningBounds(max_cost=0.6), scored(60)
     dev, again = DevSet(LAYERS, rows), DevSet(LAYERS, rows)
     search_grid(dev, (0.0, 0.6))
     coarse = choose(dev.measured, bounds)
@@ -140,7 +140,7 @@ def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
 
 def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
     """As the checkpoint's config demands; every entry was measured, and is the best for its cost."""
-    tuning = tune(DevSet(LAYERS, scored()), Bounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0)
+    tuning = tune(DevSet(LAYERS, scored()), TuningBounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0)
     schedules = [entry.schedule for entry in tuning.menu]
     costs = [entry.cost for entry in tuning.menu]
     assert tuning.default.schedule in schedules
@@ -159,6 +159,6 @@ def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
 def test_what_cannot_be_tuned_is_refused(
     layers: tuple[float, ...], rows: list[tuple[Question, AllScores]], message: str
 ) -> None:
-    """A ranker without exits, and data without an answer."""
+    """A ranker without exits and data without a positive are refused."""
     with pytest.raises(ValueError, match=message):
         DevSet(layers, rows)

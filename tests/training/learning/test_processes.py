@@ -10,7 +10,7 @@ import torch
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
-from cerberank_training.learning.objective import Objective
+from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
 
@@ -25,7 +25,7 @@ CONFIG = TrainConfig(
     learning_rate=1e-3,
     fresh_learning_rate=1e-3,
 )
-OBJECTIVE = Objective(listwise=1.0)
+OBJECTIVE = StudentObjective(listwise=1.0)
 
 
 def train(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The loop: deterministic, resumable, and it learns."""
+"""The training loop is deterministic and resumable, and the network learns."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
 
 
 def test_weights_of_the_warm_start_are_not_kept(tmp_path: Path) -> None:
-    """The best dev MAP of the steps that train the heads alone does not count: the exits are random then."""
+    """A dev MAP from the warm start does not count as the best, because exits are random then."""
     values = iter([99.0, 70.0])
     config = replace(CONFIG, final_only=0.5)
     assert run(tmp_path, config).train(lambda ranker: next(values)) == 70.0
@@ -98,7 +98,7 @@ def test_training_learns_to_match_letters(tmp_path: Path) -> None:
 
 
 def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:
-    """By default words that the data set lacks keep their meaning: the table does not move."""
+    """By default the token embeddings do not change."""
     ranker = random_ranker()
     before = ranker.embeddings.tokens.weight.clone()
     run(tmp_path, replace(CONFIG, train_token_embeddings=False), ranker).train(lambda ranker: 0.0)

@@ -1,4 +1,4 @@
-"""Averaging: the mean weight by weight, one head for all, what does not fit is refused."""
+"""The mean of each weight, one head counted for all, and networks that do not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerberank_training.students.shapes import StudentShape, build_student
 
 
 def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> Ranker:
-    """The body of `base` with its first head alone, every weight moved by one."""
+    """The body of `base` with its first head alone and every weight increased by one."""
     shape = StudentShape(name="one", body_layers=3, heads=1, exits=exits, encoding=ENCODING)
     ranker = build_student(shape, str(base), seed=3, dropout=0.0).ranker
     ranker.load_state_dict({name: tensor + 1.0 for name, tensor in ranker.state_dict().items()})
@@ -26,7 +26,7 @@ def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> Ranker:
 
 
 def test_every_weight_is_the_mean_of_those_that_have_it(tiny_checkpoint: Path) -> None:
-    """Body and head 1 move by a half; heads 2 and 3 meet the other's only head; an exit nobody else has stays."""
+    """Body and heads are averaged with the other network's only head; an exit of one network stays."""
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
     known, *rest = ours.config.exits
     before = ours.state_dict()
@@ -45,14 +45,14 @@ def test_every_weight_is_the_mean_of_those_that_have_it(tiny_checkpoint: Path) -
 
 
 def test_the_average_of_one_is_itself(tiny_checkpoint: Path) -> None:
-    """Nothing is lost on the way through double precision."""
+    """One network's average has the same weights, despite double precision in between."""
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
     for name, tensor in average_rankers([ours, ours]).state_dict().items():
         assert torch.equal(tensor, ours.state_dict()[name]), name
 
 
 def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
-    """Another depth, or two heads among three, has no mean."""
+    """Networks of another depth, or with two heads instead of three, are refused."""
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
     shape = StudentShape(name="two", body_layers=3, heads=2, encoding=ENCODING)
     two = build_student(shape, str(tiny_checkpoint), seed=1, dropout=0.0).ranker
@@ -65,7 +65,7 @@ def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
 def test_the_verb_writes_a_checkpoint_to_learn_on_from(
     tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Weights, ONNX form and a card that names the parts; an existing folder stays as it is."""
+    """The checkpoint has weights, ONNX and a card that names the parts; an existing folder is kept."""
     assert main([str(tmp_path / "mean"), str(tiny_checkpoint), str(other_checkpoint), "--version", "3"]) == 0
     mean = read_checkpoint(tmp_path / "mean")
     parts = (tiny_checkpoint, other_checkpoint)

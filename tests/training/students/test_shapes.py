@@ -46,7 +46,7 @@ def test_every_head_starts_from_the_bases_last_layers(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
-    """Body, heads and known exits come along, missing heads are copies of the first, new exits are fresh."""
+    """Body, heads and common exits are taken over, missing heads copy the first, new exits are random."""
     shape = StudentShape(
         name="on", body_layers=3, heads=4, exits=(ExitConfig(after=2), ExitConfig(after=3)), encoding=ENCODING
     )

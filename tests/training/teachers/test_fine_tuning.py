@@ -1,4 +1,4 @@
-"""Teachers on tiny random classifiers: what they read, that they learn, that a killed run goes on."""
+"""Fine-tuning tiny random classifiers: their input, that they learn, that a killed run resumes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_and_two_logits_give_one_difference() -> None:
 
 @pytest.mark.parametrize("loss", ["pointwise", "listwise", "both"])
 def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> None:
-    """The folder loads by Hugging Face's own classes, its weights moved, and says that it reads context."""
+    """The folder loads with Hugging Face's classes, with changed weights, and states that the teacher reads context."""
     base = save_cross_encoder("bert", tmp_path / "base")
     config = replace(CONFIG, loss=loss, input=TeacherInput(max_length=32, context=True))
     best = fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)

@@ -23,7 +23,7 @@ def test_a_key_is_what_the_docstring_says() -> None:
 def test_keys_are_equal_exactly_when_the_texts_that_count_are(
     pairs: list[tuple[str, Candidate]], context: bool
 ) -> None:
-    """No way of cutting texts into fields makes two pairs one; lone surrogates have keys too."""
+    """No two splits of the same text share a key; lone surrogates have keys too."""
     keys = [int(pair_keys(question, [candidate], context=context)[0]) for question, candidate in pairs]
     counted = [(question, candidate if context else Candidate(text=candidate.text)) for question, candidate in pairs]
     assert len(set(keys)) == len(set(counted))
@@ -37,7 +37,7 @@ def test_many_candidates_get_the_keys_that_each_gets_alone() -> None:
 
 
 def test_the_datas_digest_knows_order() -> None:
-    """And nothing else about the machine: little-endian everywhere."""
+    """The digest depends on the order of the keys and not on the machine's byte order."""
     keys = pair_keys("q", [Candidate(text="a"), Candidate(text="b")], context=False)
     assert data_digest(keys) != data_digest(keys[::-1])
     assert data_digest(keys) == data_digest(keys.astype(">u8"))

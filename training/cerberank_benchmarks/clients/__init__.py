@@ -1,1 +1,1 @@
-"""Servers started for a benchmark, and clients that ask them in open and closed loops."""
+"""Servers that are started for a benchmark, and clients that load them in open and closed loops."""

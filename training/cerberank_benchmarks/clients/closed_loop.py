@@ -1,5 +1,5 @@
-"""Clients that always wait for an answer before they ask again. In: the traffic of each. Out: what became of the
-requests of each.
+"""Closed-loop load: clients that wait for each answer before the next request. In: the traffic of each client. Out: the
+outcomes of each client's requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cerberank_benchmarks.clients.traffic import Arrival, Traffic, ask, connect
 
 
 async def run_clients(url: str, clients: Sequence[Traffic], *, seconds: float, seed: int) -> list[list[Arrival]]:
-    """One client for each traffic; none asks again after `seconds`, and each asks at least once."""
+    """Run one client for each traffic; none sends a request after `seconds`, and each sends at least one."""
     began = time.perf_counter()
     async with connect(url) as client, asyncio.TaskGroup() as group:
         tasks = [

@@ -1,4 +1,4 @@
-"""Servers to measure, each a process of its own: `cerberank serve`, and infinity-emb in its own environment.
+"""Starts the servers to measure as processes: `cerberank serve`, and infinity-emb in its own environment.
 
 The service is started as a user starts it: training never imports it.
 """
@@ -24,14 +24,14 @@ STOP_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server, and a client that speaks to it."""
+    """A running server, and an HTTP client for it."""
 
     client: httpx.Client
     process_id: int
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the process now; 0 where the system does not tell."""
+        """The current memory of the process; 0 where the system does not report it."""
         try:
             pages = Path(f"/proc/{self.process_id}/statm").read_text(encoding="ascii").split()[1]
         except OSError:
@@ -40,12 +40,12 @@ class Server:
 
 
 class ServerError(RuntimeError):
-    """A server did not become ready; the message ends with what it said."""
+    """A server did not become ready; the message ends with its output."""
 
 
 @contextmanager
 def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | float) -> Iterator[Server]:
-    """`cerberank serve` with `settings` as CERBERANK_* variables. Raises ServerError."""
+    """Run `cerberank serve` with `settings` as CERBERANK_* variables. Raises ServerError."""
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items()}
@@ -59,12 +59,12 @@ def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | f
 
 @contextmanager
 def infinity_server(python: Path, model: Path, scratch: Path) -> Iterator[Server]:
-    """`infinity_emb v2` on the CPU in fp32. Raises ServerError."""
+    """Run `infinity_emb v2` on the CPU in fp32. Raises ServerError."""
     port = _free_port()
     options = ["--engine", "torch", "--device", "cpu", "--dtype", "float32", "--no-bettertransformer"]
     address = ["--host", "127.0.0.1", "--port", str(port)]
     command = [str(python.with_name("infinity_emb")), "v2", "--model-id", str(model), *options, *address]
-    # Libraries of this environment are not that one's.
+    # The server has its own environment and must not import this one's libraries.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HUB_OFFLINE": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
     with _running(command, environment, port, "/health", scratch / "infinity.log") as server:
@@ -99,8 +99,8 @@ def _wait_until_ready(client: httpx.Client, probe: str, process: subprocess.Pope
         except httpx.TransportError:
             pass  # not listening yet
         time.sleep(0.2)
-    said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise ServerError(f"{Path(process.args[0]).name} did not become ready:\n{said}")  # type: ignore[index,arg-type]
+    output = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise ServerError(f"{Path(process.args[0]).name} did not become ready:\n{output}")  # type: ignore[index,arg-type]
 
 
 def _free_port() -> int:

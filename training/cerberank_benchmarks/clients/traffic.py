@@ -1,4 +1,4 @@
-"""What the clients of a load test send, and what becomes of each request."""
+"""The requests that the clients of a load test send, and the outcome of each request."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from cerberank_benchmarks.workload import Workload
 
 BUSY = (429, 503)
 VARIANTS = 4
-"""Different questions of each size."""
+"""The number of different questions of each size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """What became of one request."""
+    """The outcome of one request."""
 
     candidates: int
     fate: Literal["answered", "gave up", "failed"]
-    """A client that is still refused when the time is over gives up."""
+    """A client whose request is still refused when the time is over gives up."""
     refusals: int
     seconds: float
-    """Of the attempt that was answered."""
+    """The duration of the attempt that was answered."""
     ended: float
-    """Seconds after the load began."""
+    """When the request ended, in seconds after the load began."""
     tokens: int = 0
-    """That the service counted."""
+    """The request's tokens, as the service counted them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +44,13 @@ class Traffic:
 
     @classmethod
     def mixed(cls, workload: Workload, shares: Mapping[int, float]) -> Self:
-        """Questions of the `workload` in every size."""
+        """Traffic with questions of the `workload` in every size."""
         bodies = {size: [body(workload, size, seed) for seed in range(VARIANTS)] for size in shares}
         return cls(shares=shares, bodies=bodies)
 
     @property
     def mean_candidates(self) -> float:
-        """Of a request."""
+        """The mean number of candidates of a request."""
         return sum(size * share for size, share in self.shares.items()) / sum(self.shares.values())
 
     def draw(self, rng: random.Random) -> tuple[int, bytes]:
@@ -60,19 +60,19 @@ class Traffic:
 
 
 def body(workload: Workload, candidates: int, seed: int = 0) -> bytes:
-    """A request for `/v1/rank`."""
+    """The body of a request to `/v1/rank`."""
     task = workload.task(candidates, seed=seed)
     return json.dumps({"question": task.question, "candidates": task.texts}).encode()
 
 
 def connect(url: str) -> httpx.AsyncClient:
-    """A client with as many connections as requests: none waits for another on this side."""
+    """An HTTP client without a limit of connections, so that no request waits for another in the client."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     return httpx.AsyncClient(base_url=url, timeout=600.0, limits=limits)
 
 
 async def ask(client: httpx.AsyncClient, candidates: int, content: bytes, *, began: float, end: float) -> Arrival:
-    """Send until answered, waiting out each `Retry-After` that does not lead beyond `end` (both: perf_counter)."""
+    """Send until answered; wait for each `Retry-After` that ends before `end` (`began`, `end`: perf_counter)."""
     refusals = 0
     while True:
         started = time.perf_counter()

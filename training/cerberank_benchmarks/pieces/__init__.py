@@ -1,1 +1,1 @@
-"""The benchmarks of `cerberank bench`, a file each: settings and a folder in, a report out."""
+"""The benchmarks of `cerberank bench`, one per file: settings and a folder in, a report out."""

@@ -1,4 +1,4 @@
-"""What a deadline costs in accuracy: from a tenth of the time that a question takes to all of it, over HTTP."""
+"""Measures over HTTP what a deadline costs in accuracy, from a tenth of a question's full time to all of it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import numpy as np
 from cerberank_benchmarks.clients.server import Server, cerberank_server
 from cerberank_benchmarks.clients.traffic import BUSY
 from cerberank_benchmarks.report import Chart, Report, Value
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_training.data import Question, read_questions, sampled
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 
 SHARES = tuple(share / 10 for share in range(1, 11))
 STEP_TOKENS = 1024
-"""A deadline is looked at between steps: smaller ones than the default, which holds half an article."""
+"""Deadlines are checked between steps; the default step, which holds half an article, would be too coarse."""
 
 
 class DataNeededError(ValueError):
-    """Accuracy needs questions with labels."""
+    """No data was given; measuring accuracy needs questions with labels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +37,8 @@ class _Answer:
     tokens: int = 0
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a share of each question's full time, and one without a deadline. Raises DataNeededError without data."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per share of each question's full time, and one without a deadline. Raises DataNeededError without data."""
     if settings.data is None:
         raise DataNeededError("anytime needs questions with labels: --data FORMAT:PATH")
     questions = sampled(list(read_questions(settings.data)), size=settings.questions, seed=settings.seed, name="clean")
@@ -114,7 +114,7 @@ def _ask(server: Server, question: Question, deadline: float | None) -> _Answer:
         return _Answer(average_precision=unranked, complete=False, refused=True, late_seconds=late)
     answer = response.raise_for_status().json()
     by_candidate = sorted(answer["results"], key=lambda result: int(result["index"]))
-    # Candidates that no stage saw have no score and share the last place.
+    # Candidates that no stage has scored have no score and are tied in the last place.
     scores = np.asarray([result["score"] or 0.0 for result in by_candidate])
     ranks = ranks_of(np.asarray([result["stage"] for result in by_candidate]), scores)
     return _Answer(

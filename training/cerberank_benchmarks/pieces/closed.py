@@ -1,4 +1,4 @@
-"""What a fixed number of clients gets: latencies by size and throughput, as they become more."""
+"""Measures closed-loop clients, as their number grows: latencies by size of question, and throughput."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cerberank_benchmarks.clients.closed_loop import run_clients
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Arrival, Traffic
 from cerberank_benchmarks.report import Chart, Report, Value
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 CLIENTS = (1, 4, 16)
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of clients and size, and one for all sizes."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of clients and size, and one for all sizes."""
     traffic = Traffic.mixed(Workload(settings), dict(settings.mix))
     rows: list[dict[str, Value]] = []
     seconds = settings.seconds / len(CLIENTS)
@@ -49,7 +49,7 @@ def run(settings: Settings, scratch: Path) -> Report:
 
 
 def summarise(arrivals: Sequence[Arrival]) -> list[dict[str, Value]]:
-    """A row a size with requests, and one for all; rates count until the last answer."""
+    """A row per size with requests, and one for all; rates count until the last answer."""
     seconds = max(arrival.ended for arrival in arrivals)
     sizes = sorted({arrival.candidates for arrival in arrivals})
     groups = {str(size): [arrival for arrival in arrivals if arrival.candidates == size] for size in sizes}
@@ -69,5 +69,5 @@ def _row(name: str, group: Sequence[Arrival], seconds: float) -> dict[str, Value
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, Value]:
-    """p50, p95 and p99; 0 without values."""
+    """The columns p50, p95 and p99; 0 without values."""
     return {f"p{share} s": float(np.percentile(seconds or [0.0], share)) for share in (50, 95, 99)}

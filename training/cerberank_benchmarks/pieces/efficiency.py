@@ -1,5 +1,5 @@
-"""How much of the hardware is used: the torch path's rate against that of plain square matrix products on the same
-cores, and what length buckets compute for padding.
+"""Measures how well the hardware is used: the torch path's operation rate against that of plain square matrix products
+on the same cores, and the share of padding in length buckets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.rounds import median_seconds
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import made
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.backends.onnx_backend import OnnxBackend
@@ -27,8 +27,8 @@ from cerberank_models.rank import rank_pairs
 PRODUCTS, SIDE = 4, 2048
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates and precision."""
     checkpoint = made(settings, scratch, "efficiency", layers=settings.layers, heads=1)
     onnx = open_backend(checkpoint, precision=settings.precision)
     assert isinstance(onnx, OnnxBackend), "the default backend"
@@ -67,7 +67,7 @@ def operations(config: RankerConfig, lengths: np.ndarray[Any, Any]) -> float:
 
 
 def _row(
-    precision: str, pairs: EncodedPairs, backend: TorchBackend, onnx: OnnxBackend, settings: Settings
+    precision: str, pairs: EncodedPairs, backend: TorchBackend, onnx: OnnxBackend, settings: BenchmarkSettings
 ) -> dict[str, Value]:
     left, right = (torch.randn(SIDE, SIDE, dtype=PRECISIONS[precision]) for _ in range(2))
 
@@ -99,7 +99,7 @@ def _row(
 
 
 def _precisions() -> list[str]:
-    """fp32, and bf16 where the processor multiplies it: elsewhere it is emulated, many times slower."""
+    """fp32, and bf16 where the processor supports it: elsewhere it is emulated, many times slower."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

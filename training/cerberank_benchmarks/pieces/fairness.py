@@ -1,4 +1,4 @@
-"""What a small question waits while large ones keep the queue full: in seconds, and in steps of the engine."""
+"""Measures how long a small question waits while large ones keep the queue full, in seconds and engine steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Arrival, Traffic
 from cerberank_benchmarks.pieces.closed import percentiles
 from cerberank_benchmarks.report import Chart, Report, Value
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 BESIDE = (0, 1, 4)
-"""Clients that ask large questions all the time."""
+"""The numbers of clients that send large questions all the time."""
 STEP_TOKENS = 8192
-"""The service's default."""
+"""The tokens of a step; the service's default."""
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of large clients beside the small one."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of clients with large questions beside the one with small questions."""
     workload = Workload(settings)
     sizes = dict(settings.mix)
     small, large = (Traffic.mixed(workload, {size: 1.0}) for size in (min(sizes), max(sizes)))
@@ -54,7 +54,7 @@ def run(settings: Settings, scratch: Path) -> Report:
 
 
 def summarise(arrivals: Mapping[int, Sequence[Sequence[Arrival]]]) -> list[dict[str, Value]]:
-    """A row for each number of large clients; `arrivals[n][0]` are the small one's, and n = 0 is there."""
+    """A row per number n of large clients; `arrivals[n][0]` are those of the small client, and n = 0 must exist."""
     alone = float(np.median([arrival.seconds for arrival in arrivals[0][0]]))
     rows: list[dict[str, Value]] = []
     for count, (small, *others) in arrivals.items():

@@ -1,6 +1,6 @@
-"""Open-loop load, questions of 20 to 5,000 candidates: latencies, goodput under an objective, overload, recovery.
+"""Measures open-loop load, questions of 20 to 5,000 candidates: latencies, goodput, overload, recovery.
 
-The server is told the objective, as an operator would tell it: it refuses what it cannot answer in time.
+The server is configured with the latency objective: it rejects questions that it cannot answer in time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Arrival, Traffic, body, connect
 from cerberank_benchmarks.pieces.closed import percentiles
 from cerberank_benchmarks.report import Chart, Report, Value
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
@@ -29,19 +29,19 @@ PHASES = {"half": 0.5, "near": 0.8, "overload": 3.0, "after": 0.5}
 CAPACITY_CANDIDATES = 1000
 PROBE_SECONDS = 0.05
 GRACE_SECONDS = 1.0
-"""What the service's objective adds to the multiple of a question's own compute."""
+"""The time that the service's objective allows beyond a multiple of a question's own compute time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one client that always asks for 1,000 candidates gets in a second."""
+    """The throughput per second of one client that always sends 1,000 candidates."""
 
     candidates: float
     tokens: float
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a phase and size, and one for all sizes."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per phase and size, and one for all sizes."""
     workload = Workload(settings)
     traffic = Traffic.mixed(workload, dict(settings.mix))
     checkpoint = settings.checkpoint or default_checkpoint()
@@ -74,11 +74,11 @@ def run(settings: Settings, scratch: Path) -> Report:
     )
 
 
-def summarise(arrivals: Sequence[Arrival], *, settings: Settings, capacity: float) -> list[dict[str, Value]]:
-    """A row a size with arrivals, and one for all.
+def summarise(arrivals: Sequence[Arrival], *, settings: BenchmarkSettings, capacity: float) -> list[dict[str, Value]]:
+    """A row per size with arrivals, and one for all.
 
-    Goodput: candidates answered in time by the second, until the last answer, because work that was accepted in the
-    phase is done after it.
+    Goodput: candidates answered in time per second, until the last answer, because some work that was accepted in
+    the phase is done after it.
     """
     seconds = max([settings.seconds, *(arrival.ended for arrival in arrivals if arrival.fate == "answered")])
     sizes = sorted({arrival.candidates for arrival in arrivals})
@@ -87,7 +87,9 @@ def summarise(arrivals: Sequence[Arrival], *, settings: Settings, capacity: floa
     return [_row(name, group, settings, capacity, seconds) for name, group in groups.items()]
 
 
-def _row(name: str, group: Sequence[Arrival], settings: Settings, capacity: float, seconds: float) -> dict[str, Value]:
+def _row(
+    name: str, group: Sequence[Arrival], settings: BenchmarkSettings, capacity: float, seconds: float
+) -> dict[str, Value]:
     answered = [arrival for arrival in group if arrival.fate == "answered"]
     shares = [each.seconds / (GRACE_SECONDS + settings.slack * each.candidates / capacity) for each in answered]
     good = sum(arrival.candidates for arrival, share in zip(answered, shares, strict=True) if share <= 1)
@@ -119,9 +121,9 @@ def _capacity(client: httpx.Client, content: bytes, rounds: int) -> Capacity:
 
 
 async def _phase(
-    url: str, traffic: Traffic, rate: float, settings: Settings, number: int
+    url: str, traffic: Traffic, rate: float, settings: BenchmarkSettings, number: int
 ) -> tuple[list[Arrival], float]:
-    """The arrivals, and after how many seconds a small question was in time when no more arrived."""
+    """The arrivals, and how many seconds after the last arrival a small question was answered in time."""
     arrivals, recovery = await asyncio.gather(
         run_phase(url, traffic, rate=rate, seconds=settings.seconds, seed=settings.seed + number),
         _recovery(url, traffic.bodies[min(traffic.shares)][0], settings),
@@ -129,7 +131,7 @@ async def _phase(
     return arrivals, recovery
 
 
-async def _recovery(url: str, content: bytes, settings: Settings) -> float:
+async def _recovery(url: str, content: bytes, settings: BenchmarkSettings) -> float:
     await asyncio.sleep(settings.seconds)
     began = time.perf_counter()
     async with connect(url) as client:

@@ -1,4 +1,4 @@
-"""The engine without HTTP against `sentence_transformers.CrossEncoder`: same weights, same pairs, equal results."""
+"""Measures ranking without HTTP against `sentence_transformers.CrossEncoder`: same weights, pairs and results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentence_transformers import CrossEncoder
 
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.rounds import median_seconds
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import MAX_LENGTH, cross_encoder, imported
 from cerberank_benchmarks.workload import Task, Workload
 from cerberank_models.backends.contract import Backend
@@ -26,8 +26,8 @@ EQUAL = {"fp32": 1e-4, "torch fp32": 1e-4, "int8": 0.1}
 """Largest difference in probability that still counts as the same result."""
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates and form: median seconds of a question, tokenising included."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates and form: median seconds of a question, tokenising included."""
     source = cross_encoder(settings, scratch)
     checkpoint = imported(source, scratch)
     peer = CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu")
@@ -59,14 +59,14 @@ def run(settings: Settings, scratch: Path) -> Report:
 
 
 def predicted(peer: Any, task: Task) -> NDArray[Any]:
-    """The peer's probabilities."""
+    """The probabilities that the peer predicts."""
     return np.asarray(peer.predict([(task.question, text) for text in task.texts], show_progress_bar=False))
 
 
 def compared(
     count: int, seconds: Mapping[str, float], scores: Mapping[str, NDArray[Any]], *, peer: str = PEER
 ) -> list[dict[str, Value]]:
-    """A row for each of those timed: speed, ratio to `peer` and largest difference from its scores."""
+    """A row for each entry of `seconds`: speed, ratio to `peer` and largest difference from its scores."""
     return [
         {
             "candidates": count,

@@ -1,6 +1,7 @@
-"""OpenVINO against the default backend: the same ranker, batches and threads, in turns. Needs `openvino` and `nncf`.
+"""Measures OpenVINO against the default backend with the same ranker, batches and threads, in turns.
 
-A trial and no backend: docs/decisions/0003 has what came out. Run without drops, as one graph from tokens to logits.
+This is an experiment, not a backend; docs/decisions/0003 has the results. It runs without drops, as one graph from
+tokens to logits, and needs `openvino` and `nncf`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from cerberank_benchmarks.pieces.offline import speed_chart
 from cerberank_benchmarks.report import Report, Value
 from cerberank_benchmarks.rounds import median_seconds
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import Scores, combine
@@ -42,11 +43,11 @@ Inputs = dict[str, NDArray[Any]]
 
 
 class OpenVinoNeededError(ImportError):
-    """The trial's libraries are no dependencies of the project."""
+    """The experiment's libraries are not installed; they are no dependencies of the project."""
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates and form. Raises OpenVinoNeededError."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates and form. Raises OpenVinoNeededError."""
     nncf, openvino = _libraries()
     checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
     asked = _questions(settings, checkpoint)
@@ -75,15 +76,15 @@ def run(settings: Settings, scratch: Path) -> Report:
 
 def _libraries() -> tuple[Any, Any]:
     try:
-        import nncf  # noqa: PLC0415 - needed for this trial alone
+        import nncf  # noqa: PLC0415 - needed for this experiment alone
         import openvino  # noqa: PLC0415
     except ImportError as error:
         raise OpenVinoNeededError("install openvino and nncf beside the training environment") from error
     return nncf, openvino
 
 
-def _questions(settings: Settings, checkpoint: Checkpoint) -> list[EncodedPairs]:
-    """Of the data, or else made up."""
+def _questions(settings: BenchmarkSettings, checkpoint: Checkpoint) -> list[EncodedPairs]:
+    """Questions of the data, or else made-up ones."""
     encoder = checkpoint.encoder()
     if settings.data is None:
         tasks = [Workload(settings).task(50, seed=seed) for seed in range(4)]
@@ -95,7 +96,7 @@ def _questions(settings: Settings, checkpoint: Checkpoint) -> list[EncodedPairs]
 def _forms(
     nncf: Any, openvino: Any, checkpoint: Checkpoint, calibration: Sequence[EncodedPairs]
 ) -> dict[str, Callable[[EncodedPairs], Scores]]:
-    """What ranks, by name. NNCF's ranges are measured on the questions themselves, which flatters it."""
+    """The forms to compare, by name. NNCF's ranges are measured on the test questions, which favours it."""
     keep_all = checkpoint.config.drop_policy(0.0)
 
     def ours(precision: str) -> Callable[[EncodedPairs], Scores]:
@@ -129,7 +130,7 @@ class Whole(nn.Module):
         self.ranker, self.heads = ranker, AbsorbedHeads(ranker.heads)
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
-        """`[N, S]` each to `[N, k]`."""
+        """Token ids, type ids and mask, `[N, S]` each, to logits `[N, k]`."""
         layout = PaddedLayout(mask)
         encoder = self.ranker.encoder
         hidden = encoder.run(encoder.embed(token_ids, type_ids, layout), layout, 0, len(encoder.layers))
@@ -138,7 +139,7 @@ class Whole(nn.Module):
 
 
 class _OpenVino:
-    """A compiled model with a stream for each thread, fed like the ONNX backend."""
+    """A compiled model with a stream for each thread, which gets the same batches as the ONNX backend."""
 
     def __init__(self, openvino: Any, model: Any, precision: str, how: Any) -> None:
         self._threads, self._combine, self._own = usable_processors(), how, threading.local()
@@ -151,7 +152,7 @@ class _OpenVino:
         self._pool = ThreadPool(self._threads)
 
     def scores(self, pairs: EncodedPairs) -> Scores:
-        """One a pair."""
+        """One score per pair."""
         buckets = list(buckets_of(pairs.lengths, BucketRule(), self._threads))
         logits: dict[int, NDArray[np.float32]] = {}
 

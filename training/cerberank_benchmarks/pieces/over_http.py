@@ -1,5 +1,5 @@
-"""Servers over HTTP, one client, same weights: `cerberank serve`, infinity-emb where it is given, and CrossEncoder
-in this process, which pays for no HTTP.
+"""Measures servers over HTTP with one client and the same weights: `cerberank serve`, infinity-emb where it is given,
+and CrossEncoder in this process, without the cost of HTTP.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cerberank_benchmarks.clients.server import cerberank_server, infinity_serve
 from cerberank_benchmarks.pieces.offline import EQUAL, PEER, compared, predicted, speed_chart
 from cerberank_benchmarks.report import Report, Value
 from cerberank_benchmarks.rounds import median_seconds
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import MAX_LENGTH, cross_encoder, imported
 from cerberank_benchmarks.workload import Task, Workload
 
 INFINITY = "infinity"
 INFINITY_MODEL = "default/not-specified"
-"""What infinity-emb 0.0.77 calls a model that it was given as a folder."""
+"""The name that infinity-emb 0.0.77 gives to a model from a folder."""
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates and server."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates and server."""
     source = cross_encoder(settings, scratch)
     checkpoint = imported(source, scratch)
     peer = CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu")

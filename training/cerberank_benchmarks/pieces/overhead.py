@@ -1,5 +1,5 @@
-"""What HTTP, JSON and scheduling add to a question: the client's clock against the server's own times, and against the
-same work without a server.
+"""Measures the time that HTTP, JSON and scheduling add to a question: the client's time against the server's own times,
+and against the same work without a server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.report import Chart, Report, Value
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -20,8 +20,8 @@ from cerberank_models.rank import rank_pairs
 PHASES = ("tokenise", "compute", "encode - tokenise", "queue", "rest")
 
 
-def run(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates: medians in milliseconds of alternating runs with and without a server."""
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates: medians in milliseconds of alternating runs with and without a server."""
     checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
     encoder = checkpoint.encoder()
     backend = open_backend(checkpoint, precision=settings.precision)

@@ -1,4 +1,4 @@
-"""What heads and exits cost: 3 heads against 1 at equal depth, and a cascade's drop ratios against its op count."""
+"""Measures the cost of heads and exits: 3 heads against 1 at equal depth, and a cascade against its layer count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.rounds import median_seconds
-from cerberank_benchmarks.settings import Settings
+from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import made
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.backends.registry import open_backend
@@ -18,11 +18,11 @@ from cerberank_models.rank import rank_pairs
 
 RATIOS = (0.0, 0.3, 0.5)
 CASCADE_LAYERS, CASCADE_EXITS = 12, (4, 6, 8, 10, 12)
-"""The Cascade Transformer's own shape: four exits that drop, and a last one."""
+"""The Cascade Transformer's shape: four exits that drop candidates, and a last one."""
 
 
-def heads(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates: k heads of one layer on the same body."""
+def heads(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates: k heads of one layer on the same body."""
     shapes = {count: made(settings, scratch, f"heads-{count}", layers=settings.layers, heads=count) for count in (1, 3)}
     backends = {count: open_backend(shape, precision=settings.precision) for count, shape in shapes.items()}
     rows: list[dict[str, Value]] = []
@@ -61,8 +61,8 @@ def heads(settings: Settings, scratch: Path) -> Report:
     )
 
 
-def cascade(settings: Settings, scratch: Path) -> Report:
-    """A row a number of candidates and drop ratio."""
+def cascade(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates and drop ratio."""
     checkpoint = made(settings, scratch, "cascade", layers=CASCADE_LAYERS, heads=0, exits=CASCADE_EXITS)
     backend = open_backend(checkpoint, precision=settings.precision)
     drops = len(CASCADE_EXITS) - 1

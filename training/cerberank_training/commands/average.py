@@ -1,6 +1,6 @@
-"""`cerberank average`: the mean of the weights of checkpoints that learnt on from the same weights.
+"""`cerberank average`: the mean of the weights of checkpoints that were trained further from the same weights.
 
-The first checkpoint gives the shape, the encoding and the tokenizer; one-headed ones count towards every head.
+The first checkpoint gives the shape, the encoding and the tokenizer; checkpoints with one head count for every head.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="cerberank average", description=__doc__)
     parser.add_argument("out", type=Path, help="the folder to make; must not exist")
     parser.add_argument("checkpoints", type=Path, nargs="+", help="folders with model.safetensors")
-    parser.add_argument("--version", default="average", help="of the new checkpoint")
+    parser.add_argument("--version", default="average", help="version of the new checkpoint")
     arguments = parser.parse_args(argv)
     try:
         _run(arguments)

@@ -13,7 +13,7 @@ from typing import get_args
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.compare import Comparison, compare
+from cerberank_training.evaluation.compare import RankingComparison, compare
 from cerberank_training.evaluation.per_question import check_same_candidates, read_records
 from cerberank_training.evaluation.report import table
 
@@ -41,13 +41,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("a", type=Path, metavar="A")
     parser.add_argument("b", type=Path, metavar="B")
     parser.add_argument("--ranking", default="final", help="such as `exit 1` or `drop 0.3,0.3` (default: final)")
-    parser.add_argument("--ranking-b", help="B's, when it is another one")
+    parser.add_argument("--ranking-b", help="the ranking of B (default: the same as A's)")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean")
     parser.add_argument("--json", type=Path, help="write the comparison here")
     return parser
 
 
-def markdown(result: Comparison) -> str:
+def markdown(result: RankingComparison) -> str:
     """A table with a row a metric, and the correlation of the orders."""
     header = ["metric", "A", "B", "A - B", "p (Wilcoxon)", "wins / ties / losses"]
     rows = [

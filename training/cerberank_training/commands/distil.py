@@ -1,4 +1,4 @@
-"""`cerberank distil`: train a student by a recipe, on labels or teachers' scores; killed and called again, it goes on.
+"""`cerberank distil`: train a student by a recipe, on labels or teachers' scores. A killed run resumes when repeated.
 
 Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models distil ...`.
 """
@@ -31,7 +31,7 @@ from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.model_card import student_card
 from cerberank_training.students.recipes import RECIPES, Recipe
 from cerberank_training.students.shapes import build_student
-from cerberank_training.teachers.score_cache import ScoreCache
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 
 def main(argv: list[str]) -> int:
@@ -48,25 +48,25 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank distil", description=__doc__)
     parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
-    parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to learn on from")
+    parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to train further")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--train", metavar="FORMAT:PATH", help="questions to sample from at every step")
     source.add_argument("--groups", metavar="FORMAT:PATH", help="groups that `cerberank sample` wrote, taken in order")
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
-    parser.add_argument("--dev-questions", type=int, default=300, help="a sample of so many of them")
-    parser.add_argument("--teacher", type=Path, action="append", default=[], help="a score cache; once a teacher")
+    parser.add_argument("--dev-questions", type=int, default=300, help="how many of them to sample")
+    parser.add_argument("--teacher", type=Path, action="append", default=[], help="a score cache; repeat per teacher")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/checkpoint")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
-    changes = parser.add_argument_group("instead of the recipe's")
+    changes = parser.add_argument_group("replace settings of the recipe")
     changes.add_argument("--strategy", choices=STRATEGIES)
-    changes.add_argument("--layers", type=int, help="the base's first layers alone, so many of them")
+    changes.add_argument("--layers", type=int, help="use only this many layers of the base, the first ones")
     changes.add_argument("--body-layers", type=int, help="b of B_b kH_h; the heads get the base's other layers")
     changes.add_argument("--heads", type=int, help="k of B_b kH_h")
     changes.add_argument("--exits", type=_layers, help="after which body layers, such as 2,4; '' for none")
     changes.add_argument("--max-length", type=int, help="tokens of a pair")
-    changes.add_argument("--question-length", type=int, help="of these at most for the question")
-    changes.add_argument("--alpha", type=_numbers, help="weight of the labels: one number, or one a head")
-    changes.add_argument("--tau", type=_numbers, help="temperature: one number, or one a head")
+    changes.add_argument("--question-length", type=int, help="most tokens of the question in a pair")
+    changes.add_argument("--alpha", type=_numbers, help="weight of the labels: one number, or one per head")
+    changes.add_argument("--tau", type=_numbers, help="temperature: one number, or one per head")
     changes.add_argument("--lambda", dest="weights", type=_numbers, help="weights of the heads' losses")
     changes.add_argument("--steps", type=int)
     changes.add_argument("--questions-per-step", type=int)
@@ -113,7 +113,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         groups = sampler_for(arguments.train, questions, recipe.sampling, seed=recipe.train.seed)
     dev = list(read_questions(arguments.dev))
     dev = random.Random(0).sample(dev, min(arguments.dev_questions, len(dev)))
-    teachers = [ScoreCache.open(path) for path in arguments.teacher]
+    teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
     run = Run(
         arguments.out,
         student.ranker,
@@ -140,7 +140,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
 
 
 def dev_map(encoder: PairEncoder, questions: list[Question], device: str) -> Callable[[Ranker], float]:
-    """A function that gives the final stage's MAP on `questions`, in percent."""
+    """A function that measures the final stage's MAP on `questions`, in percent."""
 
     def measure(ranker: Ranker) -> float:
         evaluation = Evaluation()

@@ -1,8 +1,8 @@
 """`cerberank ensemble`: a linear combination of models' scores, weights tuned on dev, reported on test.
 
 Takes per-question files of `cerberank evaluate`, the models in the same order for dev and test. Files over different
-candidates are refused. --per-question writes the tuned ensemble (`final`) and equal weights (`uniform`) on test,
-for `cerberank compare`.
+candidates are rejected. --per-question writes the test rankings of the tuned ensemble (`final`) and of equal weights
+(`uniform`), for `cerberank compare`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cerberank_training.evaluation.report import table
 
 @dataclass(frozen=True, slots=True)
 class SystemFigures:
-    """A model alone or an ensemble: weights, and metrics in percent on dev and test."""
+    """The weights of a single model or an ensemble, and its metrics in percent on dev and test."""
 
     weights: tuple[float, ...]
     dev: dict[str, float]
@@ -60,8 +60,8 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank ensemble", description=__doc__)
-    parser.add_argument("--dev", type=Path, nargs="+", required=True, metavar="FILE", help="a file a model")
-    parser.add_argument("--test", type=Path, nargs="+", required=True, metavar="FILE", help="in the same order")
+    parser.add_argument("--dev", type=Path, nargs="+", required=True, metavar="FILE", help="one file per model")
+    parser.add_argument("--test", type=Path, nargs="+", required=True, metavar="FILE", help="files in the same order")
     parser.add_argument("--ranking", default="final", help="which ranking of the files (default: final)")
     parser.add_argument("--metric", choices=METRICS, default="map", help="what the weights are tuned for")
     parser.add_argument("--trials", type=int, default=200)

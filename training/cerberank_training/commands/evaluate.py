@@ -1,7 +1,7 @@
 """`cerberank evaluate`: figures of a checkpoint by exit, head and drop schedule, of a service, or of given scores.
 
-The figures of all subsets go into --json, every candidate's ranks and scores into --per-question. Files are whole
-or not there at all.
+The figures of all subsets go into --json, every candidate's ranks and scores into --per-question. Files are written
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cerberank_training.evaluation.per_question import (
     write_record,
 )
 from cerberank_training.evaluation.rankings import (
-    Ranked,
+    RankedQuestion,
     checkpoint_rankings,
     given_rankings,
     precision_rankings,
@@ -44,7 +44,7 @@ from cerberank_training.evaluation.report import agreement_markdown, markdown
 from cerberank_training.evaluation.sequence import sequence_costs, sequence_rankings
 
 Agreements = dict[tuple[str, str], Agreement]
-"""By (head, teacher)."""
+"""Agreement by (head, teacher)."""
 
 
 def main(argv: list[str]) -> int:
@@ -67,17 +67,17 @@ def _parser() -> argparse.ArgumentParser:
         "--sequence",
         type=Path,
         nargs="+",
-        help="folders of independent models, each to rerank what the one before left",
+        help="folders of independent models, each of which reranks the candidates that the one before kept",
     )
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
     parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
-    parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="what the table shows")
+    parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="questions that the table shows")
     parser.add_argument("--schedule", action="append", type=_schedule, default=[], metavar="A,B", help="drop ratios")
     parser.add_argument(
-        "--minimum", type=int, default=1, help="candidates that these schedules leave alive at least, as drop_minimum"
+        "--minimum", type=int, default=1, help="least number of candidates that these schedules leave, as drop_minimum"
     )
     parser.add_argument("--sample", type=int, help="this many questions of the subset, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> None:
                 same_top.append(len({int(np.argmin(ranks)) for ranks in ranked.ranks.values()}) == 1)
             if file is not None:
                 write_record(file, record(ranked.question, metrics=metrics, ranks=ranked.ranks, scores=ranked.scores))
-        # Within the block: a subset without questions leaves no per-question file either.
+        # Within the block, so that an empty subset leaves no per-question file either.
         shown = evaluation.figures(arguments.subset)
     print(markdown(shown, costs))  # noqa: T201
     if evaluation.without_positive and arguments.subset != "raw":
@@ -132,8 +132,10 @@ def _run(arguments: argparse.Namespace) -> None:
         write_bytes(arguments.plot, evaluation_plot(shown, costs, title=title))
 
 
-def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[dict[str, float], Iterator[Ranked]]:
-    """Costs by variant, where they are known, and the rankings."""
+def _source(
+    arguments: argparse.Namespace, questions: list[Question]
+) -> tuple[dict[str, float], Iterator[RankedQuestion]]:
+    """The costs by variant, empty where they are unknown, and the rankings."""
     if arguments.url:
         schedule = arguments.schedule[0] if arguments.schedule else None
         return {}, service_rankings(arguments.url, questions, schedule=schedule)
@@ -158,7 +160,7 @@ def _source(arguments: argparse.Namespace, questions: list[Question]) -> tuple[d
 
 
 def _add_agreements(
-    agreements: Agreements, ranked: Ranked, teachers: Mapping[str, Mapping[str, QuestionRecord]]
+    agreements: Agreements, ranked: RankedQuestion, teachers: Mapping[str, Mapping[str, QuestionRecord]]
 ) -> None:
     question, labels = ranked.question, np.asarray(ranked.question.labels)
     for teacher, records in teachers.items():

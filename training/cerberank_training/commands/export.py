@@ -1,4 +1,4 @@
-"""`cerberank export`: the serving form of a checkpoint, chosen precisions only, behind the parity gate."""
+"""`cerberank export`: write a checkpoint's serving form with the chosen precisions, if it passes the parity gate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, read_questions, sampled
-from cerberank_training.evaluation.gate import Bounds, GateError, measure_parity
+from cerberank_training.evaluation.gate import GateBounds, GateError, measure_parity
 from cerberank_training.students.calibration import calibration_texts
 
 
@@ -28,17 +28,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--precisions", default="int8", help="ONNX forms, comma-separated: fp32, fp16, int8")
     parser.add_argument("--weights", action="store_true", help="keep model.safetensors too")
     parser.add_argument("--card", type=Path, help="a model card to use instead of the checkpoint's")
-    parser.add_argument("--version", help="instead of the checkpoint's version")
+    parser.add_argument("--version", help="version of the new folder (default: the checkpoint's)")
     parser.add_argument("--drop-schedule", help="default drop ratios of the new folder, comma-separated")
     parser.add_argument(
         "--calibrate", metavar="FORMAT:PATH", help="data to measure int8 ranges on: of the kind that will be ranked"
     )
-    gate = parser.add_argument_group("the gate: what each form may change on dev data, or nothing is written")
+    gate = parser.add_argument_group("the gate: how much each form may change on dev data; else nothing is written")
     gate.add_argument("--gate", metavar="FORMAT:PATH", help="dev data; without, only the golden texts are compared")
-    gate.add_argument("--gate-questions", type=int, default=200, help="a sample of so many")
-    gate.add_argument("--min-agreement", type=float, default=Bounds().agreement, help="same first candidate, percent")
-    gate.add_argument("--max-map-change", type=float, default=Bounds().map_change, help="points of MAP")
-    gate.add_argument("--max-difference", type=float, default=Bounds().difference, help="99th percentile of scores'")
+    gate.add_argument("--gate-questions", type=int, default=200, help="how many questions to sample")
+    gate.add_argument(
+        "--min-agreement", type=float, default=GateBounds().agreement, help="same first candidate, percent"
+    )
+    gate.add_argument("--max-map-change", type=float, default=GateBounds().map_change, help="points of MAP")
+    gate.add_argument(
+        "--max-difference", type=float, default=GateBounds().difference, help="99th percentile of scores'"
+    )
     arguments = parser.parse_args(argv)
     try:
         checkpoint = read_checkpoint(arguments.checkpoint)
@@ -68,11 +72,11 @@ def main(argv: list[str]) -> int:
 
 
 def _gate(arguments: argparse.Namespace, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:
-    """Compares each form with PyTorch on a sample of dev, and prints what it changes; without dev data it accepts."""
+    """A check that compares each form with PyTorch on a dev sample and prints the changes; without data it accepts."""
     if not arguments.gate:
         return lambda precision, form: None
     questions = sampled(read_questions(arguments.gate), size=arguments.gate_questions, seed=0, name="clean")
-    bounds = Bounds(
+    bounds = GateBounds(
         agreement=arguments.min_agreement, map_change=arguments.max_map_change, difference=arguments.max_difference
     )
 

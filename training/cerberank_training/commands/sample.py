@@ -1,4 +1,4 @@
-"""`cerberank sample`: write the groups that a recipe would train on, so that teachers can score them before.
+"""`cerberank sample`: write the groups that a recipe would train on, so that teachers can score them beforehand.
 
 The groups follow from data, recipe and seed alone. Reads FORMAT:PATH, writes generic JSONL (gzip when OUT ends in .gz):
 one line a question, its candidates in the order of the step.
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="cerberank sample", description=__doc__)
     parser.add_argument("--recipe", choices=sorted(RECIPES), required=True, help="whose negatives")
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
-    parser.add_argument("--questions", type=int, required=True, help="how many groups; more than an epoch begins anew")
+    parser.add_argument("--questions", type=int, required=True, help="how many groups; epochs repeat as needed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)

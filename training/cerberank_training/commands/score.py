@@ -1,7 +1,6 @@
 """`cerberank score`: a teacher scores a data set into a cache that students learn from.
 
-A killed run goes on where it stopped when it is called again. `squad-as2-article:PATH` scores each question
-against its whole article.
+A killed run resumes when it is repeated. `squad-as2-article:PATH` scores each question against its whole article.
 """
 
 from __future__ import annotations
@@ -66,30 +65,32 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cerberank score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path, help="the cache folder to make, or to go on with")
+    parser.add_argument("out", type=Path, help="the cache folder to make or to complete")
     parser.add_argument(
         "--teacher", required=True, help="a checkpoint folder, or a Hugging Face sequence classifier: folder or hub id"
     )
     parser.add_argument(
         "--data", required=True, action="append", metavar="FORMAT:PATH", help="such as asnq:train.tsv; may be repeated"
     )
-    parser.add_argument("--backend", choices=tuple(BACKENDS), default="torch", help="for a checkpoint")
+    parser.add_argument("--backend", choices=tuple(BACKENDS), default="torch", help="what runs a checkpoint")
     parser.add_argument("--precision", default="fp32", help=precisions_help())
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
     parser.add_argument(
-        "--max-length", type=_count, help="tokens a pair, for a Hugging Face teacher (default: as it learnt)"
+        "--max-length", type=_count, help="tokens per pair, for a Hugging Face teacher (default: as it was trained)"
     )
     parser.add_argument(
         "--context",
         action="store_true",
-        help="a Hugging Face teacher reads previous and next sentence after a separator (default: as it learnt)",
+        help="a Hugging Face teacher reads previous and next sentence after a separator (default: as trained)",
     )
     parser.add_argument("--batch-tokens", type=_count, default=16384, help="tokens of one batch, padding included")
-    parser.add_argument("--shard-pairs", type=_count, default=8192, help="pairs a shard: what a kill may cost")
+    parser.add_argument(
+        "--shard-pairs", type=_count, default=8192, help="pairs per shard; a killed run loses one shard"
+    )
     parser.add_argument(
         "--engine", choices=("local", "ray"), default="local", help="this process, or a Ray cluster (RAY_ADDRESS)"
     )
-    parser.add_argument("--workers", type=_count, default=1, help="teachers at work at once, with --engine ray")
+    parser.add_argument("--workers", type=_count, default=1, help="teachers that score in parallel, with --engine ray")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar, even on a terminal")
     return parser
 

@@ -1,7 +1,7 @@
-"""`cerberank strategies`: train the same student by every strategy of the paper, and compare (CERBERUS table 3).
+"""`cerberank strategies`: train the same student by every strategy of the paper and compare (CERBERUS table 3).
 
-Every run is a `cerberank distil` and an `evaluate` in processes of their own, in OUT/<strategy>-<seed>. What is there
-already is not done again: killed and called again, it goes on, and more seeds can be added later. Writes OUT/table.md.
+Every run is a `cerberank distil` and an `evaluate` in processes of their own, in OUT/<strategy>-<seed>. Finished runs
+are not repeated, so a killed call resumes when it is repeated, and more seeds can be added later. Writes OUT/table.md.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank strategies", description=__doc__)
     parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
     parser.add_argument("--base", required=True)
-    parser.add_argument("--groups", metavar="FORMAT:PATH", required=True, help="what every teacher has scored")
+    parser.add_argument("--groups", metavar="FORMAT:PATH", required=True, help="the groups that every teacher scored")
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True)
     parser.add_argument("--test", metavar="FORMAT:PATH", action="append", required=True, help="may be repeated")
-    parser.add_argument("--sample", type=int, help="of each test set, so many questions, drawn with seed 0")
+    parser.add_argument("--sample", type=int, help="this many questions of each test set, drawn with seed 0")
     parser.add_argument("--teacher", type=Path, action="append", required=True, help="score caches; the best one first")
     parser.add_argument("--hydra", type=Path, action="append", default=[], help="score caches of one kind of teacher")
     parser.add_argument("--seeds", type=_seeds, default=(1,), help="such as 1,2,3")
-    parser.add_argument("--only", action="append", help="a strategy; may be repeated")
+    parser.add_argument("--only", action="append", help="train only this strategy; may be repeated")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--precision", default="fp32", help="of the evaluation: fp32 or int8")
+    parser.add_argument("--precision", default="fp32", help="precision of the evaluation: fp32 or int8")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, help="instead of the recipe's")
-    parser.add_argument("--questions-per-step", type=int, help="instead of the recipe's")
+    parser.add_argument("--steps", type=int, help="training steps (default: the recipe's)")
+    parser.add_argument("--questions-per-step", type=int, help="questions of a step (default: the recipe's)")
     return parser
 
 
@@ -101,7 +101,7 @@ def _records_file(folder: Path, test: str) -> Path:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    """Of everything that is there, whatever this call was asked to add."""
+    """Write the table of all finished runs, not only of those that this call added."""
     sections = []
     every = plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
     for test in arguments.test:

@@ -1,6 +1,6 @@
-"""`cerberank teach`: fine-tune a Hugging Face sequence classifier into a teacher; killed and called again, it goes on.
+"""`cerberank teach`: fine-tune a Hugging Face sequence classifier into a teacher. A killed run resumes when repeated.
 
-TANDA is two calls: transfer on a large set, then adapt what came out to the target set.
+TANDA is two calls: transfer on a large set, then adapt the result to the target set.
 Several GPUs: `torchrun --nproc-per-node 4 -m cerberank_models teach ...`.
 """
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", required=True, help="path or hub id of an encoder or of a teacher to adapt")
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
-    parser.add_argument("--dev-questions", type=int, default=300, help="a sample of so many of them")
+    parser.add_argument("--dev-questions", type=int, default=300, help="how many of them to sample")
     parser.add_argument("--out", type=Path, required=True, help="folder of the teacher")
     parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
     parser.add_argument("--context", action="store_true", help="read previous and next sentence and the title too")
@@ -67,6 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--learning-rate", type=float, default=1e-5)
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
     parser.add_argument("--evaluate-every", type=int, default=250)
-    parser.add_argument("--patience", type=int, default=50, help="evaluations without gain before it stops")
+    parser.add_argument("--patience", type=int, default=50, help="evaluations without improvement before it stops")
     parser.add_argument("--seed", type=int, default=1)
     return parser

@@ -24,10 +24,10 @@ from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import GRID, Bounds, DevSet, Tuning, tune
+from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds, tune
 
 FEW = 20
-"""Candidates a question below which the cost on dev says little about large questions."""
+"""With fewer candidates per question than this, the cost on dev says little about large questions."""
 SECTION = "## Drop schedules"
 
 
@@ -51,16 +51,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="the folder to make; must not exist")
     parser.add_argument("--version", help="of the new folder (default: the old one's with -tuned)")
     parser.add_argument("--max-loss", type=float, help="points of MAP (default: 1, unless --max-cost is given)")
-    parser.add_argument("--max-cost", type=float, help="relative to dropping nothing")
+    parser.add_argument("--max-cost", type=float, help="cost relative to dropping nothing")
     parser.add_argument("--grid", type=_ratios, default=GRID, metavar="A,B,..", help="ratios tried at every exit")
     parser.add_argument(
-        "--minimum", type=int, help="candidates that the schedules leave alive at least (default: the checkpoint's)"
+        "--minimum", type=int, help="least number of candidates that the schedules leave (default: the checkpoint's)"
     )
-    parser.add_argument("--trials", type=int, default=200, help="of Optuna after the grid; 0 leaves it out")
+    parser.add_argument("--trials", type=int, default=200, help="trials of Optuna after the grid; 0 skips Optuna")
     parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
-    parser.add_argument("--precision", default="int8", help="the one that will be served (default: int8)")
+    parser.add_argument("--precision", default="int8", help="the precision that will be served (default: int8)")
     return parser
 
 
@@ -76,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> None:
         raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
     checkpoint = read_checkpoint(arguments.checkpoint)
     max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
-    bounds = Bounds(max_loss=max_loss, max_cost=arguments.max_cost)
+    bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
     dev = _score(checkpoint, arguments)
     tuning = tune(dev, bounds, ratios=arguments.grid, trials=arguments.trials, seed=arguments.seed)
     data, size = _name(arguments.data), fmean(dev.sizes)
@@ -122,7 +122,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _name(data: str) -> str:
-    """`FORMAT:FILE`: a model card states no folder of the machine that it was made on."""
+    """`FORMAT:FILE` of `FORMAT:PATH`: a model card names no folder of the machine that it was made on."""
     name, _, path = data.partition(":")
     return f"{name}:{Path(path).name}"
 
@@ -139,7 +139,7 @@ def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
 
 
 def schedule_table(tuning: Tuning) -> str:
-    """A row a schedule, the default marked."""
+    """A Markdown table with a row per schedule, the default marked."""
     header = ["drop schedule", "cost", "MAP loss ± error", "MAP", "MRR", "P@1", "nDCG@10"]
     rows = [
         [

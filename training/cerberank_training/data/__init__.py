@@ -1,4 +1,4 @@
-"""Reads answer-sentence-selection data; `read_questions("squad-as2:dev.jsonl.gz")` is the one entry."""
+"""Reads answer-sentence-selection data; the entry point is `read_questions("squad-as2:dev.jsonl.gz")`."""
 
 from __future__ import annotations
 

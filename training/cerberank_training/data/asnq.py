@@ -13,7 +13,7 @@ from cerberank_training.data.question import DataError, LabelledCandidate, Quest
 
 
 def read_asnq(path: Path) -> Iterator[Question]:
-    """Questions one by one: the training file has 23.7 million rows. ASNQ has no context."""
+    """Yield questions one by one, because the training file has 23.7 million rows. ASNQ has no context."""
     for index, (text, group) in enumerate(groupby(_rows(path), key=lambda row: row[0])):
         candidates = tuple(
             LabelledCandidate(Candidate(text=sentence), int(label == "4")) for _, sentence, label in group

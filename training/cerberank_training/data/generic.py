@@ -1,4 +1,4 @@
-"""Your own data: one JSON line a question.
+"""Reads your own data: one JSON line per question.
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
@@ -32,7 +32,7 @@ class _Line(Frozen):
 
 
 def read_generic(path: Path) -> Iterator[Question]:
-    """Questions one by one; a blank line is skipped, an id that comes twice is an error."""
+    """Yield questions one by one; blank lines are skipped, a repeated id is an error."""
     seen: set[str] = set()
     for number, line in read_lines(path):
         if not line.strip():

@@ -1,4 +1,4 @@
-"""What every reader yields: a question with labelled candidates; and the subsets that papers report."""
+"""A question with labelled candidates, as every reader yields it, and the subsets that papers report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LineT = TypeVar("LineT", bound=Frozen)
 
 
 class DataError(ValueError):
-    """A row that cannot be read; the message names file and line."""
+    """A row cannot be read; the message names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class LabelledCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A question with its candidates in the order of the file. Raises ValueError without any, or for another label."""
+    """A question with its candidates in the order of the file. Raises ValueError without any or for bad labels."""
 
     id: str
     text: str
@@ -65,7 +65,7 @@ def subset(questions: Iterable[Question], name: Subset) -> list[Question]:
 
 
 def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name: Subset) -> list[Question]:
-    """All questions when `size` is None; else at most `size` of the subset's, the same for the same data and seed."""
+    """All questions if `size` is None, else at most `size` of the subset, the same for the same data and seed."""
     if size is None:
         return list(questions)
     usable = subset(questions, name)
@@ -73,7 +73,7 @@ def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a UTF-8 file, unpacked when its name ends in .gz."""
+    """Numbered lines of a UTF-8 file, decompressed if its name ends in .gz."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -83,7 +83,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:
-    """A line of JSON as `model`; raises DataError with file, line and place."""
+    """Parse a line of JSON as `model`; raises DataError with file, line and field."""
     try:
         return model.model_validate_json(line)
     except ValidationError as error:
@@ -93,7 +93,7 @@ def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:
 
 
 def with_neighbours(sentences: list[str]) -> list[Candidate]:
-    """Sentences of one paragraph, each with the one before and the one after it."""
+    """The sentences of one paragraph as candidates, each with the sentence before and after it as context."""
     padded = ["", *sentences, ""]
     return [
         Candidate(text=text, previous=padded[index], next=padded[index + 2]) for index, text in enumerate(sentences)

@@ -1,7 +1,7 @@
 """Which candidates of a question a training step sees: positives, its own negatives, article negatives.
 
 Deterministic: the groups of step s follow from the seed and s alone, so that a resumed run
-continues exactly where it stopped and several processes agree without talking.
+continues exactly where it stopped and several processes agree without communicating.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegativeSampling:
-    """How many negatives a question gets, by where they come from."""
+    """How many negatives a question gets from each source."""
 
     own: int = 2
-    """From the question's own candidates (for squad-as2: the paragraph of the answer)."""
+    """Negatives from the question's own candidates (for squad-as2: the paragraph of the answer)."""
     hard: int = 2
-    """From the rest of the article, the sentences that share the rarest words with the question."""
+    """Negatives from the rest of the article: sentences that share the rarest words with the question."""
     hard_pool: int = 12
-    """How many such sentences the hard ones are drawn from."""
+    """How many such sentences the hard negatives are drawn from."""
     random: int = 1
-    """From the rest of the article, any sentence."""
+    """Negatives from the rest of the article: any sentences."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """One question with the candidates of one step; the positive stands first."""
+    """One question with its candidates in one step; the positive comes first."""
 
     question: str
     candidates: tuple[Candidate, ...]
@@ -77,7 +77,7 @@ class Sampler:
         return [self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen]
 
     def _order(self, epoch: int) -> list[int]:
-        """Remembered for this epoch and the one before: a step may straddle two, and a shuffle takes a tenth of it."""
+        """The shuffled order of an epoch; two orders are cached, because a step may span two and shuffling is slow."""
         if epoch not in self._orders:
             order = list(range(len(self)))
             random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
@@ -101,7 +101,7 @@ class Sampler:
         )
 
     def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The `hard_pool` candidates with the highest sum of shared rarity."""
+        """The `hard_pool` candidates whose words in common with the question have the highest sum of rarities."""
         words = _words(question)
         shared = [
             sum(self._rarity[word] for word in words & self._candidate_words(candidate.text))
@@ -111,23 +111,23 @@ class Sampler:
         return [candidates[index] for index in ranked[: self._sampling.hard_pool]]
 
     def _candidate_words(self, text: str) -> frozenset[str]:
-        """Remembered, because every question of an article looks at all of its sentences."""
+        """The words of a candidate; cached, because every question of an article reads all of its sentences."""
         if text not in self._words:
             self._words[text] = _words(text)
         return self._words[text]
 
 
 class SampledGroups:
-    """Groups that were sampled before, in the order of the file; each question's candidates are one group."""
+    """Groups that were sampled beforehand, in the order of the file; each question's candidates are one group."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        """Raises ValueError when there is none."""
+        """Raises ValueError when `questions` is empty."""
         if not questions:
             raise ValueError("no question: nothing can be learnt")
         self._questions = questions
 
     def step(self, step: int, size: int) -> list[Group]:
-        """Groups `step * size` and on; after the last one the first comes again."""
+        """The `size` groups from `step * size` on; after the last group the first follows again."""
         chosen = (self._questions[index % len(self._questions)] for index in range(step * size, (step + 1) * size))
         return [
             Group(
@@ -140,7 +140,7 @@ class SampledGroups:
 
 
 def sampler_for(spec: str, questions: Sequence[Question], sampling: NegativeSampling, *, seed: int) -> Sampler:
-    """A sampler of `FORMAT:PATH`; negatives of the article where `articles-*` lies beside PATH."""
+    """A sampler for `FORMAT:PATH`; it draws negatives from articles if there is an `articles-*` file beside PATH."""
     articles = articles_path(Path(spec.partition(":")[2]))
     outside = Articles(articles).outside if articles.exists() else None
     return Sampler(questions, sampling, seed=seed, outside=outside)

@@ -1,7 +1,7 @@
 """SQuAD turned into answer sentence selection: by paragraph, and by article.
 
-One JSON line a question, its candidates the sentences of one paragraph; `articles-*.jsonl` beside it
-holds whole articles, whose other sentences serve as negatives or as hundreds of candidates.
+One JSON line per question, whose candidates are the sentences of one paragraph; `articles-*.jsonl`
+beside it holds whole articles, whose other sentences serve as negatives or as hundreds of candidates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_squad(path: Path) -> list[Question]:
 
 
 class Articles:
-    """Whole articles by title; candidates are made once an article, not once a question."""
+    """Whole articles by title; candidates are made once per article, not once per question."""
 
     def __init__(self, path: Path) -> None:
         """Read `articles-*.jsonl`."""
@@ -57,7 +57,7 @@ class Articles:
     def outside(self, question: Question) -> Sequence[Candidate]:
         """Sentences of the question's article outside its paragraph that do not hold a short answer.
 
-        Sentences that hold one are left out because some of them answer the question, unlabelled.
+        Sentences that hold one are left out because some of them answer the question but have no label.
         """
         answers = [answer.lower() for answer in question.answers if len(answer) > 2]
         return [
@@ -69,7 +69,7 @@ class Articles:
         ]
 
     def whole(self, question: Question) -> Question:
-        """The question with every sentence of its article; labels are those of its own paragraph, else 0."""
+        """The question with every sentence of its article; labels are 0 outside its own paragraph."""
         candidates: list[LabelledCandidate] = []
         for index, paragraph in enumerate(self._of(question)):
             if index != question.paragraph:
@@ -99,7 +99,7 @@ def articles_path(path: Path) -> Path:
 
 
 def read_squad_articles(path: Path) -> Iterator[Question]:
-    """Questions of `path` one by one, each with all sentences of its article."""
+    """Yield the questions of `path` one by one, each with all sentences of its article."""
     articles = Articles(articles_path(path))
     for question in read_squad(path):
         yield articles.whole(question)

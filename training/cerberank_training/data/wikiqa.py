@@ -15,7 +15,7 @@ COLUMNS = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID"
 
 
 def read_wikiqa(path: Path) -> list[Question]:
-    """Every question of the file, those without a positive included (`subset` leaves them out)."""
+    """Every question of the file, including those without a positive (`subset` removes them)."""
     rows = []
     for number, line in read_lines(path):
         columns = line.rstrip("\r").split("\t")

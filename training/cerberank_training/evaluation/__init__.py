@@ -1,1 +1,1 @@
-"""How well a ranker ranks and what it costs: metrics, comparisons, ensembles, tuned drop schedules, tables, plots."""
+"""Measures how well a ranker ranks and at what cost: metrics, comparisons, ensembles, drop schedules, reports."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Sums over questions; with ties, expectations over independent random orders within them."""
+    """Sums over questions; with ties, expectations over independent random orders of the tied candidates."""
 
     shared: float = 0.0
     """Questions where head and teacher put the same correct candidate on top."""
@@ -22,14 +22,14 @@ class Agreement:
 
     @property
     def share(self) -> float | None:
-        """Correct top candidates that both share, divided by the head's correct ones; None without any."""
+        """The fraction of the head's correct top candidates that the teacher shares; None if there are none."""
         return self.shared / self.correct if self.correct else None
 
 
 def agreement(
     labels: NDArray[np.integer], head_ranks: NDArray[np.integer], teacher_ranks: NDArray[np.integer]
 ) -> Agreement:
-    """Of one question with `labels[n]` (0 or 1), both rankings as ranks [n], 0 best, equal = tied.
+    """The agreement on one question with `labels[n]` (0 or 1); both rankings are ranks [n], 0 best, equal = tied.
 
     >>> agreement(np.array([1, 0, 1]), np.array([0, 1, 2]), np.array([0, 2, 1]))
     Agreement(shared=1.0, correct=1.0)

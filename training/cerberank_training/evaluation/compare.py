@@ -18,7 +18,7 @@ from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord
 
 DIGITS = 12
-"""Differences are rounded here: 1/2 - 1/3 and 1/3 - 1/6 are the same rank, whatever their last bits."""
+"""Differences are rounded to so many digits, so that 1/2 - 1/3 and 1/3 - 1/6 get the same rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,9 +28,9 @@ class MetricComparison:
     mean_a: float
     mean_b: float
     difference: float
-    """A minus B."""
+    """The mean of A minus the mean of B."""
     p_value: float
-    """Two-sided; 1 when no question differs."""
+    """The two-sided p-value; 1 when no question differs."""
     wins: int
     """Questions where A is better."""
     ties: int
@@ -38,15 +38,15 @@ class MetricComparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """Everything that is said about two rankings."""
+class RankingComparison:
+    """The result of comparing two rankings."""
 
     questions: int
     metrics: dict[str, MetricComparison]
     spearman: float | None
-    """Mean over questions of the correlation of the two orders; None when it is nowhere defined."""
+    """The mean over questions of the correlation of the two orders; None when no question defines it."""
     spearman_questions: int
-    """Questions where it is defined: at least two places in either order."""
+    """The number of questions that define it: both orders have at least two distinct ranks."""
 
 
 def compare(
@@ -56,8 +56,8 @@ def compare(
     ranking_a: str = "final",
     ranking_b: str = "final",
     subset: Subset = "clean",
-) -> Comparison:
-    """Compare over the questions of `subset`; `raw` adds only ties to `clean`, as nobody can find what is not there.
+) -> RankingComparison:
+    """Compare over the questions of `subset`; `raw` adds only ties to `clean`: questions without a positive.
 
     The records must be over the same candidates (`check_same_candidates`). Raises ValueError for an empty subset.
     """
@@ -73,7 +73,7 @@ def compare(
     defined = [
         value for one, other in pairs if (value := spearman(one.ranks(ranking_a), other.ranks(ranking_b))) is not None
     ]
-    return Comparison(
+    return RankingComparison(
         questions=len(pairs),
         metrics=metrics,
         spearman=float(np.mean(defined)) if defined else None,
@@ -82,7 +82,7 @@ def compare(
 
 
 def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComparison:
-    """Pair values in 0..1 question by question. Questions that do not differ are left out of the test (Wilcoxon).
+    """Compare paired values in 0..1 of each question. The Wilcoxon test leaves questions without a difference out.
 
     >>> got = compare_metric(np.array([1.0, 1.0, 0.5]), np.array([0.5, 0.9, 0.5]))
     >>> got.wins, got.ties, got.losses, got.p_value
@@ -102,7 +102,7 @@ def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComp
 
 
 def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> float | None:
-    """Rank correlation of two orders [n], ties sharing their mean rank; None when either has one place only.
+    """Rank correlation of two orders [n], ties sharing their mean rank; None when either has a single rank.
 
     >>> spearman(np.array([0, 1, 2]), np.array([2, 1, 0]))
     -1.0

@@ -18,7 +18,7 @@ from cerberank_training.evaluation.metrics import expected_metrics, ranks_of
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
 
 Records = Mapping[str, QuestionRecord]
-"""One model's, by question id."""
+"""One model's records by question id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class EnsembleQuestion:
 
 
 def gather(models: Sequence[Records], *, ranking: str = "final") -> list[EnsembleQuestion]:
-    """Put the models' scores of each question together; the records must be over the same candidates.
+    """Join the models' scores of each question; the records must be over the same candidates.
 
     Raises DataError for a ranking without scores.
     """
@@ -51,7 +51,7 @@ def combined_ranks(question: EnsembleQuestion, weights: Sequence[float]) -> tupl
 
 
 def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float], metric: str) -> float:
-    """Mean expectation in 0..1 over the questions with a positive. Raises ValueError without any."""
+    """The metric's mean expectation in 0..1 over the questions with a positive. Raises ValueError without any."""
     values = [
         expected_metrics(question.labels, combined_ranks(question, weights)[1])[metric]
         for question in questions
@@ -76,7 +76,7 @@ def ensemble_record(question: EnsembleQuestion, systems: Mapping[str, Sequence[f
 
 
 def single(model: int, models: int) -> tuple[float, ...]:
-    """The weights that leave one model alone.
+    """The weights that select one model.
 
     >>> single(1, 3)
     (0.0, 1.0, 0.0)
@@ -87,9 +87,9 @@ def single(model: int, models: int) -> tuple[float, ...]:
 def tune_weights(
     questions: Sequence[EnsembleQuestion], *, metric: str = "map", trials: int = 200, seed: int = 0
 ) -> tuple[float, ...]:
-    """The best weights that Optuna's TPE finds; equal weights and every model alone are tried first.
+    """The best weights that Optuna's TPE finds; equal weights and each single model are tried first.
 
-    So the result is on `questions` no worse than any of those. Equal results keep the earlier trial.
+    So the result is no worse than any of those on `questions`. Among equal results the earlier trial is kept.
     """
     models = len(questions[0].scores)
     optuna.logging.disable_default_handler()
@@ -107,6 +107,6 @@ def tune_weights(
 
 
 def _normalised(weights: Sequence[float]) -> tuple[float, ...]:
-    """Only the proportions matter; all zeros mean equal weights."""
+    """The weights scaled to a sum of 1; equal weights if all are 0."""
     total = sum(weights)
     return tuple(weight / total if total else 1.0 / len(weights) for weight in weights)

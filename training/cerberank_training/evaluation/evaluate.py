@@ -32,11 +32,11 @@ Ranks = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AllScores:
-    """What every stage says about every candidate of one question."""
+    """The scores of every stage for every candidate of one question."""
 
     stages: tuple[Scores, ...]
     heads: Scores | None
-    """Shape [n, k]."""
+    """Each head's scores, shape [n, k]; None without heads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Figures:
     pairs: int
     mean: dict[str, float]
     error: dict[str, float | None]
-    """Standard error of the mean; None of a single question."""
+    """Standard error of the mean; None for a single question."""
     pessimistic: dict[str, float]
     optimistic: dict[str, float]
     tied: int
@@ -74,7 +74,7 @@ def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
 
 
 def flat_scores(scores: AllScores) -> dict[str, Scores]:
-    """The scores [n] of every way of ranking that drops nothing: `final`, each exit, each head."""
+    """The scores [n] of every variant that drops nothing, by name: `final`, each exit, each head."""
     flat = {"final": scores.stages[-1]}
     flat |= {f"exit {index}": exit_scores for index, exit_scores in enumerate(scores.stages[:-1], start=1)}
     if scores.heads is not None:
@@ -83,12 +83,12 @@ def flat_scores(scores: AllScores) -> dict[str, Scores]:
 
 
 def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
-    """Ranks [n] by scores [n] that may be compared with each other."""
+    """Ranks [n] by variant, from scores [n] that are comparable with each other."""
     return {name: ranks_of(np.zeros(len(scores), dtype=np.int64), scores) for name, scores in flat.items()}
 
 
 def variants(scores: AllScores, policies: Sequence[DropPolicy]) -> dict[str, Ranks]:
-    """Ranks under every way of ranking that the model offers, by name."""
+    """Ranks [n] under every variant of ranking with the model, by name."""
     return flat_ranks(flat_scores(scores)) | dropping_ranks(scores, policies)
 
 
@@ -98,7 +98,7 @@ def dropping_ranks(scores: AllScores, policies: Iterable[DropPolicy]) -> dict[st
 
 
 def variant_costs(config: RankerConfig, policies: Sequence[DropPolicy], sizes: Sequence[int]) -> dict[str, float]:
-    """Cost of each variant relative to running every layer on every candidate; a head needs the others' run too.
+    """Cost of each variant relative to running every layer on every candidate; one head costs as much as all heads.
 
     `sizes` are the questions' numbers of candidates.
     """
@@ -110,14 +110,14 @@ def variant_costs(config: RankerConfig, policies: Sequence[DropPolicy], sizes: S
 
 
 def policy_name(policy: DropPolicy) -> str:
-    """As reports print it: `drop 0.3,0.3`."""
+    """The policy's name in reports, such as `drop 0.3,0.3`."""
     return f"drop {policy}"
 
 
 def score_questions(
     backend: Backend[Any], encoder: PairEncoder, questions: Iterable[Question]
 ) -> Iterator[tuple[Question, AllScores]]:
-    """Each question with every stage's scores. Raises NonFiniteScoreError that names the question."""
+    """Each question with every stage's scores. Raises NonFiniteScoreError, which names the question."""
     for question in questions:
         pairs = encoder.encode(question.text, [labelled.candidate for labelled in question.candidates])
         try:
@@ -146,13 +146,13 @@ class _Row:
 
 
 class Evaluation:
-    """Collects questions one by one; holds metrics, never texts or scores of the whole set."""
+    """Collects the metrics of questions one by one; it keeps neither their texts nor their scores."""
 
     def __init__(self) -> None:
         """Start empty."""
         self._rows: list[_Row] = []
         self.without_positive = 0
-        """Questions that no metric is defined for: `raw` counts 0 for them, the other subsets leave them out."""
+        """The number of questions for which no metric is defined: `raw` counts 0 for them, other subsets omit them."""
 
     def add(self, question: Question, ranks: Mapping[str, Ranks]) -> dict[str, QuestionMetrics]:
         """Add one question with its ranks by variant; returns its metrics."""
@@ -167,9 +167,9 @@ class Evaluation:
         return metrics
 
     def figures(self, name: Subset = "clean") -> dict[str, Figures]:
-        """Figures on a subset, by the variants that all of its questions have; raises ValueError when there is none.
+        """Figures on a subset, for the variants that all of its questions have; raises ValueError for an empty subset.
 
-        A service tells the heads' scores only where it dropped nothing.
+        Variants may be missing because a service returns the heads' scores only where it dropped nothing.
         """
         rows = [row for row in self._rows if name in row.subsets]
         if not rows:
@@ -198,5 +198,5 @@ def _figures(rows: Sequence[QuestionMetrics], *, pairs: int) -> Figures:
 
 
 def _standard_error(values: NDArray[np.float64]) -> float | None:
-    """None rather than NaN, which JSON has no word for."""
+    """The standard error of the mean; None and not NaN for a single value, because JSON has no NaN."""
     return 100.0 * float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

@@ -1,6 +1,6 @@
-"""The gate of an export: on dev questions, a form must rank like the network it was made from.
+"""The gate of an export: on dev questions, a form must rank like the network that it was exported from.
 
-Score differences alone do not tell: what counts is whether the first candidate stays, and the MAP.
+Score differences alone are not enough: the first candidate and the MAP must stay nearly the same.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ class GateError(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
-    """What a form may change."""
+class GateBounds:
+    """How much a form may change."""
 
     agreement: float = 97.0
-    """Least share of questions with the same first candidate, in percent."""
+    """The least percentage of questions with the same first candidate."""
     map_change: float = 0.5
-    """Most points of MAP, up or down."""
+    """The largest change of MAP in points, up or down."""
     difference: float = 0.15
-    """Largest 99th percentile of the scores' differences (probabilities)."""
+    """The largest 99th percentile of the differences of scores (probabilities)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
-    """What a form did change, over `questions`."""
+    """How much a form changed, over a number of `questions`."""
 
     questions: int
     agreement: float
     map_change: float
     difference: float
 
-    def check(self, form: str, bounds: Bounds) -> None:
-        """Raise GateError, with every bound that is broken."""
+    def check(self, form: str, bounds: GateBounds) -> None:
+        """Raise GateError, which names every exceeded bound."""
         broken = []
         if not self.agreement >= bounds.agreement:
             broken.append(f"top-1 agreement {self.agreement:.1f} % (at least {bounds.agreement:g})")

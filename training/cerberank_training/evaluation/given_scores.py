@@ -1,6 +1,6 @@
-"""Scores that some other system gave: one JSON line a question, `{"id": "...", "scores": [0.3, ...]}`.
+"""Reads the scores of another system: one JSON line per question, `{"id": "...", "scores": [0.3, ...]}`.
 
-`id` is the question's (the line's number, where `jsonl` data has no ids), `scores` are in the candidates' order.
+`id` is the question's id (the line number for `jsonl` data without ids), `scores` are in the candidates' order.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class _Line(Frozen):
 def given_scores(path: Path, questions: Iterable[Question]) -> Iterator[tuple[Question, Scores]]:
     """Each question with its scores [n] from the file.
 
-    Raises DataError, with file and line, for a broken line, a score that is no finite number, a question that comes
-    twice, another number of scores than candidates; and for a question without scores.
+    Raises DataError, with file and line, for a malformed line, a score that is no finite number, a repeated question,
+    a number of scores that is not the number of candidates; and for a question without scores.
     """
     lines = _read(path)
     for question in questions:

@@ -25,7 +25,7 @@ class QuestionMetrics:
     pessimistic: dict[str, float]
     optimistic: dict[str, float]
     tied: int
-    """Candidates that share their place with another one of a different label."""
+    """The number of candidates that are tied with a candidate of a different label."""
 
 
 def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -67,18 +67,18 @@ def question_metrics(labels: Labels, ranks: NDArray[np.integer]) -> QuestionMetr
 
 
 def expected_metrics(labels: Labels, ranks: NDArray[np.integer]) -> dict[str, float]:
-    """`question_metrics(labels, ranks).expected` alone, for searches that ask very often."""
+    """`question_metrics(labels, ranks).expected` alone, for searches that call it very often."""
     return _metrics(_tie_groups(labels, ranks))
 
 
 def unanswerable_metrics() -> QuestionMetrics:
-    """What the `raw` subset counts for a question without a positive: 0 everywhere, as `trec_eval -c` does."""
+    """The metrics of a question without a positive in the `raw` subset: all 0, as in `trec_eval -c`."""
     zeros = dict.fromkeys(METRICS, 0.0)
     return QuestionMetrics(expected=zeros, pessimistic=zeros, optimistic=zeros, tied=0)
 
 
 def _broken(ranks: NDArray[np.integer], first: Labels, second: Labels) -> NDArray[np.int64]:
-    """Ranks without ties: by rank, then `first`, then `second`, ascending."""
+    """Break ties: ranks by rank, then `first`, then `second`, ascending."""
     places = np.empty(len(ranks), dtype=np.int64)
     places[np.lexsort((second, first, ranks))] = np.arange(len(ranks))
     return places
@@ -101,7 +101,7 @@ def _metrics(groups: list[tuple[int, int]]) -> dict[str, float]:
     for size, positives in groups:
         for i in range(1, size + 1) if positives else ():
             share = positives / size
-            # Given a positive at i, the i - 1 places before it hold the others at their mean density.
+            # The expected number of the group's positives in the i - 1 places before a positive at place i.
             before = (i - 1) * (positives - 1) / (size - 1) if size > 1 else 0.0
             precision += share * (seen + 1 + before) / (place + i)
             if seen == 0 and size - i >= positives - 1:

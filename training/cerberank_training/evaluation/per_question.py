@@ -1,7 +1,7 @@
-"""The per-question file: one JSON line a question with labels, and each ranking's metrics, ranks and scores.
+"""The per-question file: one JSON line per question with labels, and each ranking's metrics, ranks and scores.
 
-Written by `cerberank evaluate --per-question`, read by `compare`, `ensemble` and `evaluate --teacher`. The candidates'
-hash ties files over the same candidates together, whatever system ranked them.
+Written by `cerberank evaluate --per-question`, read by `compare`, `ensemble` and `evaluate --teacher`. A hash of the
+candidates shows whether two files rank the same candidates, whatever systems ranked them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class RankingRecord(Frozen):
     metrics: dict[str, Finite]
     """Expectations in 0..1; empty for a question without a positive."""
     ranks: tuple[Place, ...]
-    """0 best, equal = tied."""
+    """The rank of each candidate: 0 best, equal = tied."""
     scores: tuple[Finite, ...] | None = None
-    """None where scores cannot be compared: after drops."""
+    """None where scores are not comparable because candidates were dropped."""
 
 
 class QuestionRecord(Frozen):
@@ -60,11 +60,11 @@ class QuestionRecord(Frozen):
 
 
 Records = Mapping[str, QuestionRecord]
-"""By question id."""
+"""Records by question id."""
 
 
 def candidates_hash(question: Question) -> str:
-    """Of the texts alone: systems that see other context rank the same candidates."""
+    """A hash of the texts without context, because systems that read different context rank the same candidates."""
     digest = hashlib.sha256()
     for text in (question.text, *(row.candidate.text for row in question.candidates)):
         content = text.encode(errors="surrogatepass")
@@ -79,7 +79,7 @@ def record(
     ranks: Mapping[str, NDArray[np.int64]],
     scores: Mapping[str, Scores],
 ) -> QuestionRecord:
-    """The line of one question; rankings without comparable scores are absent from `scores`."""
+    """The record of one question; `scores` lacks the rankings without comparable scores."""
     answerable = any(question.labels)
     return QuestionRecord(
         id=question.id,
@@ -104,7 +104,7 @@ def write_record(file: BinaryIO, line: QuestionRecord) -> None:
 def read_records(path: Path, *, ranking: str = "final") -> dict[str, QuestionRecord]:
     """The records by question id, in the file's order; every one must hold `ranking`.
 
-    Raises DataError with file and line for a broken line, a question that comes twice or lacks the ranking.
+    Raises DataError with file and line for a malformed line, a repeated question or one that lacks the ranking.
     """
     records: dict[str, QuestionRecord] = {}
     for number, line in read_lines(path):

@@ -1,4 +1,4 @@
-"""Accuracy against cost as a PNG; matplotlib's object interface alone, which keeps no global figures."""
+"""Plots accuracy against cost as PNG, by matplotlib's object interface, which keeps no global state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], 
 
 
 def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
-    """Every schedule that was tried, the best at each cost, and the chosen one, as PNG."""
+    """MAP against cost of every schedule that was tried, the best at each cost, and the chosen one, as PNG."""
     figure, axes = _axes(title)
     for points, style, colour, size, label in (
         (tuning.tried, ".", "0.7", 4, "tried"),

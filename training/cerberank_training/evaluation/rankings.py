@@ -1,4 +1,4 @@
-"""Where the rankings of an evaluation come from: a checkpoint, a running service, or a file of scores."""
+"""The sources of rankings for an evaluation: a checkpoint, a running service, or a file of scores."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from cerberank_training.evaluation.remote import rank_remotely
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ranked:
-    """A question as every variant ranks it."""
+class RankedQuestion:
+    """A question with the ranks that every variant gives its candidates."""
 
     question: Question
     ranks: dict[str, Ranks]
     scores: dict[str, Scores] = field(default_factory=dict)
-    """Of the variants whose scores can be compared with each other: those that drop nothing."""
+    """The scores of the variants that drop nothing, because only theirs are comparable with each other."""
 
 
 def checkpoint_rankings(
@@ -40,37 +40,37 @@ def checkpoint_rankings(
     kind: str,
     precision: str,
     policies: Sequence[DropPolicy] = (),
-) -> Iterator[Ranked]:
-    """By every exit, head and drop policy. Raises as `open_backend` and `score_questions` do."""
+) -> Iterator[RankedQuestion]:
+    """Rank with every exit, head and drop policy. Raises the errors of `open_backend` and `score_questions`."""
     backend = open_backend(checkpoint, kind=kind, precision=precision)
     for question, scores in score_questions(backend, checkpoint.encoder(), questions):
         flat = flat_scores(scores)
-        yield Ranked(question=question, ranks=flat_ranks(flat) | dropping_ranks(scores, policies), scores=flat)
+        yield RankedQuestion(question=question, ranks=flat_ranks(flat) | dropping_ranks(scores, policies), scores=flat)
 
 
 def precision_rankings(
     checkpoint: Checkpoint, questions: list[Question], *, kind: str, precision: str, against: str
-) -> Iterator[Ranked]:
-    """By the final stage in two precisions, `final` and the other one's name."""
+) -> Iterator[RankedQuestion]:
+    """Rank by the final stage in two precisions: `final` is `precision`, the other is named by `against`."""
     encoder = checkpoint.encoder()
     first, second = (
         rank_questions(open_backend(checkpoint, kind=kind, precision=name), encoder, questions)
         for name in (precision, against)
     )
     for (question, ranks), (_, others) in zip(first, second, strict=True):
-        yield Ranked(question=question, ranks={"final": ranks["final"], against: others["final"]})
+        yield RankedQuestion(question=question, ranks={"final": ranks["final"], against: others["final"]})
 
 
 def service_rankings(
     url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None
-) -> Iterator[Ranked]:
-    """By a service's answers, and by its heads. Raises as `rank_remotely` does."""
+) -> Iterator[RankedQuestion]:
+    """Rank by a service's answers, and by its heads. Raises the errors of `rank_remotely`."""
     for question, ranks in rank_remotely(url, questions, drop_ratio=schedule):
-        yield Ranked(question=question, ranks=ranks)
+        yield RankedQuestion(question=question, ranks=ranks)
 
 
-def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[Ranked]:
-    """By a file of scores. Raises DataError as `given_scores` does."""
+def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
+    """Rank by a file of scores. Raises DataError as `given_scores` does."""
     for question, scores in given_scores(path, questions):
         flat = {"final": scores}
-        yield Ranked(question=question, ranks=flat_ranks(flat), scores=flat)
+        yield RankedQuestion(question=question, ranks=flat_ranks(flat), scores=flat)

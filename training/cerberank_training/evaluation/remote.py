@@ -15,9 +15,9 @@ from cerberank_training.evaluation.metrics import ranks_of
 def rank_remotely(
     url: str, questions: Iterable[Question], *, drop_ratio: tuple[float, ...] | None = None
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
-    """Each question with its ranks as `POST /v1/rank` gives them: the answer's order, and each head's.
+    """Each question with its ranks from `POST /v1/rank`: by the order of the answer, and by each head's scores.
 
-    Raises httpx.HTTPStatusError when the service refuses a question.
+    Raises httpx.HTTPStatusError when the service rejects a question.
     """
     with httpx.Client(base_url=url, timeout=300.0) as client:
         for question in questions:

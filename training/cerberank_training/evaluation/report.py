@@ -1,4 +1,4 @@
-"""An evaluation as a Markdown table: what people read; JSON holds the same figures for programs."""
+"""Renders an evaluation as a Markdown table for people; JSON holds the same figures for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerberank_training.evaluation.metrics import METRICS
 
 
 def markdown(figures: Mapping[str, Figures], costs: Mapping[str, float] | None = None) -> str:
-    """A table with a row a variant; `costs` are relative to running every layer on every candidate."""
+    """A table with a row per variant; `costs` are relative to running every layer on every candidate."""
     header = ["ranking", "MAP", "MRR", "P@1", "nDCG@10", "P@20", "MAP bounds (ties)", "cost", "questions / pairs"]
     rows = []
     for name, row in figures.items():
@@ -30,7 +30,7 @@ def markdown(figures: Mapping[str, Figures], costs: Mapping[str, float] | None =
 
 
 def agreement_markdown(agreements: Mapping[tuple[str, str], Agreement]) -> str:
-    """A table with a row a (head, teacher)."""
+    """A table with a row per (head, teacher)."""
     header = ["head", "teacher", "agreement", "shared / correct"]
     rows = [
         [

@@ -1,7 +1,7 @@
 """SR, the sequential reranker: a cascade of independent models that share nothing (CT section 5.3, the baseline).
 
-In: checkpoints from the shallowest to the deepest. Each scores what the one before it left; a candidate pays all
-layers of every model that it reaches.
+In: checkpoints from the shallowest to the deepest. Each scores the candidates that the one before it kept; the cost of
+a candidate is all layers of every model that scores it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, cost_of
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import AllScores, dropping_ranks, flat_ranks, policy_name, score_questions
-from cerberank_training.evaluation.rankings import Ranked
+from cerberank_training.evaluation.rankings import RankedQuestion
 
 
 def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPolicy) -> float:
-    """Layers run on questions of so many candidates each, relative to the last model alone.
+    """Layers run on questions with `sizes` candidates, relative to the last model alone.
 
     CT prints 1.54, 1.18 and 0.90 for these.
 
@@ -32,7 +32,7 @@ def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPol
 def sequence_costs(
     checkpoints: Sequence[Checkpoint], policies: Sequence[DropPolicy], sizes: Sequence[int]
 ) -> dict[str, float]:
-    """Cost of each variant that `sequence_rankings` gives, on questions of so many candidates."""
+    """Cost of each variant of `sequence_rankings`, on questions with `sizes` candidates."""
     layers = [sum(checkpoint.config.stage_layers) for checkpoint in checkpoints]
     alone = {f"model {index}": own / layers[-1] for index, own in enumerate(layers[:-1], start=1)}
     dropping = {policy_name(policy): sequence_cost(sizes, layers, policy) for policy in policies}
@@ -46,8 +46,8 @@ def sequence_rankings(
     kind: str,
     precision: str,
     policies: Sequence[DropPolicy],
-) -> Iterator[Ranked]:
-    """By the last model (`final`), by each before it alone (`model i`), and by every drop policy of the sequence."""
+) -> Iterator[RankedQuestion]:
+    """Rank by the last model (`final`), by each earlier model (`model i`), and by the sequence with every policy."""
     scored = [
         score_questions(open_backend(checkpoint, kind=kind, precision=precision), checkpoint.encoder(), questions)
         for checkpoint in checkpoints
@@ -57,4 +57,4 @@ def sequence_rankings(
         flat = {"final": finals.stages[-1]}
         flat |= {f"model {index}": scores for index, scores in enumerate(finals.stages[:-1], start=1)}
         ranks = flat_ranks(flat) | dropping_ranks(finals, policies)
-        yield Ranked(question=rows[0][0], ranks=ranks, scores=flat)
+        yield RankedQuestion(question=rows[0][0], ranks=ranks, scores=flat)

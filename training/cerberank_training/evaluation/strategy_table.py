@@ -1,4 +1,4 @@
-"""CERBERUS's comparison of strategies (table 3): which runs it takes, and what they give as a table.
+"""CERBERUS's comparison of strategies (table 3): the runs that it needs, and the table of their results.
 
 In: per-question records of every run and seed. Out: mean and spread over seeds, and a paired test of each strategy
 against a rival, question by question, on the mean over the seeds that both have.
@@ -18,22 +18,22 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.learning.strategies import Strategy
 
 COLUMNS = ("p@1", "map", "mrr")
-"""As the paper's tables have them."""
+"""The metrics of the paper's tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """One row of the table."""
+    """The run behind one row of the table."""
 
     name: str
     strategy: Strategy
     heads: int
     teachers: tuple[str, ...]
-    """Score caches, in the order of the heads."""
+    """The teachers' score caches, in the order of the heads."""
 
 
 def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...]:
-    """The rows for teachers of different kinds (the first is the single one) and, if given, of one kind.
+    """The runs for teachers of different kinds (the first is the single teacher) and, if given, of one kind.
 
     >>> [run.name for run in plan(["a", "b", "c"], [])]
     ['hard, one head', 'hard', 'single', 'kd_sum', 'kd_rr', 'single_all_heads', 'cerberus']
@@ -53,7 +53,7 @@ def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...
 
 
 def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str = "cerberus") -> str:
-    """Markdown; `results` is strategy -> seed -> records of one test set, all over the same questions."""
+    """The table in Markdown; `results` is strategy -> seed -> records of one test set, all over the same questions."""
     header = ["strategy", "seeds", "P@1", "MAP", "MRR", f"MAP against {rival}", "p (Wilcoxon)", "better / same / worse"]
     rows = []
     for name, by_seed in results.items():
@@ -72,13 +72,13 @@ def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str =
 
 
 def _mean_and_spread(by_seed: Mapping[int, Records], metric: str) -> str:
-    """The standard deviation over seeds, where there are several."""
+    """The mean over seeds and, with several seeds, the standard deviation."""
     means = [100 * float(_values(records, metric).mean()) for records in by_seed.values()]
     spread = f" ± {np.std(means, ddof=1):.1f}" if len(means) > 1 else ""
     return f"{np.mean(means):.1f}{spread}"
 
 
 def _values(records: Records, metric: str) -> NDArray[np.float64]:
-    """Of the questions that have a positive, in the order of their ids."""
+    """The metric's values for the questions that have a positive, in the order of their ids."""
     metrics = [records[name].rankings["final"].metrics for name in sorted(records)]
     return np.asarray([values[metric] for values in metrics if values])

@@ -1,8 +1,8 @@
 """Searches a cascade's drop schedule {alpha_1..alpha_m} on dev data (CT section 4.3 left learning it open).
 
-In: every stage's scores of every dev question, computed once. Out: what each schedule costs and loses, the best
-schedules at every cost, and the one to use. Two searches share what they tried: the paper's grid, and Optuna's TPE
-at a finer step.
+In: every stage's scores of every dev question, computed once. Out: the cost and the loss of each schedule, the best
+schedules at every cost, and the one to use. Two searches share their measurements: the paper's grid, and Optuna's TPE
+with smaller steps.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from cerberank_training.evaluation.metrics import METRICS, expected_metrics
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """The paper's ratios, and 0."""
 STEP, MOST = 0.05, 0.95
-"""Of Optuna's ratios."""
+"""The step and the largest value of Optuna's ratios."""
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-"""Costs for which a service gets a schedule to choose."""
+"""Costs for each of which a service gets one schedule to choose."""
 
 Schedule = tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A schedule on the dev questions; accuracies in percent."""
+    """A schedule's results on the dev questions; metrics in percent."""
 
     schedule: Schedule
     cost: float
-    """Relative to dropping nothing, in the limit of many candidates."""
+    """The cost relative to dropping nothing, in the limit of many candidates."""
     dev_cost: float
-    """As `cost`, for the dev questions' numbers of candidates: of few candidates a ratio drops none."""
+    """As `cost`, for the dev questions' numbers of candidates: with few candidates a ratio may drop none."""
     metrics: dict[str, float]
     map_loss: float
-    """Points of MAP lost against dropping nothing."""
+    """The points of MAP lost against dropping nothing."""
     map_loss_error: float | None
-    """Standard error of `map_loss` over the questions; None of a single one."""
+    """Standard error of `map_loss` over the questions; None for a single question."""
 
     def tuned(self) -> TunedSchedule:
-        """As a checkpoint's config states it."""
+        """The schedule in the form of a checkpoint's config."""
         metrics = {**self.metrics, "map_loss": self.map_loss}
         if self.map_loss_error is not None:
             metrics["map_loss_error"] = self.map_loss_error
@@ -57,27 +57,27 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
-    """What a schedule may lose and cost; with a loss the cheapest within both is wanted, else the most accurate."""
+class TuningBounds:
+    """How much a schedule may lose and cost; with `max_loss` the cheapest within both is best, else the best in MAP."""
 
     max_loss: float | None = None
-    """Points of MAP."""
+    """The most points of MAP that may be lost."""
     max_cost: float | None = None
 
     def excess(self, point: Measured) -> float:
-        """How far the bounds are broken; 0 when they hold."""
+        """By how much the bounds are exceeded; 0 within the bounds."""
         loss = 0.0 if self.max_loss is None else point.map_loss - self.max_loss
         cost = 0.0 if self.max_cost is None else point.cost - self.max_cost
         return max(0.0, loss) + max(0.0, cost)
 
     def order(self, point: Measured) -> tuple[float, float, float]:
-        """The better of two points has the larger; points within the bounds come before all others."""
+        """A sort key: better points have larger keys, and points within the bounds are better than all others."""
         accuracy = point.metrics["map"]
         rest = (accuracy, -point.cost) if self.max_loss is None else (-point.cost, accuracy)
         return (-self.excess(point), *rest)
 
     def value(self, point: Measured) -> float:
-        """The first of `order` that differs, as one number for Optuna: in 0..1 within the bounds, negative outside."""
+        """The key's leading part as one number for Optuna: in 0..1 within the bounds, negative outside."""
         if excess := self.excess(point):
             return -excess
         return point.metrics["map"] / 100.0 if self.max_loss is None else 1.0 - point.cost
@@ -104,7 +104,7 @@ class DevSet:
 
     @property
     def exits(self) -> int:
-        """Ratios of a schedule."""
+        """The number of ratios of a schedule."""
         return len(self._layers) - 1
 
     @property
@@ -114,16 +114,16 @@ class DevSet:
 
     @property
     def sizes(self) -> list[int]:
-        """Candidates of each question."""
+        """The number of candidates of each question."""
         return [len(labels) for labels, _ in self._questions]
 
     @property
     def measured(self) -> list[Measured]:
-        """Everything so far, in the order of the first time."""
+        """All measurements so far, in the order in which they were made."""
         return list(self._measured.values())
 
     def measure(self, schedule: Schedule) -> Measured:
-        """Cost and accuracy of one schedule."""
+        """Measure cost and accuracy of one schedule, or return the earlier measurement."""
         if schedule not in self._measured:
             self._measured[schedule] = self._measure(schedule)
         return self._measured[schedule]
@@ -154,8 +154,8 @@ def search_grid(dev: DevSet, ratios: Sequence[float] = GRID) -> None:
         dev.measure(schedule)
 
 
-def search_optuna(dev: DevSet, bounds: Bounds, *, trials: int, seed: int) -> None:
-    """Measure up to `trials` schedules in steps of STEP, led by TPE, beginning with the best so far."""
+def search_optuna(dev: DevSet, bounds: TuningBounds, *, trials: int, seed: int) -> None:
+    """Measure up to `trials` schedules in steps of STEP, proposed by TPE, beginning with the best so far."""
     optuna.logging.disable_default_handler()
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     names = [f"alpha {index}" for index in range(1, dev.exits + 1)]
@@ -170,8 +170,8 @@ def search_optuna(dev: DevSet, bounds: Bounds, *, trials: int, seed: int) -> Non
     study.optimize(value, n_trials=trials)
 
 
-def choose(measured: Sequence[Measured], bounds: Bounds) -> Measured:
-    """The best schedule within the bounds. Raises ValueError when none holds them."""
+def choose(measured: Sequence[Measured], bounds: TuningBounds) -> Measured:
+    """The best schedule within the bounds. Raises ValueError when no schedule is within them."""
     best = max(measured, key=bounds.order)
     if bounds.excess(best) > 0:
         nearest = policy_name(RatioSchedule(best.schedule))
@@ -183,7 +183,7 @@ def choose(measured: Sequence[Measured], bounds: Bounds) -> Measured:
 
 
 def frontier(measured: Sequence[Measured]) -> list[Measured]:
-    """Schedules that nothing cheaper equals in MAP, the costliest and most accurate first."""
+    """The schedules for which no cheaper one has the same MAP or more, the costliest and most accurate first."""
     front: list[Measured] = []
     for point in sorted(measured, key=lambda point: (point.cost, -point.metrics["map"])):
         if not front or point.metrics["map"] > front[-1].metrics["map"]:
@@ -193,7 +193,7 @@ def frontier(measured: Sequence[Measured]) -> list[Measured]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """What the searches found."""
+    """The results of the searches."""
 
     default: Measured
     frontier: list[Measured]
@@ -207,8 +207,8 @@ class Tuning:
         return tuple(point.tuned() for point in sorted(points.values(), key=lambda point: -point.cost))
 
 
-def tune(dev: DevSet, bounds: Bounds, *, ratios: Sequence[float] = GRID, trials: int, seed: int) -> Tuning:
-    """Search the grid, then with Optuna, and choose. Raises ValueError when no schedule holds the bounds."""
+def tune(dev: DevSet, bounds: TuningBounds, *, ratios: Sequence[float] = GRID, trials: int, seed: int) -> Tuning:
+    """Search the grid, then with Optuna, and choose. Raises ValueError when no schedule is within the bounds."""
     dev.measure(dev.keep_all)
     search_grid(dev, ratios)
     search_optuna(dev, bounds, trials=trials, seed=seed)

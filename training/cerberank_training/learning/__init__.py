@@ -1,1 +1,1 @@
-"""How a student learns: batches, losses, strategies, and the resumable loop in one process or several."""
+"""The training of students: batches, losses, strategies, and the resumable loop in one process or several."""

@@ -1,4 +1,4 @@
-"""One training step's pairs: encoded, packed, with labels and teachers' scores."""
+"""The pairs of one training step, encoded and packed, with labels and teachers' scores."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from cerberank_training.data.sampling import Group
 
 
 class TeacherScores(Protocol):
-    """Scores that a teacher gave before; `score_cache.ScoreCache` is one."""
+    """Scores that a teacher computed beforehand; `teacher_score_cache.TeacherScoreCache` is one."""
 
     def scores(self, question: str, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """One logit difference d = z1 - z0 a candidate; raises an error for a pair that was never scored."""
+        """One logit difference d = z1 - z0 per candidate; raises an error for a pair that was never scored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Packed token ids of N pairs of Q questions, with what they are to be learnt from."""
+    """Packed token ids of N pairs of Q questions, with labels and teachers' scores as training targets."""
 
     token_ids: Tensor
     type_ids: Tensor
     offsets: Tensor
-    """`[N + 1]` into the tokens."""
+    """`[N + 1]`: pair i owns the tokens `offsets[i]:offsets[i + 1]`."""
     labels: Tensor
     """`[N]`, 0 or 1."""
     questions: Tensor
-    """`[Q + 1]` into the pairs."""
+    """`[Q + 1]`: question i owns the pairs `questions[i]:questions[i + 1]`."""
     teachers: Tensor
     """`[N, t]` logit differences of t teachers."""
 
@@ -41,7 +41,7 @@ class Batch:
 def make_batch(
     groups: Sequence[Group], encoder: PairEncoder, device: torch.device, teachers: Sequence[TeacherScores] = ()
 ) -> Batch:
-    """Encode and pack the groups of one step and look their teachers' scores up."""
+    """Encode and pack the groups of one step, and look up their teachers' scores."""
     pairs = concat_pairs([encoder.encode(group.question, group.candidates) for group in groups])
     sizes = np.cumsum([0, *(len(group.labels) for group in groups)])
     labels = np.asarray([label for group in groups for label in group.labels], dtype=np.float32)

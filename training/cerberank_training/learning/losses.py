@@ -1,4 +1,4 @@
-"""Losses of students: pure functions of logits.
+"""The losses of students, as pure functions of logits.
 
 Legend: Q questions, N pairs (those of one question lie together), c logits a pair (k heads, or the
 one of an exit). For two classes only d = z1 - z0 matters: softmax(z / tau)[1] = sigmoid(d / tau),
@@ -46,7 +46,7 @@ def distillation_loss(logits: Tensor, teachers: Tensor, tau: float) -> Tensor:
 
 
 def knowledge_distillation_loss(hard: Tensor, soft: Tensor, alpha: float) -> Tensor:
-    """`L_KD = alpha hard + (1 - alpha) soft` (CERBERUS section 3); the soft term carries its tau^2, also at alpha 0.
+    """`L_KD = alpha hard + (1 - alpha) soft` (CERBERUS section 3); `soft` includes the factor tau^2, also at alpha 0.
 
     >>> knowledge_distillation_loss(torch.tensor(1.0), torch.tensor(3.0), 0.25).item()
     2.5

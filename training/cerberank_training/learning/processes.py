@@ -1,4 +1,4 @@
-"""The processes that train together (torchrun), or the one that trains alone."""
+"""The processes that train one student together (torchrun), or a single process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process among `count`; `rank` 0 writes files and measures dev."""
+    """This process as number `rank` of `count`; rank 0 writes files and evaluates on dev."""
 
     rank: int = 0
     count: int = 1
 
     @classmethod
     def join(cls, device: torch.device) -> Processes:
-        """Join the group that torchrun describes in the environment; alone without one."""
+        """Join the group that torchrun describes in the environment; without one, a single process."""
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
@@ -37,14 +37,14 @@ class Processes:
         return list(items[self.rank :: self.count])
 
     def share_of_mean(self, size: int) -> float:
-        """What a mean over this process's `size` examples is to be multiplied by.
+        """The factor for a mean over this process's `size` examples.
 
-        DistributedDataParallel averages over the processes; the average of such products is the mean over all examples.
+        DistributedDataParallel averages over the processes; with this factor the average is the mean over all examples.
         """
         return self.count * size / self.sum(size)
 
     def sum(self, value: float) -> float:
-        """The sum over the processes."""
+        """The sum of `value` over the processes."""
         if self.count == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64)

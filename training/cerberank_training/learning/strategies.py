@@ -40,7 +40,7 @@ def lessons(strategy: Strategy, *, step: int, heads: int, teachers: int) -> tupl
 def check_strategy(strategy: Strategy, *, heads: int, teachers: int) -> None:
     """Raise ValueError when the strategy does not fit so many heads and teachers.
 
-    `hydra` wants teachers of one family with different seeds, `cerberus` of different families: that, nobody can check.
+    `hydra` needs teachers of one family with different seeds, `cerberus` of different families; this is not checked.
     """
     wanted: dict[Strategy, tuple[bool, str]] = {
         "hard": (teachers == 0, "no teacher"),

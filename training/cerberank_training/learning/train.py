@@ -1,8 +1,8 @@
-"""The training loop of students: heads and exits, on labels and teachers' scores, resumable, in one process or several.
+"""The training loop of students, for heads and exits, on labels and teachers' scores; resumable, distributed.
 
 State is written beside the weights with an atomic rename; a killed run continues from the last such
-file and gives the same batches in the same order. Several processes share each step's questions and
-follow the same gradient as one process with all of them.
+file with the same batches in the same order. Several processes share each step's questions and
+compute the same gradient as one process with all of them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
-from cerberank_training.learning.objective import Objective
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig
 
 
 class Groups(Protocol):
-    """What a run reads: a Sampler, or groups that were sampled before."""
+    """The source of a run's groups: a Sampler, or groups that were sampled beforehand."""
 
     def step(self, step: int, size: int) -> list[Group]:
-        """The `size` groups of step `step`, always the same."""
+        """The `size` groups of step `step`; the same at every call."""
 
 
 class Run:
@@ -49,7 +49,7 @@ class Run:
         encoder: PairEncoder,
         config: TrainConfig,
         *,
-        objective: Objective = Objective(listwise=1.0),  # noqa: B008 - frozen
+        objective: StudentObjective = StudentObjective(listwise=1.0),  # noqa: B008 - frozen
         teachers: Sequence[TeacherScores] = (),
         device: str = "cpu",
     ) -> None:
@@ -76,7 +76,7 @@ class Run:
     def train(self, dev_map: Callable[[Ranker], float]) -> float:
         """Train to the last step; returns the best dev MAP, whose weights are then in the ranker.
 
-        In several processes `dev_map` is called in the first alone.
+        With several processes only the first calls `dev_map`.
         """
         config = self._config
         with tqdm(
@@ -111,15 +111,15 @@ class Run:
         config, last = self._config, len(self._ranker.config.stages) - 1
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * config.rate(self._step)
-        # Dropout: the same after a resume, another in each process.
+        # Seeds dropout: the same after a resume, different in each process.
         torch.manual_seed((config.seed * 1_000_003 + self._step) * self._processes.count + self._processes.rank)
         groups = self._processes.share(self._groups.step(self._step, config.questions_per_step))
         batch = make_batch(groups, self._encoder, self._device, self._teachers)
         trained = config.trained(self._step, last + 1)
         watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
         self._ranker.train()
-        # The CPU's fused attention has a backward pass that takes as long as all matrix products of
-        # MiniLM together; the plain one makes a step 1.3x faster.
+        # On a CPU the backward pass of fused attention takes as long as all matrix products of MiniLM
+        # together; plain attention makes a step 1.3x faster.
         backends = [SDPBackend.MATH] if self._device.type == "cpu" else list(SDPBackend.__members__.values())
         with (
             sdpa_kernel(backends),
@@ -160,7 +160,7 @@ class Run:
 
     @property
     def _exits_trained(self) -> bool:
-        """Weights from the warm start are no candidates: their exits are still random."""
+        """Whether exits have been trained; earlier weights are not kept as the best, because their exits are random."""
         return self._config.final_only >= 1.0 or self._step > self._config.final_only * self._config.steps
 
     def _save(self) -> None:
@@ -222,6 +222,6 @@ def _is_fresh(name: str) -> bool:
 
 
 def _atomic_save(value: Any, path: Path) -> None:
-    """A kill leaves the old file or the new one."""
+    """Save by a rename, so that a killed run leaves the old or the new file."""
     with replacing(path) as file:
         torch.save(value, file)

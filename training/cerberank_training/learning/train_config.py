@@ -1,4 +1,4 @@
-"""The schedule of a training run: how many steps, which stages they train, how fast."""
+"""The schedule of a training run: its steps, the stages that they train, the learning rates."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """Everything that decides what a run learns, apart from its data."""
+    """All settings that determine the result of a run, apart from its data and objective."""
 
     steps: int
     questions_per_step: int = 16
     learning_rate: float = 6e-5
     fresh_learning_rate: float = 4e-4
-    """For classifiers and exits, which start from random weights."""
+    """The learning rate of classifiers and exits, which start from random weights."""
     warmup: float = 0.05
-    """The share of the steps over which the learning rate rises; then it falls linearly to 0."""
+    """The share of the steps in which the learning rate rises linearly; then it falls linearly to 0."""
     weight_decay: float = 0.01
     clip: float = 1.0
     dropout: float = 0.1
     stages: Literal["uniform", "joint"] = "uniform"
-    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 3.3). `joint`: every stage
-    in every step, in one pass through the body, for hardly more work."""
+    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 3.3). `joint`: a step
+    trains all stages in one pass through the body, for hardly more work."""
     final_only: float = 0.0
     """Share of the steps, at the start, that train the heads alone (a warm start)."""
     train_token_embeddings: bool = False
-    """Off: a small data set would move the few words that it has and leave the others behind."""
+    """Off by default: a small data set would change the embeddings of its few words and not those of other words."""
     precision: str = "bf16"
     evaluate_every: int = 500
     patience: int | None = None
-    """Stop after so many evaluations on dev without gain."""
+    """Stop after so many evaluations on dev without improvement."""
     save_every: int = 100
     seed: int = 1
 
@@ -44,6 +44,6 @@ class TrainConfig:
         return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
 
     def rate(self, step: int) -> float:
-        """The learning rate's factor: a triangle over `steps`."""
+        """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step."""
         ramp = max(1.0, self.warmup * self.steps)
         return min((step + 1) / ramp, (self.steps - step) / max(1.0, self.steps - ramp))

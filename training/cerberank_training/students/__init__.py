@@ -1,1 +1,1 @@
-"""What is trained: student shapes, recipes, calibration texts, model cards, averages of related students."""
+"""Students: their shapes, recipes, calibration texts, model cards, and averages of related students."""

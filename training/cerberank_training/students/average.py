@@ -1,7 +1,7 @@
-"""The mean of networks' weights: one network, no slower than each, that often ranks better than all of them.
+"""Averages the weights of networks: the mean is one network, which often ranks better than each of them.
 
-It takes networks that learnt on from the same weights, such as one student's runs with other seeds, losses or
-teachers ("Model soups", Wortsman et al., 2022, arXiv:2203.05482); of strangers the mean is noise.
+The networks must have been trained further from the same weights, such as one student's runs with other seeds, losses
+or teachers ("Model soups", Wortsman et al., 2022, arXiv:2203.05482); the mean of unrelated networks is useless.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cerberank_models.network.ranker import Ranker
 
 
 def average_rankers(rankers: Sequence[Ranker]) -> Ranker:
-    """A network shaped as the first one, each weight the mean over the networks that have it.
+    """A network with the shape of the first one; each weight is the mean over the networks that have it.
 
-    The only head of a one-headed network counts towards every head; an exit counts where a network has the same one.
+    The head of a network with one head counts for every head; an exit counts if the network has the same one.
     Raises ValueError when an encoder, a body or a head does not have the first one's shape.
     """
     if not rankers:

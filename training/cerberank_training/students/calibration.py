@@ -1,4 +1,4 @@
-"""Which texts an int8 form's ranges are measured on: a sample of training data, never of a test set."""
+"""The texts on which the ranges of an int8 form are measured: a sample of training data, never of a test set."""
 
 from __future__ import annotations
 

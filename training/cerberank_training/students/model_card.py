@@ -1,4 +1,4 @@
-"""The model card that is written with every student: what it is, what made it, what was measured."""
+"""The model card of a student: its architecture, its data and recipe, its accuracy on dev."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Data terms, licence, intended use and figures on test sets are to be added befor
 
 
 def student_card(recipe: Recipe, architecture: ArchitectureConfig, arguments: argparse.Namespace, best: float) -> str:
-    """Markdown; paths are cut to their names, because a card travels."""
+    """The card in Markdown; paths are cut to file names, because cards are published."""
     settings = {"recipe": arguments.recipe, "objective": asdict(recipe.objective), "train": asdict(recipe.train)}
     return CARD.format(
         name=recipe.shape.name,

@@ -1,4 +1,4 @@
-"""Recipes: what to train, as functions that return everything a run needs."""
+"""Training recipes, as functions that return all settings of a run."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 from cerberank_models.config import EncodingConfig, ExitConfig
 from cerberank_training.data.sampling import NegativeSampling
-from cerberank_training.learning.objective import Objective
+from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.students.shapes import StudentShape
 
 PAIR = EncodingConfig(max_length=128, question_length=48)
 OWN_CANDIDATES = NegativeSampling(own=9, hard=0, random=0)
-"""WikiQA and ASNQ give every question its candidates; four questions of ten are a batch of the paper's size."""
+"""For WikiQA and ASNQ, whose questions have their own candidates; four groups of ten are the paper's batch size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """A student: its shape, what it learns and its schedule; data and base are given when it runs."""
+    """A student's shape, objective, sampling and schedule; data and base are given when it runs."""
 
     shape: StudentShape
-    objective: Objective = field(default_factory=Objective)
+    objective: StudentObjective = field(default_factory=StudentObjective)
     sampling: NegativeSampling = field(default_factory=NegativeSampling)
     train: TrainConfig
 
@@ -28,9 +28,9 @@ class Recipe:
 def mini_hard() -> Recipe:
     """`cerberank-mini` 1: B5 3H1 with exits after layers 2 and 4, from all-MiniLM-L6-v2, on squad-as2's labels.
 
-    Goal: a small, really trained checkpoint. Command: `make train-mini DATA=... BASE=...`. Half of the steps train the
-    heads alone, then CT's uniform sampling trains exits and heads: with 35,200 questions (four tenths of an epoch)
-    uniform sampling from the start would leave the heads a third of them.
+    Goal: a small trained checkpoint. Command: `make train-mini DATA=... BASE=...`. Half of the steps train the heads
+    alone, then CT's uniform sampling trains exits and heads: the run has 35,200 questions (four tenths of an epoch),
+    and uniform sampling from the start would train the heads on only a third of them.
     Measured: WikiQA test (clean, zero-shot) 78.6 MAP, squad-as2 test by article 84.3 (400 questions).
     """
     return Recipe(
@@ -41,21 +41,21 @@ def mini_hard() -> Recipe:
             exits=(ExitConfig(after=2), ExitConfig(after=4)),
             encoding=PAIR,
         ),
-        objective=Objective(listwise=1.0),
+        objective=StudentObjective(listwise=1.0),
         train=TrainConfig(steps=2200, final_only=0.5, dropout=0.0, learning_rate=6e-5),
     )
 
 
 def mini() -> Recipe:
-    """`cerberank-mini` 2: the same network, its heads distilled from three teachers, its exits from its heads.
+    """`cerberank-mini` 2: the same network; its heads are distilled from three teachers, its exits from its heads.
 
-    Goal: better than `mini_hard`. Command: docs/training.md, from teachers to checkpoint. Every step trains all
-    stages, because a pass through the body then serves heads and exits alike. Measured: the runs behind
-    `cerberank-mini` 2.0.0, with what each gave, are in docs/decisions/0002.
+    Goal: better than `mini_hard`. Commands: docs/training.md, from teachers to checkpoint. Every step trains all
+    stages, because one pass through the body then serves heads and exits. Measured: the runs behind
+    `cerberank-mini` 2.0.0 and their results are in docs/decisions/0002.
     """
     return Recipe(
         shape=mini_hard().shape,
-        objective=Objective(strategy="cerberus", alpha=(0.5,), tau=(1.0,), listwise=1.0, exits="heads"),
+        objective=StudentObjective(strategy="cerberus", alpha=(0.5,), tau=(1.0,), listwise=1.0, exits="heads"),
         train=TrainConfig(
             steps=300, stages="joint", dropout=0.0, learning_rate=4e-5, fresh_learning_rate=2e-4, evaluate_every=150
         ),
@@ -63,15 +63,15 @@ def mini() -> Recipe:
 
 
 def mini_adapted() -> Recipe:
-    """TANDA's second step for `mini`: a checkpoint that has learnt on a large set adapts to WikiQA's own candidates.
+    """TANDA's second step for `mini`: a checkpoint trained on a large set adapts to WikiQA's own candidates.
 
     Command: `distil --recipe mini-adapted --base CHECKPOINT --train wikiqa:WikiQA-train.tsv.gz --dev
-    wikiqa:WikiQA-dev.tsv.gz`. Two epochs of 873 questions. What it gives: docs/decisions/0002. WikiQA's terms forbid
-    shipping the result.
+    wikiqa:WikiQA-dev.tsv.gz`. Two epochs of 873 questions. Results: docs/decisions/0002. WikiQA's terms forbid
+    distributing the trained checkpoint.
     """
     return Recipe(
         shape=mini_hard().shape,
-        objective=Objective(listwise=1.0, exits="heads"),
+        objective=StudentObjective(listwise=1.0, exits="heads"),
         sampling=OWN_CANDIDATES,
         train=TrainConfig(
             steps=110, stages="joint", dropout=0.0, learning_rate=2e-5, fresh_learning_rate=2e-5, evaluate_every=55
@@ -82,40 +82,40 @@ def mini_adapted() -> Recipe:
 def mini_teacher_listwise() -> Recipe:
     """A teacher for `mini`: MiniLM's six layers with one head, on question and candidate, point- and listwise loss.
 
-    The three teachers differ in what they read and minimise. Each learns on from `mini_hard`'s checkpoint (TANDA's
-    transfer step, so to speak), because two processor cores do not train three from the bare encoder in a session.
+    The three teachers differ in their input and loss. Each is trained further from `mini_hard`'s checkpoint (as after
+    TANDA's transfer step), because two processor cores cannot train three from the pretrained encoder in a session.
     """
-    return _mini_teacher("listwise", PAIR, Objective(listwise=1.0), NegativeSampling())
+    return _mini_teacher("listwise", PAIR, StudentObjective(listwise=1.0), NegativeSampling())
 
 
 def mini_teacher_context() -> Recipe:
     """A teacher that reads the previous and the next sentence as a third segment (SSP section 3)."""
     encoding = EncodingConfig(max_length=192, question_length=48, segments=3)
-    return _mini_teacher("context", encoding, Objective(listwise=1.0), NegativeSampling())
+    return _mini_teacher("context", encoding, StudentObjective(listwise=1.0), NegativeSampling())
 
 
 def mini_teacher_negatives() -> Recipe:
     """A teacher with twice the negatives, most of them hard, and the pointwise loss alone (the paper's)."""
     sampling = NegativeSampling(own=3, hard=6, hard_pool=24, random=2)
-    return _mini_teacher("negatives", PAIR, Objective(), sampling, questions_per_step=8)
+    return _mini_teacher("negatives", PAIR, StudentObjective(), sampling, questions_per_step=8)
 
 
 def mini_half() -> Recipe:
-    """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, to compare strategies by.
+    """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, to compare strategies with.
 
-    Two calls, as the paper's students start from an encoder that has seen AS2 already: `distil --recipe mini-half
+    Two calls, because the paper's students start from an encoder that was trained on AS2: `distil --recipe mini-half
     --strategy hard --heads 1 --steps 800 --learning-rate 1e-4` on the labels, then `strategies --recipe mini-half` from
-    its checkpoint (docs/decisions/0002 has the table that it gave). Dropout is what sets the seeds apart.
+    its checkpoint (docs/decisions/0002 has the resulting table). Seeds differ only in their dropout.
     """
     return Recipe(
         shape=StudentShape(name="mini-half", layers=3, body_layers=2, heads=3, encoding=PAIR),
-        objective=Objective(strategy="cerberus", alpha=(0.1,), tau=(1.0,)),
+        objective=StudentObjective(strategy="cerberus", alpha=(0.1,), tau=(1.0,)),
         train=TrainConfig(steps=100, learning_rate=5e-5, fresh_learning_rate=2e-4, evaluate_every=100),
     )
 
 
 def tiny() -> Recipe:
-    """B3 kH1 of any four-layer encoder, in a few seconds: to try the verbs on data of your own before a long run."""
+    """B3 kH1 of any four-layer encoder, trained in seconds: to try the verbs on your own data before a long run."""
     return Recipe(
         shape=StudentShape(
             name="tiny",
@@ -124,7 +124,7 @@ def tiny() -> Recipe:
             exits=(ExitConfig(after=1),),
             encoding=EncodingConfig(max_length=32, question_length=12),
         ),
-        objective=Objective(strategy="cerberus"),
+        objective=StudentObjective(strategy="cerberus"),
         sampling=OWN_CANDIDATES,
         train=TrainConfig(
             steps=20, questions_per_step=2, evaluate_every=10, save_every=5, precision="fp32", dropout=0.0
@@ -175,7 +175,11 @@ def roberta_base_cascade() -> Recipe:
 
 
 def _mini_teacher(
-    kind: str, encoding: EncodingConfig, objective: Objective, sampling: NegativeSampling, questions_per_step: int = 16
+    kind: str,
+    encoding: EncodingConfig,
+    objective: StudentObjective,
+    sampling: NegativeSampling,
+    questions_per_step: int = 16,
 ) -> Recipe:
     return Recipe(
         shape=StudentShape(name=f"mini-teacher-{kind}", body_layers=5, heads=1, encoding=encoding),
@@ -201,7 +205,7 @@ def _electra_base(body_layers: int) -> Recipe:
             heads=3,
             encoding=PAIR,
         ),
-        objective=Objective(strategy="cerberus", alpha=(0.1,), tau=(3.0,)),
+        objective=StudentObjective(strategy="cerberus", alpha=(0.1,), tau=(3.0,)),
         sampling=OWN_CANDIDATES,
         train=TrainConfig(
             steps=20_000,

@@ -1,4 +1,4 @@
-"""A student's network: from a pretrained encoder, or from a checkpoint that learns on."""
+"""Builds a student's network from a pretrained encoder, or from a checkpoint that is trained further."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StudentShape:
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig
     layers: int | None = None
-    """Of the base, its first layers alone: a student shallower than its base, or the peer of an exit."""
+    """How many of the base's first layers are used: for a student shallower than its base, or as deep as an exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Student:
     tokenizer: Tokenizer
 
     def encoder(self) -> PairEncoder:
-        """A fresh pair encoder for this student."""
+        """A new pair encoder for this student."""
         config = self.ranker.config
         return PairEncoder(
             Tokenizer.from_str(self.tokenizer.to_str()),
@@ -50,11 +50,11 @@ class Student:
 
 
 def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) -> Student:
-    """The student before its first step.
+    """The student before its first training step.
 
     `base` is a path or hub id of an encoder, or a checkpoint folder with weights of the same architecture.
-    Fresh parts are seeded: exits, and the heads' classifiers, each with a seed of its own, because with hard
-    labels alone they are all that sets the heads apart. Raises UnsupportedModelError when the base does not fit.
+    New parts, the exits and the heads' classifiers, get random weights, each head from a seed of its own: with hard
+    labels nothing else makes the heads differ. Raises UnsupportedModelError when the base does not fit.
     """
     if (Path(base) / "manifest.json").is_file():
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
@@ -79,7 +79,7 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
 
 
 def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
-    """Learn on: the checkpoint's weights in the shape asked for; heads beyond its own are copies of its first."""
+    """Put the checkpoint's weights into the given shape; additional heads are copies of its first head."""
     checkpoint = read_checkpoint(path)
     source = load_ranker(checkpoint)
     have, architecture = checkpoint.config, checkpoint.config.architecture

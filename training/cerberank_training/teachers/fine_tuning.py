@@ -1,6 +1,6 @@
-"""Teachers: any Hugging Face sequence classifier, fine-tuned on answer sentence selection by its own Trainer.
+"""Fine-tunes any Hugging Face sequence classifier on answer sentence selection, by Hugging Face's Trainer.
 
-TANDA is two calls: transfer on a large set, then adapt the result to the target set. The Trainer brings mixed
+TANDA is two calls: transfer on a large set, then adapt the result to the target set. The Trainer provides mixed
 precision, gradient accumulation, several processes, resuming, early stopping and TensorBoard.
 """
 
@@ -43,10 +43,10 @@ class TeacherConfig:
     steps: int
     input: TeacherInput
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
-    """Cross entropy of each pair (the paper's), softmax over a question's candidates, or their sum."""
+    """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
     accumulate: int = 1
-    """Optimiser steps take the gradients of so many batches."""
+    """The number of batches whose gradients make one optimiser step."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -59,7 +59,7 @@ class TeacherConfig:
 def fine_tune(base: str, out: Path, sampler: Sampler, dev: Sequence[Question], config: TeacherConfig) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
-    Returns the best dev MAP, in percent. A killed run, called again, goes on from its last evaluation.
+    Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation.
     """
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
     model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=2)
@@ -123,7 +123,7 @@ class _Items(Dataset[Item]):
 
 
 class _Collator:
-    """Rows of all items in one padded batch; `sizes` are the items' numbers of rows."""
+    """Joins the rows of all items into one padded batch; `sizes` are the items' numbers of rows."""
 
     def __init__(self, tokenizer: Any, encoding: TeacherInput) -> None:
         self._tokenizer, self._encoding = tokenizer, encoding
@@ -154,7 +154,7 @@ class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no t
         return (loss, {"logits": outputs.logits}) if return_outputs else loss
 
     def _attention(self) -> AbstractContextManager[None]:
-        """On a CPU the plain kernel: the backward pass of the fused one is slower than all products together."""
+        """Plain attention on a CPU, where fused attention's backward pass takes longer than all matrix products."""
         return sdpa_kernel([SDPBackend.MATH]) if self.args.device.type == "cpu" else nullcontext()
 
 
@@ -164,7 +164,7 @@ def _group_rows(group: Group) -> Item:
 
 
 def _dev_items(dev: Sequence[Question]) -> _Items:
-    """One pair an item: the Trainer then joins predictions of questions of any size."""
+    """Dev data with one pair per item, because the Trainer can then join the predictions of questions of any size."""
     rows: list[Item] = [
         [((question.text, row.candidate), float(row.label))] for question in dev for row in question.candidates
     ]

@@ -1,6 +1,6 @@
-"""The name of a question/candidate pair: a hash of its texts, the only one that scores are kept under.
+"""The key of a question/candidate pair in caches of teachers' scores: a hash of its texts.
 
-Teachers and students tokenise differently, so scores cross over by text, never by token ids
+Teachers and students tokenise differently, so keys are made of texts, never of token ids
 (CERBERUS section 4: each teacher reads the raw pair with its own tokenizer).
 """
 
@@ -18,10 +18,10 @@ Keys = NDArray[np.uint64]
 
 
 def pair_keys(question: str, candidates: Sequence[Candidate], *, context: bool) -> Keys:
-    """Keys [n] of one question's pairs: 64 bits of BLAKE2b over question and candidate, each with its length before it.
+    """Keys [n] of one question's pairs: 64 bits of BLAKE2b over question and candidate, each prefixed by its length.
 
-    With `context` the previous and the next sentence count too: a teacher that does not read them gives one score
-    to a sentence wherever it stands. Two of ASNQ's 23.7 million pairs share a key with probability 1.5e-5.
+    With `context` the keys include the previous and the next sentence; without, a sentence has one key wherever it
+    stands. Two of ASNQ's 23.7 million pairs share a key with probability 1.5e-5.
     """
     start = hashlib.blake2b(_framed(question), digest_size=8)
     keys = bytearray()
@@ -35,7 +35,7 @@ def pair_keys(question: str, candidates: Sequence[Candidate], *, context: bool) 
 
 
 def data_digest(keys: Keys) -> str:
-    """SHA-256 of all keys of a data set, in order: other texts, or the same in another order, give another one."""
+    """SHA-256 of all keys of a data set, in order; it depends on the texts and on their order."""
     return hashlib.sha256(keys.astype("<u8", copy=False).tobytes()).hexdigest()
 
 

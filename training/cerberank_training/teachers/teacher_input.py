@@ -1,6 +1,6 @@
-"""What a Hugging Face teacher reads of a pair, and the file beside its weights that says so.
+"""The input of a Hugging Face teacher, and the file beside its weights that describes it.
 
-In: pairs of question and candidate. Out: token ids by the teacher's own tokenizer. A teacher that reads context sees
+In: pairs of question and candidate. Out: token ids by the teacher's own tokenizer. A teacher that reads context gets
 `q [SEP] s [SEP] previous next`, with its own separator (SSP section 3).
 """
 
@@ -18,14 +18,14 @@ Pair = tuple[str, Candidate]
 
 
 class TeacherInput(Frozen):
-    """How a pair becomes the teacher's input; the same when it learns and when it scores."""
+    """How a pair becomes the teacher's input; the same in training and in scoring."""
 
     max_length: Count = 128
     context: bool = False
     """Read the candidate's previous and next sentence too."""
 
     def encode(self, tokenizer: Any, pairs: Sequence[Pair]) -> dict[str, list[list[int]]]:
-        """Token ids by the name of the model's argument, one list a pair; the longer text is cut first."""
+        """Token ids by the name of the model's argument, one list per pair; the longer text is cut first."""
         questions = [self._text(question) for question, _ in pairs]
         answers = [self._answer(candidate, tokenizer.sep_token) for _, candidate in pairs]
         return dict(tokenizer(questions, answers, truncation="longest_first", max_length=self.max_length))
@@ -36,7 +36,7 @@ class TeacherInput(Frozen):
 
     @classmethod
     def read(cls, teacher: str) -> TeacherInput:
-        """Of a folder that `cerberank teach` wrote; plain pairs of 128 tokens for any other folder or hub id."""
+        """The input of a teacher that `cerberank teach` wrote; for others, pairs of 128 tokens without context."""
         path = Path(teacher) / FILE
         return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
 
@@ -47,5 +47,5 @@ class TeacherInput(Frozen):
         return f"{text}{separator}{self._text(' '.join(filter(None, (candidate.previous, candidate.next))))}"
 
     def _text(self, text: str) -> str:
-        """Of a text of megabytes only the part that can matter is tokenised."""
+        """The part of a text that can reach the model, so that a text of megabytes is not tokenised as a whole."""
         return replace_surrogates(text[: CHARACTERS_PER_TOKEN * self.max_length])

@@ -1,4 +1,4 @@
-"""What every store does, whatever is below it: a folder, `file://`, or an object store (fsspec's in memory)."""
+"""What every store guarantees, on a folder, `file://`, and an object store (fsspec's in memory)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path) -> None:
-    """file:// is a folder; a URL whose library is not known is named."""
+    """file:// gives a folder store; for a URL whose library is missing, the error names it."""
     assert isinstance(open_store(f"file://{tmp_path}"), FolderStore)
     assert isinstance(open_store("memory://x"), UrlStore)
     with pytest.raises(StoreError, match="nowhere://x"):
@@ -53,7 +53,7 @@ def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path) -> None:
 
 
 def test_an_empty_store_holds_nothing(store: Store) -> None:
-    """It need not exist, and looking at it makes nothing."""
+    """A store need not exist, and reading it creates nothing."""
     assert (store.models(), store.versions(MODEL), store.labels(MODEL)) == ((), (), {})
     with pytest.raises(NotInStoreError, match="its versions: none"):
         store.manifest(Reference(MODEL, "1"))
@@ -64,7 +64,7 @@ def test_an_empty_store_holds_nothing(store: Store) -> None:
 
 
 def test_what_is_pushed_is_listed_and_pulled(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Byte for byte; versions in natural order."""
+    """Pulled files equal the pushed ones byte for byte; versions are listed in natural order."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["10", "9", "9-rc1"]).values():
         store.push(read_checkpoint(path))
     assert store.models() == (MODEL,)
@@ -93,7 +93,7 @@ def test_a_version_never_changes(store: Store, tiny_checkpoint: Path, tmp_path: 
 
 
 def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Each move tells what the label stood for; the file is plain JSON."""
+    """Each move returns the version before; the file is plain JSON."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
         store.push(read_checkpoint(path))
     assert store.move_label(MODEL, "stable", "1") is None
@@ -107,7 +107,7 @@ def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoi
 
 
 def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """`model` is its stable version; a label that is not set lists what there is."""
+    """`model` alone is its stable version; for a missing label, the error lists the versions."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     assert resolve(store, f"{MODEL}@1") == Reference(MODEL, "1")
     with pytest.raises(NotInStoreError, match="has no label stable; its versions: 1"):
@@ -120,7 +120,7 @@ def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_p
 
 
 def test_a_push_that_was_not_finished_is_no_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Files without a manifest, as a killed `cp` or upload leaves them."""
+    """Files without a manifest, as a killed `cp` or upload leaves them, are no version."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     remove(store, "1/manifest.json")
     assert (store.models(), store.versions(MODEL)) == ((), ())
@@ -135,7 +135,7 @@ def test_a_push_that_was_not_finished_is_no_version(store: Store, tiny_checkpoin
 def test_malformed_labels_are_refused(
     store: Store, tiny_checkpoint: Path, tmp_path: Path, content: str, message: str
 ) -> None:
-    """Nor are they overwritten."""
+    """Malformed labels are refused and not overwritten."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     store.move_label(MODEL, "stable", "1")
     write(store, "labels.json", content.encode())
@@ -146,7 +146,7 @@ def test_malformed_labels_are_refused(
 
 
 def test_a_pull_believes_nothing(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """A changed file is found, a manifest that names a path outside is not followed; no folder appears."""
+    """A changed file is detected, a manifest with a path outside is refused, and no folder appears."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     write(store, "1/README.md", b"changed")
     with pytest.raises(CheckpointError, match=r"README\.md does not have the SHA-256"):
@@ -162,7 +162,7 @@ def test_a_pull_believes_nothing(store: Store, tiny_checkpoint: Path, tmp_path: 
 
 @given(st.text(max_size=8) | st.sampled_from(["..", ".", "a/b", "a\\b", "/a", "~", "a\n", "%2e%2e", "a" * 97, ""]))
 def test_no_name_leads_out_of_the_store(name: str) -> None:
-    """A name that is accepted is one visible folder directly below."""
+    """Every accepted name is one visible folder directly below the store."""
     for check in (check_model, check_version):
         try:
             check(name)
@@ -174,7 +174,7 @@ def test_no_name_leads_out_of_the_store(name: str) -> None:
 
 
 def test_versions_and_labels_cannot_be_mistaken_for_each_other() -> None:
-    """`model@stable` means the label; `labels.json` is not a version."""
+    """Labels and `labels.json` are refused as versions, so `model@stable` means the label."""
     for name in ("stable", "canary", "shadow", "labels.json"):
         with pytest.raises(StoreError, match="is no version"):
             check_version(name)
@@ -183,7 +183,7 @@ def test_versions_and_labels_cannot_be_mistaken_for_each_other() -> None:
 
 
 def test_a_folder_needs_no_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is imported for URLs alone."""
+    """Only URLs import fsspec."""
     monkeypatch.setattr(fsspec, "url_to_fs", lambda *_: pytest.fail("fsspec was used"))
     assert open_store(str(tmp_path)).models() == ()
 
@@ -198,7 +198,7 @@ def write(store: Store, name: str, content: bytes) -> None:
 
 
 def remove(store: Store, name: str) -> None:
-    """Remove one."""
+    """Remove a file of the model behind the store's back."""
     if isinstance(store, UrlStore):
         store._files.rm_file(f"{store._root}/{MODEL}/{name}")
     else:
@@ -207,7 +207,7 @@ def remove(store: Store, name: str) -> None:
 
 
 def test_the_sizes_of_a_version_s_files_are_known_before_it_is_pulled(store: Store, tiny_checkpoint: Path) -> None:
-    """What a service needs to know whether it has the memory; an unknown version is an error."""
+    """The sizes equal those on disk; an unknown version is an error."""
     reference = store.push(read_checkpoint(tiny_checkpoint))
     files = {path.relative_to(tiny_checkpoint).as_posix(): path for path in tiny_checkpoint.rglob("*.*")}
     expected = {name: path.stat().st_size for name, path in files.items() if name != "manifest.json"}

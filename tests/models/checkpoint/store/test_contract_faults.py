@@ -1,4 +1,4 @@
-"""Pushers that die and pushers that race, as processes of their own (forked, so that there can be many)."""
+"""Pushers that are killed and pushers that race, as forked processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Stores = Callable[[Path], Store]
 
 
 def by_url(root: Path) -> Store:
-    """The code for object stores, on objects that several processes share."""
+    """A store of the code for URLs, on objects that several processes share."""
     return UrlStore(Objects(), str(root), lease_seconds=0.2)
 
 
@@ -54,7 +54,7 @@ def check_whole(store: Store, target: Path) -> int:
 
 
 def die_at_event(limit: int) -> None:
-    """Kill this process, as `kill -9` would, at its n-th opening, renaming, making or removing of a file."""
+    """Kill this process, as `kill -9` would, at its n-th opening, renaming, creating or removing of a file."""
     count = 0
 
     def hook(event: str, arguments: object) -> None:
@@ -72,7 +72,7 @@ def die_at_event(limit: int) -> None:
 def test_a_pusher_that_dies_at_any_file_leaves_no_half_version(
     make: Stores, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Killed at every single operation on the file system in turn; the next push and label move succeed."""
+    """Killed at each file system operation in turn, it leaves a store in which the next push and move succeed."""
     path = versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]
     checkpoint = read_checkpoint(path)
     for step in range(1, 1000):
@@ -145,7 +145,7 @@ def test_pushers_at_once_lose_no_version(make: Stores, tiny_checkpoint: Path, tm
 
 @STORES
 def test_of_two_pushers_of_one_version_one_wins(make: Stores, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Different content under one version, at once, twenty times: one whole version, and the loser is told."""
+    """Twenty times, two pushers of different content leave one complete version, and the loser gets an error."""
     made = versions_of(tiny_checkpoint, tmp_path, ["1", "2"])
     edit(made["2"], version="1")
     first, second = (read_checkpoint(path) for path in made.values())
@@ -167,7 +167,7 @@ def test_of_two_pushers_of_one_version_one_wins(make: Stores, tiny_checkpoint: P
 
 @STORES
 def test_label_moves_at_once_do_not_lose_each_other(make: Stores, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Three processes, each with a label of its own, move it forty times and look each time whether it is still so."""
+    """Three processes move a label each forty times, and each finds its label as it left it."""
     paths = versions_of(tiny_checkpoint, tmp_path, ["1", "2"])
     store = make(tmp_path / "store")
     for path in paths.values():
@@ -186,7 +186,7 @@ def test_label_moves_at_once_do_not_lose_each_other(make: Stores, tiny_checkpoin
 
 
 def test_the_lease_of_a_dead_mover_ends(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Killed while it holds the lease, it stops nobody for longer than the lease lasts."""
+    """A process killed while it holds the lease blocks others no longer than the lease lasts."""
     store = by_url(tmp_path / "store")
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     (tmp_path / "store" / MODEL / "labels.json.lease").write_bytes(b"a dead process")
@@ -196,7 +196,7 @@ def test_the_lease_of_a_dead_mover_ends(tiny_checkpoint: Path, tmp_path: Path) -
 
 
 def test_what_a_killed_pusher_left_is_removed_a_day_later(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """A push under way is left alone."""
+    """The remains of an old push are removed; an unfinished recent push is left alone."""
     store = FolderStore(tmp_path / "store")
     old, new = (tmp_path / "store" / MODEL / name for name in (".1.aaaaaaaa", ".2.bbbbbbbb"))
     for folder in (old, new):

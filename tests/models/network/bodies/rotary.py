@@ -94,7 +94,7 @@ def _rotated(split: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 def rotary_ranker(*, seed: int = 0) -> Ranker:
-    """As `random_ranker`, two exits and three heads, with the other body in the place of BERT's."""
+    """As `random_ranker`, with two exits, three heads and this body instead of BERT's."""
     config = copy.deepcopy(random_ranker().config)
     torch.manual_seed(seed)
     ranker = Ranker(config, bodies={"bert": RotaryBody})

@@ -1,4 +1,4 @@
-"""A body that production code does not know runs everywhere that today's runs."""
+"""A body that production code does not know runs wherever BERT's runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGES = (0, 1, 2)
 
 
 def expected(pairs: EncodedPairs) -> list[np.ndarray]:
-    """Every stage's probabilities, packed, straight from the network."""
+    """The probabilities of every stage, packed, computed by the network directly."""
     arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets)
     with torch.no_grad():
         logits = rotary_ranker().stage_logits(*map(torch.from_numpy, arrays), STAGES)
@@ -51,7 +51,7 @@ def check(backend: Backend[Any], bound: float) -> None:
 
 
 def test_positions_decide() -> None:
-    """The double does rotate: a pair's tokens in another order score otherwise, although no table knows positions."""
+    """The test's body uses positions: a pair's tokens in another order give another score."""
     pairs = random_pairs([12])
     turned = random_pairs([12])
     turned.token_ids[1:] = turned.token_ids[:0:-1]
@@ -68,7 +68,7 @@ def test_packed_equals_padded() -> None:
 
 
 def test_first_token_only_equals_the_full_layer() -> None:
-    """The double keeps the contract's promise about its short cut."""
+    """The test's body computes the first token as the full layer does."""
     layout = PackedLayout.of(torch.from_numpy(random_pairs(LENGTHS).offsets))
     hidden = torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1))
     layer = rotary_ranker().body[0]
@@ -84,19 +84,19 @@ def test_the_torch_backend_runs_it(kernel: Any) -> None:
 
 
 def test_captured_stages_run_it() -> None:
-    """In buckets filled with tokens of no pair, whose positions stay in bounds."""
+    """Captured stages run it with tokens of no pair, whose positions stay in bounds."""
     check(TorchBackend(rotary_ranker(), kernel=varlen_oracle, graph_tokens=256, capture=lambda run: run), 1e-5)
 
 
 def test_it_is_exported(tmp_path: Path) -> None:
-    """One graph a stage, and with hidden states that stay on the device, give the network's scores."""
+    """Exported graphs give the network's scores, also with hidden states that stay on the device."""
     ranker = rotary_ranker()
     check(OnnxBackend(export_stages(ranker, tmp_path / "plain"), ranker.config, threads=1), 1e-4)
     check(OnnxDeviceBackend(export_stages(ranker, tmp_path / "held", gather=True), ranker.config, threads=1), 1e-4)
 
 
 def test_it_has_an_int8_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both products that make an inner channel are reordered with the one that reads it: so the scores stay near."""
+    """Both products that compute an inner channel are reordered with the one that reads it: scores stay near fp32."""
     monkeypatch.setattr("cerberank_models.export.int8.KEPT_CHANNELS", 4)
     ranker = rotary_ranker()
     before = copy.deepcopy(ranker.state_dict())

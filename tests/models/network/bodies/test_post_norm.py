@@ -12,7 +12,7 @@ def names(prefix: str, modules: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
 def test_the_checkpoint_format_names_every_weight_as_ever(family: str) -> None:
-    """The whole list of keys, in order: what was written by an earlier version is read by this one and the reverse."""
+    """The list of keys is fixed, so that earlier and later versions can read each other's checkpoints."""
     expected = [f"embeddings.{table}.weight" for table in ("tokens", "positions", "types")]
     expected += names("embeddings", ("norm", "project") if family == "electra" else ("norm",))
     for layer in range(2):

@@ -48,7 +48,7 @@ def test_a_checkpoints_scores_are_the_logits_of_its_ranking(
 
 
 def test_an_identity_tells_what_runs_it(tiny_checkpoint: Path) -> None:
-    """int8 and fp32 scores must not be mixed; max_length and context are the checkpoint's own."""
+    """The identity has backend and precision, max_length and context, so that int8 and fp32 scores never mix."""
     torch = teacher_identity(TeacherSpec(source=str(tiny_checkpoint), input=TeacherInput(max_length=7, context=True)))
     onnx = teacher_identity(TeacherSpec(source=str(tiny_checkpoint), backend="onnx", precision="int8"))
     assert (torch.name, torch.max_length, torch.context) == ("random-tiny 1", 48, False)
@@ -57,6 +57,6 @@ def test_an_identity_tells_what_runs_it(tiny_checkpoint: Path) -> None:
 
 
 def test_a_precision_that_is_not_there_is_named(tiny_checkpoint: Path) -> None:
-    """Not silently another one."""
+    """The error names the missing precision; no other precision is used instead."""
     with pytest.raises(CheckpointError, match="it has: fp32, int8"):
         open_teacher(TeacherSpec(source=str(tiny_checkpoint), backend="onnx", precision="fp16"))

@@ -73,7 +73,7 @@ def test_bf16_is_near_fp32(tmp_path: Path) -> None:
 
 
 def test_the_revision_is_the_files_and_nothing_else(tmp_path: Path) -> None:
-    """A copy elsewhere is the same teacher, also with a log beside it; one other weight makes another one."""
+    """A copy with a further log has the same revision; one changed weight changes it."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "trainer_state.json").write_text("{}")
@@ -84,14 +84,14 @@ def test_the_revision_is_the_files_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_three_labels_are_refused(tmp_path: Path) -> None:
-    """There would be no single difference."""
+    """A model with three labels is refused, because it has no single logit difference."""
     folder = save_cross_encoder("bert", tmp_path / "bert", num_labels=3)
     with pytest.raises(ValueError, match="3 labels"):
         HuggingFaceTeacher(TeacherSpec(source=str(folder)))
 
 
 def test_weights_in_a_pickle_are_refused(tmp_path: Path) -> None:
-    """Nothing is ever unpickled."""
+    """A model with pickled weights alone is refused: nothing is ever unpickled."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(OSError, match="safetensors"):
@@ -99,7 +99,7 @@ def test_weights_in_a_pickle_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
-    """The message lists what there is."""
+    """The error lists the precisions that exist."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
     with pytest.raises(ValueError, match="fp32, bf16, fp16, not 'int8'"):
         HuggingFaceTeacher(TeacherSpec(source=str(folder), precision="int8"))

@@ -8,16 +8,16 @@ import pytest
 from numpy.typing import NDArray
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.teachers.score_cache import ScoreCache, ScoreCacheError, TeacherIdentity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, Shard, local, score_into
 from cerberank_training.teachers.scoring.teacher import Pair
+from cerberank_training.teachers.teacher_score_cache import ScoreCacheError, TeacherIdentity, TeacherScoreCache
 
 IDENTITY = TeacherIdentity(name="counter", revision="c", precision="none", max_length=8, context=False)
 QUESTIONS = [(f"question {q}", [Candidate(text=f"{q} {c}") for c in range(q % 4)]) for q in range(20)]
 
 
 class Counter:
-    """A teacher whose score is its candidate's last number; it remembers the sizes of what it was given."""
+    """A teacher whose score is the last number in the candidate; it records the sizes of its inputs."""
 
     def __init__(self, bad: str = "") -> None:
         self.sizes: list[int] = []
@@ -36,7 +36,7 @@ def run(folder: Path, engine: Engine, questions: Sequence[tuple[str, list[Candid
 
 
 def check(folder: Path) -> None:
-    cache = ScoreCache.open(folder)
+    cache = TeacherScoreCache.open(folder)
     for question, candidates in QUESTIONS:
         expected = [float(index) for index in range(len(candidates))]
         assert cache.scores(question, candidates).tolist() == expected
@@ -51,7 +51,7 @@ def test_every_pair_is_scored_in_shards_of_the_same_size(tmp_path: Path) -> None
 
 
 def test_only_what_is_missing_is_scored_again(tmp_path: Path) -> None:
-    """Shards in the middle are found again, though the ones before them are skipped."""
+    """Missing shards in the middle are scored, the finished ones before them are skipped."""
     run(tmp_path, local(Counter()))
     before = {path.name: path.read_bytes() for path in tmp_path.glob("shard-*")}
     for shard in (1, 3):
@@ -65,7 +65,7 @@ def test_only_what_is_missing_is_scored_again(tmp_path: Path) -> None:
 
 
 def test_an_engine_may_answer_in_any_order(tmp_path: Path) -> None:
-    """As a cluster does."""
+    """An engine that returns shards out of order, as a cluster does, fills the same cache."""
 
     def backwards(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
         yield from reversed(list(local(Counter())(shards)))
@@ -86,7 +86,7 @@ def test_a_score_that_is_not_a_number_names_its_pair(tmp_path: Path) -> None:
 
 
 def test_other_texts_are_refused(tmp_path: Path) -> None:
-    """One word of one candidate, or another order."""
+    """A cache with one other word, or another order, is refused."""
     run(tmp_path, local(Counter()))
     changed = [*QUESTIONS[:-1], ("question 19", [Candidate(text="another 0"), *QUESTIONS[-1][1][1:]])]
     for questions in (changed, QUESTIONS[::-1]):
@@ -96,7 +96,7 @@ def test_other_texts_are_refused(tmp_path: Path) -> None:
 
 
 def test_data_without_a_pair_are_refused(tmp_path: Path) -> None:
-    """Rather than a cache that knows nothing."""
+    """Data without pairs is an error, and no cache is created."""
     with pytest.raises(ValueError, match="tests: there is no pair"):
         run(tmp_path / "cache", local(Counter()), [("question", [])])
     assert not (tmp_path / "cache").exists()

@@ -1,1 +1,1 @@
-"""Teachers score data sets into caches."""
+"""The scoring of data sets by teachers, into score caches."""

@@ -13,16 +13,16 @@ from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import MANIFEST, read_checkpoint
 from cerberank_models.encoding import EncodedPairs, concat_pairs
-from cerberank_training.teachers.score_cache import TeacherIdentity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_input import Pair
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 LARGEST = 36.0
-"""Beyond, a probability in float64 is 1.0 itself and its logit infinite."""
+"""The largest logit: above it a float64 probability rounds to 1.0, whose logit is infinite."""
 
 
 def identity(spec: TeacherSpec) -> TeacherIdentity:
-    """The checkpoint's manifest, which names every other file's hash, and what runs it."""
+    """The hash of the checkpoint's manifest, which names every other file's hash, with its backend and precision."""
     checkpoint = read_checkpoint(Path(spec.source))
     return TeacherIdentity(
         name=f"{checkpoint.config.name} {checkpoint.manifest.version}",
@@ -44,7 +44,7 @@ class CheckpointTeacher:
         self._backend = open_backend(checkpoint, kind=spec.backend, precision=spec.precision, device=spec.device)
 
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-        """The logit of the final score: with several heads, of their mean probability (CERBERUS eq. 5)."""
+        """The logits of the final scores; with several heads, of their mean probability (CERBERUS eq. 5)."""
         scores: list[Scores] = []
         waiting: list[EncodedPairs] = []
         for question, group in groupby(pairs, key=lambda pair: pair[0]):

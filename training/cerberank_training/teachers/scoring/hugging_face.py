@@ -14,9 +14,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.teachers.score_cache import TeacherIdentity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_input import Pair
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 FILES = [
     "config.json",
@@ -32,11 +32,11 @@ FILES = [
     "merges.txt",
     "*.model",
 ]
-"""Weights, configuration and tokenizer, all that the scores depend on; never a pickle."""
+"""The files of weights, configuration and tokenizer, on which the scores depend; pickles are not read."""
 
 
 def identity(spec: TeacherSpec) -> TeacherIdentity:
-    """A hash of the model's files, the same wherever they lie, and how it is run."""
+    """A hash of the model's files, whatever their folder, and the settings that it runs with."""
     folder = _folder(spec.source)
     return TeacherIdentity(
         name=spec.source,
@@ -48,12 +48,12 @@ def identity(spec: TeacherSpec) -> TeacherIdentity:
 
 
 class HuggingFaceTeacher:
-    """Scores in batches of like length."""
+    """Scores pairs in batches of similar length."""
 
     def __init__(self, spec: TeacherSpec) -> None:
         """Load model and tokenizer, from the hub when `spec.source` is no folder.
 
-        Raises ValueError for another number of logits than one or two, or for a precision that torch does not have.
+        Raises ValueError unless the model has one or two logits, and for a precision that torch does not have.
         """
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
@@ -85,7 +85,7 @@ def _folder(source: str) -> Path:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of each padded batch, longest first: a batch that does not fit in memory fails at once."""
+    """Rows of each padded batch, longest first, so that a batch that does not fit in memory fails at once."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     start = 0
     while start < len(order):

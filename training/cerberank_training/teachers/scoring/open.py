@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerberank_training.teachers.score_cache import TeacherIdentity
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 from cerberank_training.teachers.scoring import checkpoint
 from cerberank_training.teachers.scoring.teacher import Teacher, TeacherSpec
 
@@ -20,7 +20,7 @@ def open_teacher(spec: TeacherSpec) -> Teacher:
 
 
 def teacher_identity(spec: TeacherSpec) -> TeacherIdentity:
-    """What decides the scores, without loading the network; raises as `open_teacher` does."""
+    """The teacher's identity, found without loading the network; raises the errors of `open_teacher`."""
     if spec.is_checkpoint:
         return checkpoint.identity(spec)
     from cerberank_training.teachers.scoring import hugging_face  # noqa: PLC0415 - a checkpoint needs no transformers

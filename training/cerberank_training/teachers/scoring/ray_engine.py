@@ -1,8 +1,8 @@
-"""Scores shards on a Ray cluster: the one that RAY_ADDRESS names, else one of this machine alone.
+"""Scores shards on a Ray cluster: the one that RAY_ADDRESS names, or else a local one on this machine.
 
-Every worker opens the teacher itself, so a teacher's folder must lie at the same path everywhere (a hub id always
-does). Texts go out and scores come back through Ray's object store, which spills to disk (ASNQ: about 5 GB);
-only this process writes the cache, so workers need no common disk.
+Every worker opens the teacher itself, so a teacher's folder must have the same path on every machine (a hub id works
+everywhere). Texts and scores pass through Ray's object store, which spills to disk (ASNQ: about 5 GB). Only this
+process writes the cache, so workers need no shared disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cerberank_training.teachers.scoring.teacher import TeacherSpec
 
 
 def ray_engine(spec: TeacherSpec, *, workers: int) -> Engine:
-    """An engine of `workers` actors, each with a teacher of its own and, for `cuda`, a GPU of its own."""
+    """An engine of `workers` actors, each with its own teacher and, for `cuda`, its own GPU."""
 
     def run(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
         if not ray.is_initialized():
@@ -48,13 +48,13 @@ def ray_engine(spec: TeacherSpec, *, workers: int) -> Engine:
 
 
 class _Scorer:
-    """One worker's teacher."""
+    """The actor of one worker, which holds its teacher."""
 
     def __init__(self, spec: TeacherSpec) -> None:
         self._teacher = open_teacher(spec)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """One row, a shard, in; its scores out."""
+        """Score one shard: a table of one row in, a table with its scores out."""
         (row,) = table.to_pylist()
         texts = zip(row["questions"], row["texts"], row["previous"], row["next"], strict=True)
         pairs = [
@@ -64,7 +64,7 @@ class _Scorer:
 
 
 def _table(shard: Shard) -> pa.Table:
-    """A shard as one row: Ray splits and joins blocks between rows, and a shard must stay whole."""
+    """A shard as a table of one row: Ray splits and joins blocks between rows, and a shard must stay together."""
     columns: dict[str, Any] = {
         "shard": shard.index,
         "questions": [question for question, _ in shard.pairs],

@@ -1,7 +1,7 @@
-"""Scores a data set into a cache: plans the shards, lets an engine score those that are not there, writes them.
+"""Scores a data set into a cache: plans the shards, has an engine score the missing ones, writes them.
 
-An engine takes shards and gives their scores back in any order; `local` is here, `ray_engine` spreads them over
-a cluster. A shard is scored as a whole, so that a resumed cache is bit for bit the one of a run without a break.
+An engine takes shards and returns their scores in any order; `local` runs in this process, `ray_engine` on a cluster.
+A shard is always scored as a whole, so that a resumed run gives bit for bit the same cache as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tqdm import tqdm
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.pair_keys import Keys, data_digest, pair_keys
-from cerberank_training.teachers.score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 from cerberank_training.teachers.scoring.teacher import Teacher
 from cerberank_training.teachers.teacher_input import Pair
+from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
 Texts = Callable[[], Iterable[tuple[str, Sequence[Candidate]]]]
-"""Reads the questions with their candidates; called more than once, and always with the same result."""
+"""Reads the questions with their candidates; called more than once, and must return the same each time."""
 
 
 class NonFiniteTeacherError(ArithmeticError):
@@ -41,7 +41,7 @@ Engine = Callable[[Iterator[Shard]], Iterator[tuple[int, NDArray[np.float32]]]]
 
 
 def local(teacher: Teacher) -> Engine:
-    """One shard after the other, in this process."""
+    """An engine that scores one shard after the other in this process."""
 
     def run(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
         for shard in shards:
@@ -60,9 +60,9 @@ def score_into(
     shard_pairs: int = 8192,
     progress: bool = True,
 ) -> None:
-    """Fill the cache `folder` with the scores of all pairs of `texts`; `data` says for people where they came from.
+    """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
-    Finished shards are kept and not scored again (they keep their size: `shard_pairs` is for a new cache).
+    Finished shards are kept and not scored again (an existing cache keeps its shard size, whatever `shard_pairs`).
     Raises ScoreCacheError when the folder holds another teacher's scores or those of other texts, ValueError when
     there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards before it are kept.
     """

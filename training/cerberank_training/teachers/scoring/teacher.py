@@ -1,4 +1,4 @@
-"""Which teacher scores, and how: what the command line says, small enough to be sent to another machine."""
+"""The description of a teacher from the command line, small enough to be sent to another machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_training.teachers.teacher_input import Pair, TeacherInput
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 
 class Teacher(Protocol):
-    """Gives pairs their scores."""
+    """A model that scores pairs."""
 
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
         """The logit differences `d = z1 - z0`, shape [n]; the same for the same pairs in the same order."""
@@ -28,11 +29,11 @@ class TeacherSpec:
     source: str
     """A cerberank checkpoint folder, or the folder or hub id of a Hugging Face sequence classifier."""
     backend: str = "torch"
-    """For a checkpoint; a Hugging Face model runs on torch."""
+    """The backend of a checkpoint; a Hugging Face model runs on torch."""
     precision: str = "fp32"
     device: str = "cpu"
     input: TeacherInput = TeacherInput()  # noqa: RUF009 - frozen
-    """What a Hugging Face model reads; a checkpoint knows."""
+    """The input of a Hugging Face model; a checkpoint's config has its own."""
     batch_tokens: int = 16384
     """Most tokens (padding included) of one batch."""
 
@@ -43,7 +44,7 @@ class TeacherSpec:
 
 
 def files_revision(paths: Sequence[Path]) -> str:
-    """SHA-256 over names and contents; the order does not matter."""
+    """SHA-256 over the files' names and contents, independent of their order."""
     digests = []
     for path in paths:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a step minimises: labels and teachers for the heads, labels or the heads themselves for the exits."""
+"""The loss that a training step minimises: heads learn from labels and teachers, exits from labels or the heads."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from cerberank_training.learning.strategies import Strategy, lessons
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Objective:
-    """The strategy and its settings; tuples have one value for all heads, or one a head."""
+class StudentObjective:
+    """The strategy and its settings; tuples have one value for all heads, or one per head."""
 
     strategy: Strategy = "hard"
     alpha: tuple[float, ...] = (0.5,)
     """Weight of the labels; 1 - alpha is the teacher's. CERBERUS's grid: 0, .1, .5, .9."""
     tau: tuple[float, ...] = (3.0,)
-    """Temperature. CERBERUS's grid: 1, 3, 5."""
+    """The distillation temperature. CERBERUS's grid: 1, 3, 5."""
     weights: tuple[float, ...] = (1.0,)
-    """lambda_i of the sum over the heads."""
+    """The weights lambda_i of the heads' losses in their sum."""
     listwise: float = 0.0
-    """Weight of the listwise loss beside the pointwise one; the paper has none."""
+    """Weight of the listwise loss that is added to the pointwise loss; 0 in the paper."""
     exits: Literal["labels", "heads"] = "labels"
-    """What exits learn from: CT's labels, or the model's own heads (no paper has it), with the settings of head 1."""
+    """What exits learn from: labels (CT), or the model's own heads (in no paper), with the settings of head 1."""
 
     def heads_loss(self, logits: Tensor, batch: Batch, *, step: int, pair_share: float = 1.0) -> Tensor:
-        """The sum over the heads of `lambda_i L_i`, from `logits[N, k]`.
+        """The sum of `lambda_i L_i` over the heads, from `logits[N, k]`.
 
-        `pair_share` weighs means over pairs when the pairs of a step lie in several processes.
+        `pair_share` is the factor for means over pairs when the pairs of a step are shared by several processes.
         """
         heads = logits.shape[1]
         hard = self._hard(logits, batch, pair_share)
@@ -57,7 +57,7 @@ class Objective:
         hard = self._hard(logits, batch, pair_share)[0]
         if heads is None:
             return hard
-        # The ranking score is the mean of the heads' probabilities; the exit learns its logit.
+        # The score for ranking is the mean of the heads' probabilities; the exit learns the logit of this mean.
         target = heads.detach().sigmoid().mean(dim=1, keepdim=True).logit(eps=1e-6)
         soft = pair_share * distillation_loss(logits, target, self.tau[0])[0]
         return knowledge_distillation_loss(hard, soft, self.alpha[0])

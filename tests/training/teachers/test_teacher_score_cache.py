@@ -8,13 +8,13 @@ import pytest
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
-from cerberank_training.teachers.score_cache import (
+from cerberank_training.teachers.teacher_score_cache import (
     CacheManifest,
     MissingScoreError,
-    ScoreCache,
     ScoreCacheError,
     ScoreCacheWriter,
     TeacherIdentity,
+    TeacherScoreCache,
 )
 
 TEACHER = TeacherIdentity(name="wise", revision="a" * 64, precision="torch/fp32", max_length=128, context=False)
@@ -44,7 +44,7 @@ def fill(folder: Path, wanted: CacheManifest | None = None) -> Path:
 
 def test_scores_are_found_by_text_in_any_order(tmp_path: Path) -> None:
     """Three shards, the last one short; context does not matter to a teacher that does not read it."""
-    cache = ScoreCache.open(fill(tmp_path / "cache"))
+    cache = TeacherScoreCache.open(fill(tmp_path / "cache"))
     asked = [CANDIDATES[index] for index in (6, 0, 3, 3)]
     got = cache.scores("why ?", [Candidate(text=one.text, previous="other") for one in asked])
     assert got.tolist() == SCORES[[6, 0, 3, 3]].tolist()
@@ -54,15 +54,15 @@ def test_scores_are_found_by_text_in_any_order(tmp_path: Path) -> None:
 
 
 def test_a_pair_that_was_never_scored_is_named(tmp_path: Path) -> None:
-    """Question, candidate and what the cache was made of: never a neighbour's score."""
-    cache = ScoreCache.open(fill(tmp_path / "cache"))
+    """The error names question, candidate and data; never is another pair's score returned."""
+    cache = TeacherScoreCache.open(fill(tmp_path / "cache"))
     with pytest.raises(MissingScoreError, match=r"^wise never scored .*'new'.*'why \?'.*jsonl:a"):
         cache.scores("why ?", [CANDIDATES[0], Candidate(text="new")])
 
 
 def test_of_a_pair_that_occurs_twice_the_first_score_counts(tmp_path: Path) -> None:
-    """Whatever shards they lie in."""
-    cache = ScoreCache(manifest(), np.concatenate([KEYS, KEYS[:1]]), np.append(SCORES, np.float32(9)))
+    """For a repeated pair the first score is used, in whichever shard it is."""
+    cache = TeacherScoreCache(manifest(), np.concatenate([KEYS, KEYS[:1]]), np.append(SCORES, np.float32(9)))
     assert cache.scores("why ?", CANDIDATES[:1]).tolist() == [-3.0]
 
 
@@ -80,15 +80,15 @@ def test_of_a_pair_that_occurs_twice_the_first_score_counts(tmp_path: Path) -> N
 def test_a_cache_of_another_teacher_or_of_other_texts_is_refused(
     tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
-    """And stays as it is."""
+    """A cache of another teacher or other texts is refused and unchanged."""
     folder = fill(tmp_path / "cache")
     with pytest.raises(ScoreCacheError, match=message):
         ScoreCacheWriter(folder, manifest(**changes))
-    assert len(ScoreCache.open(folder)) == 7
+    assert len(TeacherScoreCache.open(folder)) == 7
 
 
 def test_going_on_needs_neither_the_same_name_nor_the_same_shard_size(tmp_path: Path) -> None:
-    """A teacher may be moved; the shards keep the size that they were begun with."""
+    """A resumed cache accepts a moved teacher and keeps its own shard size."""
     folder = fill(tmp_path / "cache")
     (folder / "shard-00001.parquet").unlink()
     moved = TEACHER.model_copy(update={"name": "moved"})
@@ -98,7 +98,7 @@ def test_going_on_needs_neither_the_same_name_nor_the_same_shard_size(tmp_path: 
 
 
 def test_one_process_fills_a_cache_at_a_time(tmp_path: Path) -> None:
-    """The second is refused at once, and may go on when the first has ended."""
+    """A second writer is refused at once, and may write when the first has ended."""
     with (
         ScoreCacheWriter(tmp_path / "cache", manifest()),
         pytest.raises(ScoreCacheError, match="filled by another process"),
@@ -142,11 +142,11 @@ def test_a_damaged_cache_is_refused(tmp_path: Path, damage: object, message: str
     folder = fill(tmp_path / "cache")
     damage(folder)  # type: ignore[operator]
     with pytest.raises(ScoreCacheError, match=message):
-        ScoreCache.open(folder)
+        TeacherScoreCache.open(folder)
 
 
 def test_shards_without_a_manifest_are_nobodys(tmp_path: Path) -> None:
-    """They are neither used nor overwritten."""
+    """Shards without a manifest are neither used nor overwritten."""
     folder = fill(tmp_path / "cache")
     (folder / "manifest.json").unlink()
     with pytest.raises(ScoreCacheError, match="nobody knows"):

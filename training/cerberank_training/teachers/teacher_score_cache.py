@@ -1,9 +1,9 @@
-"""Teachers' scores on disk: one float a pair, `d = z1 - z0`, by a hash of the pair's texts.
+"""Caches a teacher's scores on disk: one float per pair, `d = z1 - z0`, by a hash of the pair's texts.
 
     manifest.json (teacher, its revision, the data's hash; written first)    shard-00000.parquet (key, score) ...
 
-For two classes `softmax(z / tau)[1] = sigmoid(d / tau)`, so that one float serves every temperature. A shard is
-there or not; the cache is complete when all are there, and belongs to one teacher and one sequence of texts for ever.
+For two classes `softmax(z / tau)[1] = sigmoid(d / tau)`, so that one float serves every temperature. Shards are
+written atomically; the cache is complete when it has all of them, and it always belongs to the same teacher and texts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cerberank_training.teachers.pair_keys import Keys, pair_keys
 
 MANIFEST = "manifest.json"
 IDENTITY = b"cerberank.data_sha256/revision"
-"""Metadata of every shard: one that was copied from another cache is noticed."""
+"""The metadata key by which every shard names its cache, so that a shard copied from another cache is detected."""
 SCHEMA = pa.schema([pa.field("key", pa.uint64(), nullable=False), pa.field("score", pa.float32(), nullable=False)])
 Floats = NDArray[np.float32]
 
 
 class ScoreCacheError(ValueError):
-    """The folder is no usable cache, or one of another teacher or of other texts; the message says which."""
+    """The folder is not a usable cache, or belongs to another teacher or other texts; the message says which."""
 
 
 class MissingScoreError(ScoreCacheError):
@@ -41,10 +41,10 @@ class MissingScoreError(ScoreCacheError):
 
 
 class TeacherIdentity(Frozen):
-    """What decides a teacher's scores, apart from the texts."""
+    """All that determines a teacher's scores, apart from the texts."""
 
     name: str
-    """For people; a teacher that was moved is still the same."""
+    """A name for people, not compared: a teacher that was moved is still the same."""
     revision: str
     """A hash of the teacher's files."""
     precision: str
@@ -59,7 +59,7 @@ class CacheManifest(Frozen):
     format: Annotated[int, Field(ge=1, le=1)] = 1
     teacher: TeacherIdentity
     data: tuple[str, ...]
-    """Where the texts came from, for people."""
+    """The sources of the texts, for people."""
     data_sha256: str
     pairs: Count
     shard_pairs: Count
@@ -71,26 +71,26 @@ class CacheManifest(Frozen):
         return -(-self.pairs // self.shard_pairs)
 
     def rows(self, shard: int) -> slice:
-        """The pairs of a shard."""
+        """The range of pairs in a shard."""
         return slice(shard * self.shard_pairs, min((shard + 1) * self.shard_pairs, self.pairs))
 
     @property
     def identity(self) -> bytes:
-        """What a shard carries."""
+        """The value that every shard of this cache has as metadata."""
         return f"{self.data_sha256}/{self.teacher.revision}".encode()
 
 
-class ScoreCache:
+class TeacherScoreCache:
     """The scores of a complete cache in memory: 12 bytes a pair, found by binary search."""
 
     def __init__(self, manifest: CacheManifest, keys: Keys, scores: Floats) -> None:
-        """Take over keys [n] and scores [n] in any order; of a pair that occurs twice the first score counts."""
+        """Use keys [n] and scores [n] in any order; for a pair that occurs twice the first score counts."""
         self.manifest = manifest
         self._keys, first = np.unique(keys, return_index=True)
         self._scores = scores[first]
 
     @classmethod
-    def open(cls, folder: Path) -> ScoreCache:
+    def open(cls, folder: Path) -> TeacherScoreCache:
         """Read every shard. Raises ScoreCacheError when one is missing, damaged or another cache's."""
         manifest = read_manifest(folder)
         paths = [shard_path(folder, shard) for shard in range(manifest.shards)]
@@ -105,11 +105,11 @@ class ScoreCache:
 
     @property
     def teacher(self) -> TeacherIdentity:
-        """Whose scores these are."""
+        """The teacher that gave the scores."""
         return self.manifest.teacher
 
     def __len__(self) -> int:
-        """Different pairs in the cache."""
+        """The number of distinct pairs in the cache."""
         return len(self._keys)
 
     def scores(self, question: str, candidates: Sequence[Candidate]) -> Floats:
@@ -130,9 +130,9 @@ class ScoreCacheWriter:
     """Fills a cache shard by shard; the only writer of its folder while it is open."""
 
     def __init__(self, folder: Path, manifest: CacheManifest) -> None:
-        """Begin the cache, or go on with the one that is there.
+        """Create the cache, or open the unfinished one in the folder.
 
-        Raises ScoreCacheError when another process is filling it, or when it is of another teacher or other texts.
+        Raises ScoreCacheError when another process is writing it, or when it belongs to another teacher or other texts.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -148,17 +148,17 @@ class ScoreCacheWriter:
             raise
 
     def __enter__(self) -> Self:
-        """Nothing more to do."""
+        """Return the writer, whose constructor took the lock."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let other processes write."""
+        """Release the lock, so that other processes can write."""
         self._lock.release()
 
     def pending(self) -> list[int]:
-        """The shards that are not there yet, in order."""
+        """The numbers of the missing shards, in order."""
         return [shard for shard in range(self.manifest.shards) if not shard_path(self._folder, shard).is_file()]
 
     def write(self, shard: int, keys: Keys, scores: Floats) -> None:
@@ -168,7 +168,7 @@ class ScoreCacheWriter:
             raise ValueError(f"shard {shard} takes {rows.stop - rows.start} pairs, not {len(keys)} and {len(scores)}")
         table = pa.table({"key": keys, "score": scores}, SCHEMA.with_metadata({IDENTITY: self.manifest.identity}))
         sink = pa.BufferOutputStream()
-        # Hashes do not repeat: a dictionary or a compressor would only cost time.
+        # Hashes do not repeat, so dictionary encoding and compression would only cost time.
         pq.write_table(table, sink, compression="none", use_dictionary=False, write_page_checksum=True)
         write_atomically(shard_path(self._folder, shard), sink.getvalue().to_pybytes())
 
@@ -196,7 +196,7 @@ def read_manifest(folder: Path) -> CacheManifest:
 
 
 def shard_path(folder: Path, shard: int) -> Path:
-    """Where a shard lies."""
+    """The path of a shard."""
     return folder / f"shard-{shard:05d}.parquet"
 
 

@@ -1,4 +1,4 @@
-"""What heads and exits learn from: each strategy's sum of losses, against its definition."""
+"""The losses of heads and exits: each strategy's sum of losses, against its definition."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.losses import distillation_loss, pointwise_loss
-from cerberank_training.learning.objective import Objective
 from cerberank_training.learning.strategies import STRATEGIES, check_strategy
+from cerberank_training.learning.student_objective import StudentObjective
 
 GENERATOR = torch.Generator().manual_seed(0)
 LABELS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])
@@ -30,7 +30,9 @@ def kd(head: int, teacher: int, alpha: float, tau: float) -> float:
 
 def test_one_teacher_a_head() -> None:
     """`sum_i lambda_i L_i`, each head with its own alpha, tau and lambda."""
-    objective = Objective(strategy="cerberus", alpha=(0.0, 0.1, 0.9), tau=(1.0, 3.0, 5.0), weights=(1.0, 2.0, 0.5))
+    objective = StudentObjective(
+        strategy="cerberus", alpha=(0.0, 0.1, 0.9), tau=(1.0, 3.0, 5.0), weights=(1.0, 2.0, 0.5)
+    )
     expected = kd(0, 0, 0.0, 1.0) + 2 * kd(1, 1, 0.1, 3.0) + 0.5 * kd(2, 2, 0.9, 5.0)
     assert objective.heads_loss(LOGITS, batch(), step=0).item() == pytest.approx(expected, rel=1e-5)
 
@@ -38,8 +40,8 @@ def test_one_teacher_a_head() -> None:
 def test_several_teachers_one_head() -> None:
     """KD_Sum adds all teachers' losses; KD_RR takes one a step in turn."""
     one = LOGITS[:, :1]
-    total = Objective(strategy="kd_sum").heads_loss(one, batch(), step=0).item()
-    turns = [Objective(strategy="kd_rr").heads_loss(one, batch(), step=step).item() for step in range(4)]
+    total = StudentObjective(strategy="kd_sum").heads_loss(one, batch(), step=0).item()
+    turns = [StudentObjective(strategy="kd_rr").heads_loss(one, batch(), step=step).item() for step in range(4)]
     assert total == pytest.approx(sum(kd(0, teacher, 0.5, 3.0) for teacher in range(3)), rel=1e-5)
     assert sum(turns[:3]) == pytest.approx(total, rel=1e-5)
     assert turns[3] == turns[0]
@@ -48,19 +50,21 @@ def test_several_teachers_one_head() -> None:
 def test_without_teachers_labels_alone() -> None:
     """`hard`: the sum of the heads' cross entropies; the listwise loss comes on top when it has a weight."""
     bare = batch(torch.empty(5, 0))
-    assert Objective().heads_loss(LOGITS, bare, step=0).item() == pytest.approx(
+    assert StudentObjective().heads_loss(LOGITS, bare, step=0).item() == pytest.approx(
         pointwise_loss(LOGITS, LABELS).sum().item()
     )
-    assert Objective(listwise=1.0).heads_loss(LOGITS, bare, step=0) > Objective().heads_loss(LOGITS, bare, step=0)
+    assert StudentObjective(listwise=1.0).heads_loss(LOGITS, bare, step=0) > StudentObjective().heads_loss(
+        LOGITS, bare, step=0
+    )
 
 
 def test_a_head_gets_its_own_gradient_alone() -> None:
-    """The teacher of head 2 moves the logits of head 2 alone."""
+    """The teacher of head 2 gives a gradient to the logits of head 2 alone."""
     gradients = []
     for shift in (0.0, 1.0):
         logits = LOGITS.clone().requires_grad_()
         teachers = TEACHERS + torch.tensor([0.0, shift, 0.0])
-        Objective(strategy="cerberus").heads_loss(logits, batch(teachers), step=0).backward()
+        StudentObjective(strategy="cerberus").heads_loss(logits, batch(teachers), step=0).backward()
         gradients.append(logits.grad)
     changed = (gradients[0] != gradients[1]).any(dim=0)
     assert changed.tolist() == [False, True, False]
@@ -69,9 +73,9 @@ def test_a_head_gets_its_own_gradient_alone() -> None:
 def test_exits_learn_from_labels_or_heads() -> None:
     """From the heads: the logit of the mean probability, and no gradient into them."""
     exit_logits, heads = LOGITS[:, :1].clone().requires_grad_(), LOGITS.clone().requires_grad_()
-    labels = Objective().exit_loss(exit_logits, batch(), None)
+    labels = StudentObjective().exit_loss(exit_logits, batch(), None)
     assert labels.item() == pytest.approx(pointwise_loss(LOGITS[:, :1], LABELS).item())
-    objective = Objective(strategy="cerberus", alpha=(0.0,), tau=(1.0,), exits="heads")
+    objective = StudentObjective(strategy="cerberus", alpha=(0.0,), tau=(1.0,), exits="heads")
     loss = objective.exit_loss(exit_logits, batch(), heads)
     loss.backward()
     target = LOGITS.sigmoid().mean(dim=1, keepdim=True).logit()
