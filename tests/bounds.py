@@ -33,7 +33,7 @@ def rounding(products: int, *, size: float = 1.0) -> float:
 
 
 LOGITS = rounding(PRODUCTS * LAYERS, size=SPREAD)
-"""Of a whole forward pass."""
+"""The bound of a whole forward pass."""
 PROBABILITIES = LOGITS / 4
 """A sigmoid is at most a quarter as steep."""
 HIDDEN = rounding(PRODUCTS)

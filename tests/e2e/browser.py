@@ -37,7 +37,7 @@ class Browser:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def texts(self, selector: str) -> list[str]:
-        """Of every element that fits, as they stand in the document; a script asks once for all."""
+        """The text of every element that the selector matches, in document order, by one script."""
         script = "return [...document.querySelectorAll(arguments[0])].map(element => element.textContent)"
         found: list[str] = self.driver.execute_script(script, selector)
         return found

@@ -62,7 +62,7 @@ class Neighbour:
             thread.join()
 
     def p99(self) -> float:
-        """Of its answers' times, in milliseconds."""
+        """The 99th percentile of its answers' times, in milliseconds."""
         return float(np.percentile(self.seconds, 99)) * 1000.0
 
     def _run(self, done: threading.Event) -> None:

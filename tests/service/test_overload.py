@@ -17,7 +17,7 @@ from cerberank_service.errors import ServiceError
 
 WORK = (2.0, 2.0, 1.5)
 TOKENS = 36
-"""Of every candidate."""
+"""The tokens of every candidate."""
 CAPACITY = 500.0
 """Candidates a second."""
 STEP = 8192

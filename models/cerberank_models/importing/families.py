@@ -26,7 +26,7 @@ class ImportMapping:
     transformer: Callable[[Any, Family], TransformerConfig]
     """Translates a `transformers` configuration. Raises UnsupportedModelError for what the body does not compute."""
     activation: Literal["tanh", "gelu"]
-    """Of the classifier's hidden layer."""
+    """The activation of the classifier's hidden layer."""
     embeddings: Names
     """To names in `embeddings`."""
     layer: re.Pattern[str]

@@ -114,7 +114,7 @@ def test_the_file_is_followed(path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("url", PATHS)
 def test_every_path_that_ranks_needs_the_key(serve: Serve, path: Path, url: str) -> None:
-    """401 before the body is read, in the clothes of the path; a wrong body with the key is only a wrong body."""
+    """401 before the body is read, in the format of the path; with the key, the error of a wrong body."""
     secret = add_key(path, "a")
     client = serve(FakeBackend(), keys_file=path)
     refused = client.post(url, content=b"{" * 100)

@@ -78,7 +78,7 @@ def test_metadata_and_probes(client: TestClient) -> None:
 
 @pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/fake-ranker/versions/8"])
 def test_what_is_not_served_is_not_found(client: TestClient, path: str) -> None:
-    """On each of the model's routes, in the protocol's clothes."""
+    """On each of the model's routes, in the protocol's format."""
     answers = [client.get(path), client.get(f"{path}/ready"), client.post(f"{path}/infer", json=body())]
     for response in answers:
         assert response.status_code == 404

@@ -85,7 +85,7 @@ def test_info_names_the_model_and_the_limits(serve: Serve) -> None:
 
 
 def test_while_the_model_loads_it_is_unhealthy(open_app: Serve, tmp_path: Path) -> None:
-    """503 in that server's clothes, on every path of the dialect."""
+    """503 in that server's format, on every path of the dialect."""
     gate, backend = threading.Event(), FakeBackend()
 
     def slowly(settings: Settings) -> Loaded:

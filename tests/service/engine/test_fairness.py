@@ -9,7 +9,7 @@ from cerberank_service.engine.fairness import FairClock
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.sampled_from([1.0, 0.5, 2.0])), min_size=1, max_size=8))
 def test_ends_come_in_the_order_of_work_by_weight(questions: list[tuple[int, float]]) -> None:
-    """Of questions that begin together, the one with the least work for its weight ends first."""
+    """When several questions begin together, the one with the least work for its weight ends first."""
     clock = FairClock()
     ends = [clock.enter(key, work, weight) for key, (work, weight) in enumerate(questions)]
     assert ends == [work / weight for work, weight in questions]

@@ -19,7 +19,7 @@ from cerberank_service.http.protocol import LINGER_BYTES, MOST_PIPELINED, bounde
 
 HEAD_BYTES = 2000
 LARGE_BYTES = 2_000_000
-"""Of an answer: more than the system takes of one that nobody reads."""
+"""Size of an answer: more than the system takes of one that nobody reads."""
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +72,7 @@ def test_a_head_within_the_bound_passes_and_one_beyond_it_does_not() -> None:
 
 
 SOME_BYTES = 30_000
-"""Of an answer: several fit into what the system takes."""
+"""Size of an answer: several fit into what the system takes."""
 
 
 def test_pipelined_requests_are_answered_in_order() -> None:

@@ -70,7 +70,7 @@ def skipped(client: TestClient) -> int:
 
 
 def test_the_figures_are_those_of_an_offline_comparison(mirrored: TestClient, made: Make) -> None:
-    """Of both checkpoints on the same questions."""
+    """The comparison of both checkpoints on the same questions."""
     ask_all(mirrored)
     told = mirrored.get(SHADOW).json()
     assert told["skipped"] == 0
