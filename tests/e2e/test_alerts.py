@@ -163,6 +163,6 @@ def test_a_dead_replica_is_told(watched: Watched) -> None:
 
 
 def test_no_alert_is_without_its_fault() -> None:
-    """Every rule of the file is tried by a test here."""
+    """Every alert in the file has a fault that triggers it."""
     told = {"CerberankQueueLong", "CerberankDeadlinesMissed", "CerberankVersionRejected", "CerberankStoreUnreachable"}
     assert told | BURN | DEAD == ALERTS

@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def same(answer: Any, documented: Any) -> bool:
-    """But for small numbers, and what is otherwise each time."""
+    """Equality up to small numerical differences and fields that differ each time."""
     if isinstance(documented, dict):
         return set(answer) == set(documented) and all(
             name in OTHERWISE_EACH_TIME or same(answer[name], documented[name]) for name in documented
@@ -55,7 +55,7 @@ def test_a_command_answers_what_the_page_shows(command: str, documented: str, se
     "program", PROGRAMS, ids=lambda program: re.findall(r"^import (\w+)", program, re.MULTILINE)[-1]
 )
 def test_a_program_finds_the_best(program: str, served: Process) -> None:
-    """With the vendors' own clients; `best` is what the page's comment says."""
+    """The page's programs find the documented `best` with the vendors' own clients."""
     address = DOCUMENTED.removeprefix("http://")
     program = program.replace(address, served.url.removeprefix("http://"))
     found = subprocess.run(
@@ -65,7 +65,7 @@ def test_a_program_finds_the_best(program: str, served: Process) -> None:
 
 
 def test_every_dialect_has_its_example() -> None:
-    """On one of its paths; and so has the protocol whose paths hold the model's name."""
+    """Every dialect, and the protocol with the model's name in its paths, has an example."""
     asked = {re.findall(rf"{DOCUMENTED}(\S+)", command)[0] for command, _ in COMMANDS}
     assert "/v2/models/cerberank-mini/infer" in asked
     for dialect in DIALECTS:

@@ -51,7 +51,7 @@ def test_native_and_dialects_give_the_offline_order(shared_service: Process, tin
 
 
 def test_the_cohere_sdk_ranks(sdk: cohere.ClientV2, tiny_checkpoint: Path) -> None:
-    """With top_n, an alias as the model, scores falling and within 0..1."""
+    """The SDK works with top_n and an alias; scores fall and are within 0..1."""
     answer = sdk.rerank(model="rerank-v3.5", query=QUESTION, documents=TEXTS, top_n=3)
     assert [result.index for result in answer.results] == expected_order(tiny_checkpoint)[:3]
     scores = [result.relevance_score for result in answer.results]

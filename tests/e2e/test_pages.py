@@ -147,7 +147,7 @@ def test_the_status_page_counts(browser: Browser, service: Process) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
 def test_axe_finds_no_serious_violation(browser: Browser, service: Process, theme: str, size: tuple[int, int]) -> None:
-    """On both pages, with dropped candidates in the table; and nothing is wider than the screen."""
+    """Both pages pass, with dropped candidates in the table, and nothing is wider than the screen."""
     if not AXE.is_file():
         pytest.skip("needs axe-core: npm install --no-save axe-core")
     browser.look(theme, size)

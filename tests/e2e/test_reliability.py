@@ -91,7 +91,7 @@ def test_a_fault_of_the_model_is_told_to_those_it_concerns(faulty: tuple[str, Pr
 
 
 def test_sigterm_with_fifty_in_flight_answers_each_once(service: Process) -> None:
-    """With its order, or refused with a time to come back; the process ends by itself with code 0."""
+    """Each request gets its order or a refusal with Retry-After, and the process ends with code 0."""
     body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
     with ThreadPoolExecutor(50) as pool, httpx.Client(base_url=service.url, timeout=60) as client:
         waiting = [pool.submit(httpx.post, f"{service.url}/v1/rank", json=body, timeout=120) for _ in range(50)]

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_both_ports_keep_to_their_document(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """No answer to some hundred allowed and forbidden requests is one that the document does not describe."""
+    """Some hundred valid and invalid cases are answered as the OpenAPI documents describe."""
     with serving(tiny_checkpoint, tmp_path) as (service, names):
         public = fuzz(service.url, cases=300, names=names)
         admin = fuzz(service.admin_url or "", cases=100, names=names, token=TOKEN)

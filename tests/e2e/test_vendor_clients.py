@@ -30,7 +30,7 @@ def voyage(shared_service: Process, monkeypatch: pytest.MonkeyPatch) -> voyageai
 
 
 def test_the_voyage_sdk_ranks(voyage: voyageai.Client, order: list[int]) -> None:
-    """On the path that it shares, with top_k and its own reading of the documents."""
+    """The SDK works on the shared path, with top_k and documents."""
     answer = voyage.rerank(QUESTION, TEXTS, model="random-tiny", top_k=3)
     assert [result.index for result in answer.results] == order[:3]
     assert [result.document for result in answer.results] == [TEXTS[index] for index in order[:3]]
@@ -63,7 +63,7 @@ def tensors(*, binary: bool) -> list[triton.InferInput]:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_triton_s_client_infers(client: triton.InferenceServerClient, order: list[int], binary: bool) -> None:
-    """With tensors in its default binary form and as JSON; types and shapes as the metadata promise."""
+    """Binary and JSON tensors work, with the types and shapes of the metadata."""
     answer = client.infer("random-tiny", tensors(binary=binary), request_id="mine", timeout=60_000_000)
     assert answer.as_numpy("order").tolist() == order
     scores = answer.as_numpy("scores")
@@ -89,7 +89,7 @@ def test_triton_s_client_asks_about_server_and_model(client: triton.InferenceSer
 
 
 def test_the_cohere_sdk_of_v1_ranks(shared_service: Process, order: list[int]) -> None:
-    """On the path that Voyage and Jina share, with documents back."""
+    """The SDK works on the path shared with Voyage and Jina, and gets the documents."""
     with cohere.Client(api_key="none", base_url=shared_service.url) as client:
         answer = client.rerank(model="rerank-v3.5", query=QUESTION, documents=TEXTS, return_documents=True)
     assert [result.index for result in answer.results] == order

@@ -128,7 +128,7 @@ def test_a_bad_request_gets_the_right_status_and_says_what_to_change(
 
 
 def test_unknown_paths_and_methods_have_the_same_body(client: TestClient) -> None:
-    """And 405 says which methods there are."""
+    """The errors have the native body, and 405 lists the allowed methods."""
     lost, wrong = client.get("/v1/nothing"), client.get("/v1/rank")
     assert (lost.status_code, lost.json()["error"]["kind"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["kind"]) == (405, "method_not_allowed")
@@ -144,7 +144,7 @@ def _pieces() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v2/models/fake-ranker/infer"])
 def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None:
-    """On every path that takes one."""
+    """The limit applies to every path that takes a body."""
     client = serve(FakeBackend(), max_body_bytes=50_000)
     assert client.post(path, content=_pieces()).status_code == 413
 

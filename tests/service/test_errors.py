@@ -37,7 +37,7 @@ def test_many_problems_are_counted_not_listed() -> None:
 
 
 def test_a_long_field_name_is_not_echoed_whole() -> None:
-    """Nor does it grow with a hostile key."""
+    """The length of the message is bounded for a hostile field name."""
     error = validation_error('{"items": [{"text": "a", "' + "x" * 10_000 + '": 1}]}')
     assert len(error.message) < 300
 

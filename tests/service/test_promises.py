@@ -46,7 +46,7 @@ def set_speed(client: TestClient, seconds_per_token: float) -> None:
 
 
 @pytest.mark.parametrize(("seconds_per_token", "schedule", "loss"), [(1e-9, [0.0, 0.0], 0.0), (9.0, [0.5, 0.5], 1.5)])
-def test_the_gentlest_tuned_schedule_that_is_in_time_is_used(
+def test_the_most_accurate_tuned_schedule_that_is_in_time_is_used(
     tuned: TestClient, seconds_per_token: float, schedule: list[float], loss: float
 ) -> None:
     """The answer and the metrics say which, and what it is expected to cost."""
@@ -64,7 +64,7 @@ def test_the_gentlest_tuned_schedule_that_is_in_time_is_used(
 
 
 def test_an_explicit_drop_ratio_always_wins(tuned: TestClient) -> None:
-    """And without a target the checkpoint's own schedule stays."""
+    """A drop ratio takes precedence; without a target the checkpoint's schedule is used."""
     set_speed(tuned, 9.0)
     assert rank(tuned, latency_target_ms=1, drop_ratio=0.1)["drop_schedule"] == [0.1, 0.1]
     answer = rank(tuned)
@@ -147,7 +147,7 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
 
 
 def test_with_an_objective_what_would_be_late_is_refused_at_once(serve: Serve) -> None:
-    """With a Retry-After, while another question needs a minute; the model alone would take any."""
+    """While another question needs a minute, the refusal has a Retry-After; afterwards questions are accepted."""
     backend = FakeBackend()
     client = serve(backend, objective_slowdown=2.0)
     set_speed(client, 1.0)

@@ -46,7 +46,7 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
 def test_a_removed_setting_ends_the_program_before_it_serves(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, naming the variable and what there is instead: nobody runs on a default that he believes he set."""
+    """Exit code 2 names the removed variable and its replacement, instead of ignoring it."""
     monkeypatch.setenv(name, "1")
     assert main([]) == 2
     assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
@@ -90,7 +90,7 @@ def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) 
 
 
 def test_what_is_not_done_after_the_drain_time_is_answered_with_503(serve: Serve) -> None:
-    """As soon as the step that runs is over."""
+    """Unanswered questions get 503 as soon as the running step is over."""
     backend = FakeBackend()
     client = serve(backend, drain_seconds=0.05)
     gate = threading.Event()

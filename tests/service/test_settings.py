@@ -61,7 +61,7 @@ def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In any case, as pydantic reads names; and none of them is a setting again."""
+    """Removed variables are found in upper and lower case, and none of them is a setting."""
     monkeypatch.setenv("CERBERANK_COPIES", "")
     monkeypatch.setenv("cerberank_state_bytes", "0")
     with pytest.raises(SettingsError, match=r"(?s)CERBERANK_COPIES.*TMPDIR.*CERBERANK_STATE_BYTES"):
@@ -70,7 +70,7 @@ def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_nothing_else_in_the_service_reads_the_environment() -> None:
-    """Only the client programs do, for their own options: a second reader would see what nobody validated."""
+    """Only the client programs read variables of their own; other readers would skip the validation."""
     package = Path(settings_module.__file__).parent
     readers = {
         path.relative_to(package).as_posix()

@@ -43,7 +43,7 @@ def refusal(access: Access, secret: str) -> ServiceError:
 
 
 def test_only_the_holder_of_a_key_gets_in(path: Path) -> None:
-    """Not with a part of it, with another one's hash, or with none."""
+    """A part of a key, a hash or no key at all are refused."""
     secret, other = add_key(path, "a"), add_key(path, "b")
     access = Access(path, Metrics())
     caller = access.admit(bearing(secret))
@@ -114,7 +114,7 @@ def test_the_file_is_followed(path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("url", PATHS)
 def test_every_path_that_ranks_needs_the_key(serve: Serve, path: Path, url: str) -> None:
-    """401 before the body is read, in the format of the path; with the key, the error of a wrong body."""
+    """401 is answered before the body is read, in the path's error format; with the key a malformed body is 400."""
     secret = add_key(path, "a")
     client = serve(FakeBackend(), keys_file=path)
     refused = client.post(url, content=b"{" * 100)

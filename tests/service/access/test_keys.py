@@ -15,7 +15,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_key_is_not_in_the_file(path: Path) -> None:
-    """Only its hash is; two keys are never the same."""
+    """The file contains only the key's hash, and two keys differ."""
     secrets = [add_key(path, name) for name in ("a", "b")]
     assert secrets[0] != secrets[1]
     assert all(len(secret) >= 40 and secret.removeprefix("cbk-") not in path.read_text() for secret in secrets)
@@ -23,7 +23,7 @@ def test_a_key_is_not_in_the_file(path: Path) -> None:
 
 
 def test_a_removed_key_is_gone_and_others_stay(path: Path) -> None:
-    """By name, which is unique."""
+    """A key is removed by its unique name."""
     for name in ("a", "b"):
         add_key(path, name, requests_per_minute=3, tokens_per_minute=4)
     remove_key(path, "a")

@@ -40,7 +40,7 @@ def test_an_overdraft_is_paid_back_in_time() -> None:
 def test_over_any_time_no_more_is_taken_than_the_quota_and_one_overdraft(
     per_minute: int, wishes: list[tuple[float, int]]
 ) -> None:
-    """Who takes only when `wait` is 0 gets a minute's worth, what the time adds, and what the last one cost."""
+    """A caller that waits gets at most the capacity, the refill of the time, and one overdraft."""
     clock = Clock()
     bucket, taken, largest = Bucket(per_minute, clock), 0, 0
     for pause, amount in wishes:

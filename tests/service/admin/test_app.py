@@ -87,7 +87,7 @@ def test_nothing_answers_without_the_token(public: TestClient, headers: Any) -> 
 
 
 def test_the_public_port_has_no_admin_route(public: TestClient) -> None:
-    """With the token neither."""
+    """Admin routes are 404 on the public port, even with the token."""
     app = admin_app(public)
     routes = [(m, r.path) for r in app.routes for m in r.methods if m not in {"GET", "HEAD"}]  # type: ignore[attr-defined]
     assert len(routes) == 8
@@ -129,7 +129,7 @@ def test_what_serves_cannot_be_unloaded(public: TestClient, admin: TestClient) -
 
 
 def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient, store: FolderStore) -> None:
-    """In the store, so that other replicas follow."""
+    """The label moves in the store, so that other replicas follow."""
     moved = admin.put(LABEL.format("stable"), json={"version": "2"}).json()
     assert moved == {"model": "fake-ranker", "label": "stable", "before": "1", "version": "2"}
     wait_until(lambda: served_by(public) == "2")
@@ -196,7 +196,7 @@ def test_a_drained_replica_is_not_ready_and_comes_back(public: TestClient, admin
 def test_the_drop_schedule_is_set_for_calls_that_choose_none(
     public: TestClient, admin: TestClient, given: Any, used: list[float]
 ) -> None:
-    """By version or label; a call's own ratio still wins."""
+    """The version may be given by a label; a call's own ratio takes precedence."""
     admin.put(VERSION.format("stable") + "/drop-schedule", json={"drop_schedule": given}).raise_for_status()
     body = {"question": "q", "candidates": ["a", "b"]}
     assert public.post("/v1/rank", json=body).json()["drop_schedule"] == used

@@ -67,7 +67,7 @@ def test_a_label_of_a_store_is_moved_and_taken_away(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """For people a line, for programs a JSON object as the admin port gives it."""
+    """The output is a line of text or, with --json, the JSON object of the admin port."""
     push(store, made("1"), "stable")
     push(store, made("2"))
     place = str(tmp_path / "store")

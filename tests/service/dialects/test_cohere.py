@@ -32,7 +32,7 @@ def test_the_answer_has_cohere_s_shape(client: TestClient, path: str, version: s
 
 
 def test_top_n_limits_the_results(client: TestClient) -> None:
-    """To the best ones."""
+    """The best `top_n` results are returned."""
     answer = client.post("/v2/rerank", json=QUERY | {"top_n": 2}).json()
     assert [(result["index"], result["relevance_score"]) for result in answer["results"]] == native(client)[:2]
 
@@ -85,7 +85,7 @@ def test_v1_takes_objects_and_gives_documents_back(client: TestClient) -> None:
         ("/v1/rerank", {"query": ""}, 422),
     ],
 )
-def test_errors_wear_cohere_s_clothes(serve: Serve, path: str, change: dict[str, object], status: int) -> None:
+def test_errors_have_cohere_s_format(serve: Serve, path: str, change: dict[str, object], status: int) -> None:
     """Its body, so that the SDK raises its own exception types."""
     client = serve(FakeBackend(), max_candidates=4)
     response = client.post(path, json=QUERY | change, headers={"X-Request-Id": "r-1"})

@@ -45,7 +45,7 @@ def jina(serve: Serve) -> TestClient:
 
 
 def test_the_answer_is_the_published_one_in_the_native_order(jina: TestClient) -> None:
-    """With documents, which Jina returns unless told otherwise, and scores that never rise."""
+    """The answer has the documents, which Jina returns by default, and scores never rise."""
     native = jina.post("/v1/rank", json={"question": QUERY["query"], "candidates": TEXTS}).json()["results"]
     answer = Published.model_validate(jina.post("/v1/rerank", json=QUERY).raise_for_status().json())
     assert answer.model == MODEL

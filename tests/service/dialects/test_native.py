@@ -86,6 +86,6 @@ def test_texts_and_heads_are_given_when_asked_for() -> None:
 
 
 def test_falling_scores_never_rise() -> None:
-    """For clients that sort by score: a dropped candidate's score is capped by the survivors above it."""
+    """A dropped candidate's score is capped by the survivors above it, for clients that sort by score."""
     falling = answer(order=np.asarray([0, 1, 2]), scores=np.asarray([0.4, 0.9, 0.1])).falling_scores()
     assert falling.tolist() == [0.4, 0.4, 0.1]

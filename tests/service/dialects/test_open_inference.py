@@ -45,7 +45,7 @@ def test_the_outputs_are_the_native_answer_by_candidate(serve: Serve) -> None:
 
 
 def test_only_the_wanted_outputs_are_given(client: TestClient) -> None:
-    """In the order asked for, with name, shape and type as the metadata say."""
+    """The outputs have the requested order, and name, shape and type of the metadata."""
     wanted = [{"name": "order"}, {"name": "scores", "parameters": {"binary_data": True}}]
     answer = client.post(INFER, json=body(outputs=wanted)).json()
     described = {output["name"]: output for output in client.get("/v2/models/fake-ranker").json()["outputs"]}
@@ -78,7 +78,7 @@ def test_metadata_and_probes(client: TestClient) -> None:
 
 @pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/fake-ranker/versions/8"])
 def test_what_is_not_served_is_not_found(client: TestClient, path: str) -> None:
-    """On each of the model's routes, in the protocol's format."""
+    """Each of the model's routes answers 404 in the protocol's error format."""
     answers = [client.get(path), client.get(f"{path}/ready"), client.post(f"{path}/infer", json=body())]
     for response in answers:
         assert response.status_code == 404
@@ -99,7 +99,7 @@ def test_what_is_not_served_is_not_found(client: TestClient, path: str) -> None:
         ({"inputs": [], "id": 3}, 422),
     ],
 )
-def test_errors_wear_the_protocol_s_clothes(client: TestClient, content: dict[str, Any], status: int) -> None:
+def test_errors_have_the_protocol_s_format(client: TestClient, content: dict[str, Any], status: int) -> None:
     """One string that says what to change."""
     response = client.post(INFER, json=content)
     assert response.status_code == status

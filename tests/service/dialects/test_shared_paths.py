@@ -64,7 +64,7 @@ def test_only_shared_paths_need_a_claim() -> None:
         ("/rerank", {}, {"error"}),
     ],
 )
-def test_errors_after_parsing_wear_the_spoken_dialect_s_clothes(
+def test_errors_after_parsing_have_the_selected_dialect_s_format(
     client: TestClient, path: str, fields: dict[str, Any], keys: set[str]
 ) -> None:
     """An unknown model is found out after the body was read."""

@@ -65,7 +65,7 @@ def test_truncation_happens_only_where_it_is_allowed(client: TestClient, truncat
         ({"texts": [RAISES]}, 424, "Backend"),
     ],
 )
-def test_errors_wear_that_server_s_clothes(
+def test_errors_have_that_server_s_format(
     serve: Serve, change: dict[str, object], status: int, error_type: str
 ) -> None:
     """Its body and statuses; a failing model is 424, and says nothing of its insides."""
@@ -85,7 +85,7 @@ def test_info_names_the_model_and_the_limits(serve: Serve) -> None:
 
 
 def test_while_the_model_loads_it_is_unhealthy(open_app: Serve, tmp_path: Path) -> None:
-    """503 in that server's format, on every path of the dialect."""
+    """Every path of the dialect answers 503 in that server's error format."""
     gate, backend = threading.Event(), FakeBackend()
 
     def slowly(settings: Settings) -> Loaded:

@@ -13,7 +13,7 @@ texts = st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_
 
 
 def packed(values: list[str]) -> bytes:
-    """By Triton's own client."""
+    """The binary form of Triton's own client."""
     serialised: bytes = serialize_byte_tensor(np.asarray([value.encode() for value in values], dtype=object)).item()
     return serialised
 

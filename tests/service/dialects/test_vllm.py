@@ -40,7 +40,7 @@ class Published(Strict):
 
 
 def test_the_answer_is_the_published_one_in_the_native_order(serve: Serve) -> None:
-    """With documents, always; scores never rise."""
+    """The answer always has the documents, and scores never rise."""
     client = serve(FakeBackend(ranker_config(schedule=(0.4, 0.4))))
     native = client.post("/v1/rank", json={"question": QUERY["query"], "candidates": QUERY["documents"]}).json()
     answer = Published.model_validate(client.post("/rerank", json=QUERY).raise_for_status().json())
@@ -53,7 +53,7 @@ def test_the_answer_is_the_published_one_in_the_native_order(serve: Serve) -> No
 
 @pytest.mark.parametrize(("top_n", "given"), [(0, 3), (1, 1), (9, 3)])
 def test_top_n_of_nought_is_all(client: TestClient, top_n: int, given: int) -> None:
-    """As vLLM has it."""
+    """The meaning of 0 is vLLM's."""
     assert len(client.post("/rerank", json=QUERY | {"top_n": top_n}).json()["results"]) == given
 
 
@@ -85,7 +85,7 @@ def test_a_single_document_and_the_common_fields_are_taken(client: TestClient) -
         ({"documents": [RAISES]}, 500, "InternalServerError"),
     ],
 )
-def test_errors_wear_vllm_s_clothes(client: TestClient, change: dict[str, object], status: int, kind: str) -> None:
+def test_errors_have_vllm_s_format(client: TestClient, change: dict[str, object], status: int, kind: str) -> None:
     """400 where others say 422, and the code once more in the body."""
     response = client.post("/rerank", json=QUERY | change)
     assert response.status_code == status

@@ -67,7 +67,7 @@ def test_one_query_however_it_is_written(client: TestClient, query: str | list[s
     ],
 )
 def test_what_is_no_single_question_is_refused(client: TestClient, body: dict[str, Any], said: str) -> None:
-    """400 in vLLM's format, saying what to change."""
+    """The error is 400 in vLLM's error format, and says what to change."""
     response = client.post("/score", json=body)
     assert response.status_code == 400
     assert said in response.json()["error"]["message"]

@@ -129,7 +129,7 @@ def test_a_list_beyond_the_ceiling_is_not_read() -> None:
 
 
 def test_a_thousand_unknown_fields_make_one_error() -> None:
-    """At the top and within a candidate."""
+    """Very many unknown fields, at the top level or within a candidate, give a single error."""
     fields = {f"f{number}": 1 for number in range(1000)}
     assert refused(with_fields(**fields)).message == "body: has far too many fields"
     error = refused(with_fields(candidates=[{"text": "a"} | fields]))
@@ -137,7 +137,7 @@ def test_a_thousand_unknown_fields_make_one_error() -> None:
 
 
 def test_far_too_many_fields_are_refused_unread() -> None:
-    """As many as so many candidates may have are not, nor are colons in texts."""
+    """The number of fields that the candidates may have is accepted, and colons in texts do not count."""
     fields = b"{%s}" % b",".join(b'"%d" \n:0' % number for number in range(264))
     check_fields(fields, 10)
     with pytest.raises(ServiceError) as caught:
@@ -155,7 +155,7 @@ def _without_texts(value: Any) -> Any:
 
 @given(NESTED, st.booleans(), st.integers(-1, 1))
 def test_far_too_many_items_are_refused_unread(value: Any, ascii_only: bool, more: int) -> None:
-    """By the commas between items; those in texts do not count, whatever stands around them."""
+    """Items are counted by the commas between them; commas in texts do not count, whatever surrounds them."""
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     commas = json.dumps(_without_texts(value)).count(",")
     assert _has_more_commas(body, commas + more) == (more < 0)

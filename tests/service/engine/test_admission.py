@@ -38,7 +38,7 @@ def test_an_idle_engine_refuses_nothing(tokens: int, priority: int, left: float)
 
 
 def test_the_backlog_is_bounded_in_tokens_and_its_last_half_kept_for_higher_priorities() -> None:
-    """With whole seconds after which half of it will be gone."""
+    """The error's Retry-After is the whole seconds until half of the backlog is done."""
     full = admission(most=1000)
     enter(full, 0, 600)
     full.check_room(0)
@@ -84,7 +84,7 @@ def test_a_light_question_waits_longer() -> None:
 
 
 def test_the_past_does_not_count_once_everything_is_answered() -> None:
-    """Nor does the share of a question that was given up."""
+    """Neither answered nor abandoned questions affect later ones."""
     busy = admission()
     enter(busy, 0, 1000)
     busy.ran(0, 0, 1000)
@@ -120,7 +120,7 @@ def test_what_would_take_more_than_half_of_its_limit_is_refused() -> None:
     check(busy, 1000, now=spare + 0.1, received=None)
 
 
-def test_nobody_is_let_in_who_makes_another_one_late() -> None:
+def test_a_question_that_makes_another_one_late_is_refused() -> None:
     """A small one that would overtake it; a larger one may come, and so may any when the other is late anyhow."""
     busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
     enter(busy, 0, 1000, received=0.0)

@@ -41,7 +41,7 @@ def test_a_tiny_slow_batch_does_not_mislead() -> None:
 
 
 def test_the_longest_step_is_that_of_the_slowest_stage() -> None:
-    """What a newcomer waits for at most before anything else can begin."""
+    """The slowest step bounds how long a new question waits before it can start."""
     speeds = StageSpeeds((1.0, 1.0))
     speeds.observe(0, 100, 1.0)
     speeds.observe(1, 100, 2.0)

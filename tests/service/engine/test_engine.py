@@ -55,7 +55,7 @@ def test_a_single_stage_without_exits_works(start: Start) -> None:
 @pytest.mark.parametrize("schedule", [(0.0, 0.0), (0.5, 0.0), (0.5, 0.5)])
 @pytest.mark.parametrize("state_bytes", [0, 2000, 10**9])
 def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, schedule: tuple[float, float]) -> None:
-    """With no room for states at all, some, or plenty, the answer is the same; what waits keeps to the bound."""
+    """The answer does not depend on the memory for states, and the states stay within its limit."""
     backend = FakeBackend()
     running = start(backend, state_bytes=state_bytes, step_tokens=128)
     held: list[int] = []
@@ -261,10 +261,10 @@ def _stage_scores(pairs: EncodedPairs, stage: int) -> Any:
     return backend.run(state, stage).scores
 
 
-def test_a_question_that_gives_way_runs_in_short_steps_and_gets_the_same_answer(
+def test_a_question_that_yields_to_live_traffic_runs_in_short_steps_and_gets_the_same_answer(
     start: Start, encoder: PairEncoder
 ) -> None:
-    """Before each step it looks whether others are busy; what it waited is no time of the model's."""
+    """It polls the live traffic before each step; the time it waits does not count as compute."""
     looks: list[int] = []
     clock = Clock()
 

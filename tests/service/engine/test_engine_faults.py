@@ -127,7 +127,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
 
 
 def test_a_thread_that_is_ended_from_within_answers_everybody(start: Start) -> None:
-    """Not even SystemExit leaves a client waiting."""
+    """Even SystemExit in the engine's thread answers all waiting clients."""
     backend, gate = blocked()
     backend.faults.always, backend.faults.error = True, SystemExit
     running = start(backend)
@@ -179,7 +179,7 @@ class BrokenMetrics(EngineMetrics):
 
 
 def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
-    """A fault outside the model ends the thread; the engine then says so, and nobody is left waiting."""
+    """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
     backend, gate = blocked()
     running = start(backend, metrics=BrokenMetrics(Metrics().series, "fake-ranker", "7", 3, 0))
     waiting = [running.ask(["a"])]

@@ -22,7 +22,7 @@ texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size
 def test_a_policy_without_ratios_is_followed(
     start: Start, encoder: PairEncoder, asked: list[str], margin: float, step_tokens: int
 ) -> None:
-    """As `rank_pairs` follows it, beside a question that drops by ratios."""
+    """The result equals that of `rank_pairs`, together with a question that drops by ratios."""
     running, policy = start(FakeBackend(), step_tokens=step_tokens), Margin(stages=3, margin=margin)
     future, other = running.ask(asked, policy=policy), running.ask(asked, policy=RatioSchedule((0.3, 0.0)))
     alone = rank_pairs(FakeBackend(), encoder.encode("how?", [Candidate(text=text) for text in asked]), policy)

@@ -9,7 +9,7 @@ from cerberank_service.engine.fairness import FairClock
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.sampled_from([1.0, 0.5, 2.0])), min_size=1, max_size=8))
 def test_ends_come_in_the_order_of_work_by_weight(questions: list[tuple[int, float]]) -> None:
-    """When several questions begin together, the one with the least work for its weight ends first."""
+    """Among questions that start together, the one with the least work by weight ends first."""
     clock = FairClock()
     ends = [clock.enter(key, work, weight) for key, (work, weight) in enumerate(questions)]
     assert ends == [work / weight for work, weight in questions]
@@ -27,7 +27,7 @@ def test_time_runs_faster_with_fewer_questions() -> None:
 
 
 def test_an_answered_question_keeps_its_imagined_share() -> None:
-    """Many equal large questions that are served one after another do not make newcomers late."""
+    """Large questions that were answered one after another do not delay later questions."""
     clock = FairClock()
     for key in range(16):
         clock.enter(key, 100.0, 1.0)

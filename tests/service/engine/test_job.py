@@ -67,7 +67,7 @@ def test_a_drop_leaves_as_many_as_were_asked_for() -> None:
 
 
 def test_rows_pass_an_exit_that_drops_nothing_unless_there_is_a_deadline() -> None:
-    """At a deadline an order of all by one stage is worth more than a few rows far ahead."""
+    """With a deadline all rows finish a stage first, so that an order of all candidates is known early."""
     assert run(job(4, schedule=(0.0, 0.5), deadline=None), FakeBackend(), 0, [3, 2]) == [3, 2]
     assert run(job(4, schedule=(0.0, 0.5), deadline=9.0), FakeBackend(), 0, [3, 2]) == []
 

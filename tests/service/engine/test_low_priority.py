@@ -14,23 +14,23 @@ from cerberank_service.engine.low_priority import LiveTraffic, at_low_priority
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
 
 
-def test_a_piece_waits_while_somebody_is_answered() -> None:
-    """And no longer: it begins at the first look that finds nobody."""
+def test_a_piece_waits_while_requests_are_answered() -> None:
+    """The wait ends at the first poll at which no request is being answered."""
     looks = iter([True, True, False])
     LiveTraffic(lambda: next(looks)).wait_until_idle()
     assert next(looks, None) is None
 
 
-def test_a_piece_begins_though_the_service_is_never_idle() -> None:
-    """Else no push would arrive under a full load."""
+def test_a_piece_starts_though_the_service_is_never_idle() -> None:
+    """The wait is bounded, so that a load completes under full traffic."""
     asked: list[int] = []
     LiveTraffic(lambda: asked.append(1) is None).wait_until_idle()
     assert len(asked) > 1
 
 
 @linux
-def test_work_at_low_priority_stands_back_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It and what it starts are of the idle class, the caller is not."""
+def test_work_at_low_priority_is_in_the_idle_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work and the threads that it starts are in the idle class, the caller is not."""
     monkeypatch.setattr(low_priority, "IDLE_CLASS_SECONDS", 600.0)  # a busy machine lets idle threads wait
 
     def classes() -> list[int]:
@@ -47,8 +47,8 @@ def test_work_at_low_priority_stands_back_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 @linux
-def test_work_at_low_priority_that_takes_long_steps_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else processors that never rest would never do it."""
+def test_work_at_low_priority_that_takes_long_leaves_the_idle_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time limit the work leaves the idle class, so that it completes on busy processors."""
     monkeypatch.setattr(low_priority, "IDLE_CLASS_SECONDS", 0.01)
     if os.geteuid() != 0:
         pytest.skip("leaving the idle class takes a privilege")
@@ -63,7 +63,7 @@ def test_work_at_low_priority_that_takes_long_steps_forward(monkeypatch: pytest.
 
 
 def test_what_the_work_raises_is_raised() -> None:
-    """By its type: that is a rejection's reason."""
+    """The error keeps its type, which determines the reason of a rejection."""
 
     def fail() -> None:
         raise MemoryError("too big")

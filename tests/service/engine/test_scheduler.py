@@ -27,7 +27,7 @@ def test_no_row_is_lost_or_run_twice(given_: Traffic) -> None:
 
 @given(traffic())
 def test_the_stages_of_a_row_come_in_order(given_: Traffic) -> None:
-    """And so do those of a whole question where an exit must wait for all of them."""
+    """Each row runs its stages in order, and where an exit drops, all rows of the question do."""
     questions, at = given_
     for key, question in questions.items():
         seen: dict[int, list[int]] = {}

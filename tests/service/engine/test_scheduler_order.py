@@ -80,7 +80,7 @@ def test_a_small_question_waits_three_steps_at_most_while_large_ones_keep_the_qu
 
 
 def test_equal_questions_end_one_after_another() -> None:
-    """Not all at the end: a question that has begun holds states, and is nearly done."""
+    """Equal questions are finished one by one, because a started one holds states and is nearly done."""
     driver = Driver()
     for key in range(3):
         driver.add(key, Question([10] * 20))

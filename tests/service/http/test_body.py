@@ -55,7 +55,7 @@ def test_a_body_up_to_the_limit_is_read_whole() -> None:
 
 
 def test_an_announced_length_beyond_the_limit_is_refused_unread() -> None:
-    """Not one byte is taken in."""
+    """The body is refused by its Content-Length, before a byte is read."""
     client = Client([b"abcde"], length=5)
     with pytest.raises(ServiceError) as caught:
         client.read(4)
@@ -133,7 +133,7 @@ def test_large_bodies_together_are_bounded_and_small_ones_come_through() -> None
 
 
 def test_a_large_body_comes_whole_and_is_closed_with_the_request() -> None:
-    """In pieces that end anywhere."""
+    """The body is complete for any split into chunks, and is closed with the request."""
     pieces = [b"abc" * 100_000, b"", b"d" * LARGE_BYTES, b"e"]
 
     async def run() -> None:
@@ -166,7 +166,7 @@ def test_a_large_body_without_room_is_told_to_come_again(place: str, monkeypatch
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_a_large_body_is_taken_in_slowly_while_others_are_answered(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a megabyte on, and at full speed when nobody else is there."""
+    """Bodies beyond a megabyte are slowed down only while requests are being answered."""
     waited: list[float] = []
 
     async def note(seconds: float) -> None:

@@ -15,7 +15,7 @@ def request(messages: asyncio.Queue[dict[str, Any]]) -> Request:
 
 
 def test_the_work_of_a_client_that_stays_is_done() -> None:
-    """And the watch ends with it."""
+    """The result is returned, and the task that watches the connection ends."""
 
     async def scenario() -> tuple[str | None, int]:
         async def work() -> str:
@@ -56,7 +56,7 @@ def test_the_work_of_a_client_that_goes_is_cancelled() -> None:
 
 
 def test_an_error_of_the_work_is_raised() -> None:
-    """As if nobody watched."""
+    """The error reaches the caller unchanged."""
 
     async def scenario() -> None:
         async def work() -> str:

@@ -100,7 +100,7 @@ def test_a_large_question_is_answered_as_a_small_one(client: TestClient) -> None
     assert answers[0]["results"] == answers[1]["results"]
 
 
-def test_an_error_in_a_large_body_is_dressed_by_its_dialect(client: TestClient) -> None:
+def test_an_error_in_a_large_body_has_its_dialect_s_format(client: TestClient) -> None:
     """The error is made in the other process and answered by this one."""
     answer = client.post("/rerank", content=b'{"query": "q", "texts": 3}' + b" " * LARGE_BYTES)
     assert answer.status_code == 422

@@ -43,7 +43,7 @@ def test_no_page_has_inline_code(page: Path) -> None:
 
 
 def test_an_asset_that_is_not_there_is_an_error_like_any_other(client: TestClient) -> None:
-    """And no way leads out of the folder."""
+    """A missing asset is a 404 with the usual body, and no path leads out of the folder."""
     for path in ("/assets/none.js", "/assets/..%2fapp.py", "/assets/../app.py"):
         response = client.get(path)
         assert (response.status_code, response.json()["error"]["kind"]) == (404, "not_found")

@@ -87,7 +87,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def test_a_connection_ends_with_the_answers_before_too_many_requests() -> None:
-    """However many thousand are in one piece, and though the client goes on sending: those let in are answered."""
+    """Accepted requests are answered, even if the client sends thousands at once and continues to send."""
 
     async def some(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.01)
@@ -170,7 +170,7 @@ def test_a_slow_reader_has_its_time_as_long_as_it_goes_on(goes_on: bool) -> None
 
 
 def test_a_client_that_does_not_read_gets_no_further_answer_made() -> None:
-    """And all of them, in order, once it reads."""
+    """No further answer is computed while the client does not read; once it reads, all arrive in order."""
     begun: list[str] = []
 
     async def large(scope: Scope, receive: Receive, send: Send) -> None:

@@ -24,7 +24,7 @@ def test_server_timing_says_what_the_body_says(client: TestClient) -> None:
 
 
 def test_the_load_is_told_to_those_who_ask(client: TestClient) -> None:
-    """In the two formats of ORCA that are text; nobody else gets the header, nor who asks for another format."""
+    """The load has ORCA's two text formats; without a request for one of these there is no header."""
     text = client.post("/v1/rank", json=BODY, headers={LOAD_FORMAT: "TEXT"}).headers[LOAD]
     assert text.startswith("TEXT ")
     pairs = dict(entry.split("=") for entry in text.removeprefix("TEXT ").split(", "))

@@ -42,7 +42,7 @@ def test_identical_candidates_are_encoded_once(checkpoint: Checkpoint) -> None:
 
 
 def test_another_context_makes_another_candidate(checkpoint: Checkpoint) -> None:
-    """Only what is identical in every part is folded."""
+    """Candidates are merged only if text and context are identical."""
     result = prepared(checkpoint, candidates=(Candidate(text="a"), Candidate(text="a", previous="b")))
     assert len(result.pairs) == 2
 
@@ -58,7 +58,7 @@ def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
 
 
 def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
-    """But not of the caller's."""
+    """The operator's schedule replaces the checkpoint's, but not the caller's drop ratio."""
     encoder, call = checkpoint.encoder(), RankCall(question="how?", candidates=candidates("a", "b"))
     assert prepare(call, checkpoint, encoder, default=(0.1, 0.1)).policy.ratios == (0.1, 0.1)
     chosen = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=0.2)
@@ -76,7 +76,7 @@ def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) ->
 def test_as_many_as_were_asked_for_reach_the_last_stage(
     checkpoint: Checkpoint, top_k: int | None, minimum: int
 ) -> None:
-    """But not more than there are."""
+    """At least `top_k` candidates reach the last stage, or all if there are fewer."""
     assert prepared(checkpoint, top_k=top_k).policy.expected_alive(3)[-1] == minimum
 
 

@@ -27,7 +27,7 @@ def refused(content: bytes) -> ServiceError:
 
 
 def test_too_many_candidates_are_refused_with_the_limit() -> None:
-    """At the limit all is well, one beyond it is not."""
+    """The limit itself is accepted, and one candidate more is refused."""
     made = READING(body("a", "b", "c")).outcome
     assert isinstance(made, tuple)
     call = made[0]
@@ -47,7 +47,7 @@ def test_what_is_wrong_with_a_body_comes_back_as_a_value(content: bytes, kind: K
 
 
 def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
-    """On a path that two share, the second's fields decide."""
+    """On a shared path the error has the format of the dialect whose fields were recognised."""
     (dialects,) = [each for each in SHARED if {"jina", "voyage"} <= {dialect.tag for dialect in each}]
     voyage = next(dialect for dialect in dialects if dialect.tag == "voyage")
     read = Reader(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')
@@ -83,7 +83,7 @@ def _is_call(read: Read) -> bool:
 
 
 def test_a_call_is_the_same_after_the_way_back() -> None:
-    """With its candidates' objects, and the options that the answer is rendered by."""
+    """Candidates and rendering options are equal after a round trip through another process."""
     read = READING(body("a", {"id": "x", "text": "b", "previous": "c"}, top_k=2, return_text=True))
     assert pickle.loads(pickle.dumps(read)) == read
 

@@ -33,7 +33,7 @@ def test_only_candidates_that_reached_the_last_stage_are_kept() -> None:
 
 
 def test_version_question_and_context_tell_pairs_apart() -> None:
-    """And texts cannot run into each other."""
+    """Keys differ by version, question and context, and do not depend on how texts are split."""
     cache = filled()
     assert cache.find(Reference("m", "2"), "q", (A,)) is None
     assert cache.find(Reference("other", "1"), "q", (A,)) is None

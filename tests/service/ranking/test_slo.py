@@ -23,7 +23,7 @@ def config_of(*tuned: TunedSchedule) -> RankerConfig:
 
 
 @given(st.permutations(SET), st.floats(0.0, 3.0), st.floats(0.1, 2.0))
-def test_the_gentlest_schedule_that_is_in_time_is_taken(tuned: list[TunedSchedule], wait: float, target: float) -> None:
+def test_the_most_accurate_schedule_in_time_is_taken(tuned: list[TunedSchedule], wait: float, target: float) -> None:
     """Whatever their order; the fastest when none is in time, and it says so."""
     time = {entry.schedule: entry.cost + wait for entry in tuned}
     choice = choose(config_of(*tuned), 1, lambda policy: time[policy.ratios], target)
@@ -36,7 +36,7 @@ def test_the_gentlest_schedule_that_is_in_time_is_taken(tuned: list[TunedSchedul
 
 @pytest.mark.parametrize(("keep", "minimum"), [(1, 4), (7, 7)])
 def test_what_was_asked_for_and_the_checkpoint_s_minimum_stay_alive(keep: int, minimum: int) -> None:
-    """In the chosen policy, and already in those whose time is predicted."""
+    """The minimum applies to the chosen policy and to the policies whose time is predicted."""
     predicted: list[DropPolicy] = []
 
     def seconds(policy: DropPolicy) -> float:
@@ -48,7 +48,7 @@ def test_what_was_asked_for_and_the_checkpoint_s_minimum_stay_alive(keep: int, m
     assert predicted == [RatioSchedule(entry.schedule, minimum) for entry in (GENTLE, MIDDLE, HARSH)]
 
 
-def test_the_loss_is_against_the_gentlest_schedule() -> None:
+def test_the_loss_is_against_the_most_accurate_schedule() -> None:
     """In points by metric, not of what tuning says about its own loss; a gain is negative.
 
     A schedule outside the set has no known loss.

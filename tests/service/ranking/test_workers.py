@@ -8,7 +8,7 @@ from cerberank_service.ranking.workers import Workers
 
 
 def test_an_exception_comes_back_to_the_caller() -> None:
-    """And the thread lives on."""
+    """The exception is raised in the caller, and the thread stays usable."""
     workers = Workers(1)
 
     def fail() -> None:

@@ -70,7 +70,7 @@ def skipped(client: TestClient) -> int:
 
 
 def test_the_figures_are_those_of_an_offline_comparison(mirrored: TestClient, made: Make) -> None:
-    """The comparison of both checkpoints on the same questions."""
+    """The figures equal a comparison of both checkpoints on the same questions."""
     ask_all(mirrored)
     told = mirrored.get(SHADOW).json()
     assert told["skipped"] == 0
@@ -137,7 +137,7 @@ def _answered() -> Any:
 
 
 def test_a_shadow_that_does_well_becomes_stable_by_rule(follow: Follow, store: FolderStore, made: Make) -> None:
-    """In the store, so that every replica follows; the label `shadow` is free again."""
+    """The label moves in the store, so that every replica follows, and `shadow` is removed."""
     push(store, made("1"), "stable")
     push(store, made("2"), "shadow")
     client = follow(shadow_percent=100, promote_after=3)

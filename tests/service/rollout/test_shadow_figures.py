@@ -45,7 +45,7 @@ def test_one_failure_keeps_a_shadow_and_no_rule_means_by_hand() -> None:
 
 
 def test_the_description_gives_means() -> None:
-    """And nulls before the first question."""
+    """The description has means, and nulls before the first question."""
     told = figures(4, flips=1, overlap=0.5, seconds=2.0).describe()
     assert (told["stable"], told["shadow"], told["questions"], told["flips"]) == ("1", "2", 4, 1)
     assert (told["flip_percent"], told["rank_biased_overlap"], told["latency_ratio"]) == (25.0, 0.5, 2.0)

@@ -62,7 +62,7 @@ def test_every_json_line_is_an_object_that_names_its_request(serve: Serve, log_a
 
 
 def test_the_question_is_logged_when_that_was_asked_for(serve: Serve, log_as: Log) -> None:
-    """In the line of its answer; its candidates are not."""
+    """The question is in the line of its answer, the candidates are not logged."""
     log = log_as(log_format="json")
     serve(FakeBackend(), log_questions=True).post("/v1/rank", json=BODY)
     (line,) = entries(log, "answered")
@@ -83,7 +83,7 @@ def test_text_lines_say_the_same(serve: Serve, log_as: Log) -> None:
 
 
 def test_an_unforeseen_error_keeps_its_traceback(serve: Serve, log_as: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the log, under the request's id; never in the answer."""
+    """The traceback is in the log under the request's id, and not in the answer."""
     log = log_as(log_format="json")
     client = serve(FakeBackend())
     monkeypatch.setattr("cerberank_service.ranking.rank.prepare", lambda *given, **named: {}["no such key"])

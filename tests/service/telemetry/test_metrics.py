@@ -78,7 +78,7 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
     ],
 )
 def test_an_error_is_counted_once_by_its_kind(serve: Serve, path: str, content: bytes, kind: Kind) -> None:
-    """And not as an answer."""
+    """The error counter rises by one, and the counter of answers does not."""
     client = serve(FakeBackend(), max_body_bytes=1024)
     before = samples(client)
     client.post(path, content=content)

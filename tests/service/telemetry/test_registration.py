@@ -66,7 +66,7 @@ def test_creating_what_exists_keeps_its_count() -> None:
 
 
 def test_a_series_that_is_not_declared_cannot_be_counted() -> None:
-    """Nor can one be taken for another type, or with other labels than declared."""
+    """An undeclared name, another type and other labels than declared are errors."""
     series = RegisteredSeries(CollectorRegistry())
     with pytest.raises(KeyError):
         series.counter("surprises")

@@ -95,7 +95,7 @@ def test_an_error_is_described_by_its_kind_alone(
 
 
 def test_histograms_name_a_trace_as_their_example(traced: TestClient) -> None:
-    """In OpenMetrics, which a scraper asks for; the old text format has no place for it."""
+    """Exemplars are in the OpenMetrics format, which a scraper requests; the old text format has none."""
     traced.post("/v1/rank", json=BODY, headers=TRACEPARENT)
     accept = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"}
     answer = traced.get("/metrics", headers=accept)
@@ -124,7 +124,7 @@ def test_the_provider_exports_under_the_service_s_name(monkeypatch: pytest.Monke
 
 
 def test_without_the_extra_the_setting_is_refused() -> None:
-    """In a process whose imports of the SDK fail, naming what to install."""
+    """In a process without the SDK the error names the extra to install."""
     script = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
         "sys.modules['opentelemetry.exporter'] = None\n"

@@ -37,7 +37,7 @@ def test_a_label_waits_until_its_version_is_ready(status: State) -> None:
 
 
 def test_a_flip_keeps_the_version_that_it_leaves() -> None:
-    """For a rollback; the one before that goes."""
+    """The previous version stays loaded for a rollback, the one before it is unloaded."""
     state = served({"a": READY, "b": READY, "c": READY}, previous="c", stable="a")
     assert decide(stored(stable="b"), state, memory=100) == Decision(flips=(flip("stable", "b"),), unload=(C,))
 
@@ -57,7 +57,7 @@ def test_the_first_version_is_loaded_though_nothing_serves() -> None:
 
 
 def test_a_store_that_cannot_be_read_changes_nothing() -> None:
-    """And neither does one that has lost the model: stable stays, with nothing to replace it."""
+    """An unreadable store changes nothing; in one that has lost the model the stable version stays."""
     state = served({"a": READY, "b": READY}, stable="a", canary="b")
     assert decide(None, state, memory=100) == Decision()
     assert decide({}, state, memory=100) == Decision(flips=(flip("canary", None),), unload=(B,))
@@ -86,7 +86,7 @@ def test_memory_is_taken_from_the_less_important_first() -> None:
     assert "needs 10 bytes" in decision.refused[C]
 
 
-def test_what_can_never_fit_is_refused_and_displaces_nobody() -> None:
+def test_what_can_never_fit_is_refused_and_displaces_no_version() -> None:
     """The next label gets its turn."""
     big = {"m": StoredModel(labels={"stable": "big", "canary": "b"}, sizes={"big": 25, "b": 10})}
     decision = decide(big, served({"a": READY}, stable="a"), memory=30)
@@ -101,7 +101,7 @@ def test_memory_that_is_coming_back_is_waited_for() -> None:
     assert decide(big, served(held, stable="a"), memory=30) == Decision(unload=(C,))
 
 
-def test_a_pinned_version_is_loaded_without_a_label_and_gives_way_to_every_label_but_shadow() -> None:
+def test_a_pinned_version_is_loaded_without_a_label_and_yields_memory_to_every_label_but_shadow() -> None:
     """It stays while it is pinned, as the rollback version does."""
     pinned = {"m": replace(served({"a": READY}, stable="a")["m"], pinned=frozenset({"c"}))}
     assert decide(stored(stable="a"), pinned, memory=100) == Decision(load=C)

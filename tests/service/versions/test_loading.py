@@ -95,7 +95,7 @@ def _failing(folder: Path) -> Callable[[Settings], Loaded]:
 def test_a_model_that_fails_its_checks_never_serves(
     open_app: Serve, tmp_path: Path, make: Callable[[Path], Callable[[Settings], Loaded]], reason: str
 ) -> None:
-    """Not ready, with the reason in `/v1/models`; questions get 503, the probes still answer."""
+    """The service is not ready, `/v1/models` has the reason, questions get 503, and probes answer."""
     client = open_app(make(tmp_path))
     wait_until(lambda: state_of(client) == "failed")
     assert reason in client.get("/v1/models").json()["models"][0]["reason"]

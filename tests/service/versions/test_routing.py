@@ -85,7 +85,7 @@ def test_the_canary_s_share_is_sticky(question: str, first: float, second: float
 
 
 def test_the_canary_gets_its_share() -> None:
-    """Its share of 10,000 questions is within four standard deviations; a named label is not drawn by lot."""
+    """The share of 10,000 questions is within four standard deviations; a named label is not random."""
     names = RoutingSettings(canary_percent=20.0)
     questions = [f"question {number}?" for number in range(10_000)]
     versions = [route(snapshot(), names, "m", None, question).version for question in questions]

@@ -49,10 +49,10 @@ def test_a_push_is_served_and_the_version_before_stays_for_a_rollback(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="priorities of threads are Linux'")
-def test_a_load_stands_back_behind_what_serves(
+def test_a_load_runs_at_low_priority_beside_what_serves(
     follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one need not; what it leaves behind does not, and a tokenizer that is open already is shared."""
+    """The first load has normal priority, later ones the idle class; an open tokenizer is shared."""
     monkeypatch.setattr(low_priority, "IDLE_CLASS_SECONDS", 600.0)  # a busy machine lets idle threads wait
     classes = []
 
@@ -151,7 +151,7 @@ def test_a_copy_that_fails_because_of_the_store_is_tried_again(
 def test_malformed_labels_change_nothing(
     follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, content: str
 ) -> None:
-    """They are left as they were until the file is mended."""
+    """The last labels are kept until the file is valid again."""
     push(store, made("1"), "stable", "canary")
     push(store, made("2"))
     client = follow(canary_percent=0)
