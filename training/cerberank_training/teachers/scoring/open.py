@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 from cerberank_training.teachers.scoring import checkpoint
 from cerberank_training.teachers.scoring.teacher import Teacher, TeacherSpec
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 
 def open_teacher(spec: TeacherSpec) -> Teacher:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_training.teachers.teacher_input import Pair, TeacherInput
-from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 
 class Teacher(Protocol):
