@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Union
@@ -27,8 +27,6 @@ from cerberank_service.service import Service
 from cerberank_service.settings import PRODUCTION, Limits, Settings
 from cerberank_service.versions.loading import Loader, load
 
-PATHS = by_path(DIALECTS)
-
 
 def create_app(
     settings: Settings,
@@ -36,8 +34,10 @@ def create_app(
     *,
     tracer_provider: TracerProvider | None = None,
     limits: Limits = PRODUCTION,
+    dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
     """The application; the model loads when it starts."""
+    paths = by_path(dialects)
     service = Service(settings, loader, tracer_provider, limits)
 
     @asynccontextmanager
@@ -64,7 +64,7 @@ def create_app(
             expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version"],
         )
     keyed = settings.keys_file is not None
-    errors = ErrorResponses(service.metrics, _error_formats())
+    errors = ErrorResponses(service.metrics, _error_formats(paths))
     errors.handle(app)
     rank = RankRoute(
         settings=settings,
@@ -80,29 +80,29 @@ def create_app(
         errors=errors,
         load=service.load,
     )
-    for path, dialects in PATHS.items():
+    for path, spoken in paths.items():
         app.add_api_route(
             path,
-            _handler(rank, dialects),
+            _handler(rank, spoken),
             methods=["POST"],
-            summary=" or ".join(dialect.summary for dialect in dialects),
-            tags=[dialect.tag for dialect in dialects],
-            response_model=Union[tuple(dialect.response for dialect in dialects)],  # noqa: UP007 - made at run time
-            responses=describe_errors(*(dialect.error for dialect in dialects)),
-            openapi_extra=describe_body(*(dialect.request for dialect in dialects), keyed=keyed),
+            summary=" or ".join(dialect.summary for dialect in spoken),
+            tags=[dialect.tag for dialect in spoken],
+            response_model=Union[tuple(dialect.response for dialect in spoken)],  # noqa: UP007 - made at run time
+            responses=describe_errors(*(dialect.error for dialect in spoken)),
+            openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed),
         )
     open_inference_routes.add(app, service.versions, settings, rank)
     add_health(app, service.versions)
     add_models(app, service.versions, service.shadow, service.rules.promotion, settings)
     add_metrics(app, service.metrics, service.versions, service.load)
     add_pages(app)
-    with_components(app, [*(dialect.request for dialect in DIALECTS), InferRequest], keyed=keyed)
+    with_components(app, [*(dialect.request for dialect in dialects), InferRequest], keyed=keyed)
     return app
 
 
-def _error_formats() -> dict[str, ErrorFormat]:
+def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFormat]:
     """The error format of each path, for errors that occur before the dialect is known."""
-    formats = {path: dialects[0].format_error for path, dialects in PATHS.items()}
+    formats = {path: dialects[0].format_error for path, dialects in paths.items()}
     return formats | {"/info": tei.format_error} | open_inference_routes.ERROR_FORMATS
 
 

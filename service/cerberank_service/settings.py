@@ -245,7 +245,7 @@ def _listed(value: str) -> list[str]:
 
 def read_settings() -> Settings:
     """Settings from the environment. Raises SettingsError naming every variable that is wrong or was removed."""
-    named = {name.upper() for name in os.environ}
+    named = {name.upper() for name, value in os.environ.items() if value}  # templates leave one out by emptying it
     if gone := [name for name in REMOVED if name in named]:
         raise SettingsError("; ".join(f"{name} is no setting any more: {REMOVED[name]}" for name in gone))
     try:

@@ -62,7 +62,7 @@ def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removed variables are found in upper and lower case, and none of them is a setting."""
-    monkeypatch.setenv("CERBERANK_COPIES", "")
+    monkeypatch.setenv("CERBERANK_COPIES", "/copies")
     monkeypatch.setenv("cerberank_state_bytes", "0")
     with pytest.raises(SettingsError, match=r"(?s)CERBERANK_COPIES.*TMPDIR.*CERBERANK_STATE_BYTES"):
         read_settings()

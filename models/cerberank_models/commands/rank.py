@@ -26,7 +26,7 @@ from cerberank_models.backends.registry import BACKENDS, open_backend, precision
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.question_lines import QuestionLine, read_line
-from cerberank_models.drop import RatioSchedule
+from cerberank_models.commands.ratios import one_or_all, ratios
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank import NonFiniteScoreError, rank_pairs
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--question", help="rank the input's lines for this question")
     parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
-    parser.add_argument("--drop-ratio", type=_ratios, help="one number for every exit, or one per exit: 0.3,0.3")
+    parser.add_argument("--drop-ratio", type=ratios, help="one number for every exit, or one per exit: 0.3,0.3")
     parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8", help=precisions_help())
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
@@ -69,15 +69,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
     return int(text)
-
-
-def _ratios(text: str) -> float | tuple[float, ...]:
-    try:
-        ratios = RatioSchedule(tuple(float(part) for part in text.split(","))).ratios
-    except ValueError as error:
-        message = f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {text!r}"
-        raise argparse.ArgumentTypeError(message) from error
-    return ratios[0] if len(ratios) == 1 else ratios
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -144,7 +135,7 @@ class _Ranker:
         self, checkpoint: Checkpoint, encoder: PairEncoder, backend: Backend[Any], arguments: argparse.Namespace
     ) -> None:
         self._checkpoint, self._encoder, self._backend, self.arguments = checkpoint, encoder, backend, arguments
-        self._policy = checkpoint.config.drop_policy(arguments.drop_ratio, keep=arguments.top_k or 1)
+        self._policy = checkpoint.config.drop_policy(one_or_all(arguments.drop_ratio), keep=arguments.top_k or 1)
 
     def rank(self, line: QuestionLine) -> dict[str, Any]:
         """The answer in the shape of `/v1/rank`, without times."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cerberank_models.commands.ratios import one_or_all, ratios
 from cerberank_models.commands.store import moved
 from cerberank_service.admin.client import Admin, AdminError
 from cerberank_service.admin.options import add_credentials, connect
@@ -66,8 +67,7 @@ def _load(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _schedule(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
-    ratios = arguments.ratios
-    wanted = None if arguments.reset else ratios[0] if len(ratios) == 1 else ratios
+    wanted = None if arguments.reset else one_or_all(arguments.ratios)
     place = ("models", arguments.reference[0], "versions", arguments.reference[1], "drop-schedule")
     return admin.ask("PUT", *place, body={"drop_schedule": wanted})
 
@@ -84,10 +84,6 @@ def _reference(text: str) -> tuple[str, str]:
     if not (model and version):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL@VERSION")
     return model, version
-
-
-def _ratios(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,9 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     rollback.add_argument("model")
     schedule = verb("schedule", "what a version's exits drop when a call is silent; this replica alone", _schedule)
     schedule.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
-    ratios = schedule.add_mutually_exclusive_group(required=True)
-    ratios.add_argument("ratios", nargs="?", type=_ratios, help="one for every exit, or one per exit: 0.3,0.2")
-    ratios.add_argument("--reset", action="store_true", help="the checkpoint's own")
+    choice = schedule.add_mutually_exclusive_group(required=True)
+    choice.add_argument("ratios", nargs="?", type=ratios, help="one for every exit, or one per exit: 0.3,0.2")
+    choice.add_argument("--reset", action="store_true", help="the checkpoint's own")
     verb(
         "drain",
         "take no new questions and be not ready; this replica alone",

@@ -20,6 +20,8 @@ from cerberank_service.dialects.wire import Document, Wire, validate, without
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
+LONGEST_TIMEOUT = 2**63 - 1
+"""Triton's type for it."""
 OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}
 
 
@@ -34,7 +36,7 @@ class InferParameters(Wire):
     """Options of a request."""
 
     drop_ratio: Ratio | None = None
-    timeout: Annotated[int | None, Field(ge=1, description="The deadline, in microseconds.")] = None
+    timeout: Annotated[int | None, Field(ge=1, le=LONGEST_TIMEOUT, description="The deadline, in microseconds.")] = None
     binary_data_output: Annotated[bool, Field(description="Accepted; answers are JSON.")] = False
 
 

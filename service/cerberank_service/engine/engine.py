@@ -271,5 +271,6 @@ class Engine:
         self._scheduler.remove(job.key, answered=job.done)
         with self._lock:
             self._admission.leave(job.key, answered=job.done)
+        job.release_states()
         self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
         job.resolve(outcome)

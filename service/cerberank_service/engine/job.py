@@ -80,8 +80,8 @@ class Job:
     """Shape [n, stages]: the scores of every stage, NaN where a stage did not run."""
     heads: Scores | None = None
     _survival: Survival = field(init=False)
-    _stage_tokens: tuple[float, ...] = field(init=False)
-    """Expected tokens by stage without cached scores."""
+    stage_tokens: tuple[float, ...] = field(init=False)
+    """Expected tokens of each stage, without pairs whose scores are cached."""
     _last: int = field(init=False)
     """The last stage."""
     _known: NDArray[np.bool_] = field(init=False)
@@ -91,8 +91,8 @@ class Job:
     def __post_init__(self) -> None:
         """Start with the cached scores alone."""
         count = len(self.pairs)
-        self._stage_tokens = stage_tokens(self.pairs, self.policy)
-        stages = len(self._stage_tokens)
+        expected = stage_tokens(self.pairs, self.policy)
+        stages = len(expected)
         self._last = stages - 1
         self._survival = Survival(count, stages, self.policy)
         self.held = WaitingStates(self.pairs.lengths)
@@ -105,12 +105,8 @@ class Job:
                 self.heads = np.full((count, self.known.heads.shape[1]), np.nan)
                 self.heads[self.known.rows] = self.known.heads
         self._waiting = len(self._to_run)
-
-    @property
-    def stage_tokens(self) -> tuple[float, ...]:
-        """Expected tokens of each stage, without pairs whose scores are cached."""
-        share = 1.0 - float(self._known.mean())
-        return tuple(share * tokens for tokens in self._stage_tokens)
+        share = self._waiting / count
+        self.stage_tokens = tuple(share * tokens for tokens in expected)
 
     @property
     def has_order(self) -> bool:
@@ -169,6 +165,10 @@ class Job:
             self.held.release(np.delete(before, rows))
             self.held.compact(backend)
         self._waiting = len(self._to_run)
+
+    def release_states(self) -> None:
+        """Free the hidden states: the question is answered, though its answer may still be rendered."""
+        self.held = WaitingStates(self.pairs.lengths)
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
         """The order by the completed stages; while stage 0 is incomplete, by the scores that it has given so far."""

@@ -106,15 +106,18 @@ class Shadow:
         if self._busy(stable):
             self._skip(figures, model)
             return
-        try:
-            with self._versions.lease() as lease:
+        with self._versions.lease() as lease:  # until all is counted: a forgotten version's series must not come back
+            try:
                 shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
                 outcome = self._ask(shadow, mirrored)
-        except ServiceError as error:
-            if error.kind is Kind.INTERNAL:  # other kinds are not the version's failures, such as invalid drop ratios
-                figures.failures += 1
-                self._metrics.shadow.failed(model, figures.shadow)
-            return
+            except ServiceError as error:
+                if error.kind is Kind.INTERNAL:  # other kinds are not its failures, such as invalid drop ratios
+                    figures.failures += 1
+                    self._metrics.shadow.failed(model, figures.shadow)
+                return
+            self._compare(model, figures, ranked, outcome)
+
+    def _compare(self, model: str, figures: ShadowFigures, ranked: Ranked, outcome: Ranked) -> None:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
         seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
         figures.add(compared, **seconds)

@@ -239,7 +239,7 @@ def _check_serving(snapshot: Snapshot) -> None:
         raise stopped()
     if snapshot.draining:
         raise ServiceError(Kind.UNAVAILABLE, "this replica takes no questions for now; ask again", retry_after=2)
-    if not any(model.ready for model in snapshot.models.values()):
+    if not any(model.any_ready for model in snapshot.models.values()):
         if not snapshot.settled:
             raise ServiceError(Kind.UNAVAILABLE, "the model is still loading; see /health/ready", retry_after=2)
         raise ServiceError(Kind.UNAVAILABLE, "no model could be loaded; see /v1/models", retry_after=10)

@@ -45,25 +45,26 @@ def route(
     `version` is set by dialects that have a field for it beside the model.
     """
     model, _, rest = (name or "").partition("@")
-    served = {each: known for each, known in snapshot.models.items() if known.ready}
-    if not model or (model in settings.aliases and model not in served):
-        if snapshot.default not in served:
+    if not model or (model in settings.aliases and not snapshot.model(model).any_ready):
+        if snapshot.default is None or not snapshot.model(snapshot.default).any_ready:
             raise ServiceError(
                 Kind.UNAVAILABLE, "the default model is not ready; name another, or see /v1/models", retry_after=5
             )
         model = snapshot.default
-    if model not in served:
-        known_names = ", ".join(sorted({*served, *settings.aliases})) or "none"
-        raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {known_names}")
+    known = snapshot.model(model)
+    if not known.any_ready:
+        served = (each for each, other in snapshot.models.items() if other.any_ready)
+        names = ", ".join(sorted({*served, *settings.aliases})) or "none"
+        raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {names}")
     if rest and version and rest != version:
         raise ServiceError(Kind.NOT_FOUND, f"{_short(name)} and version {_short(version)} contradict each other")
-    known, wanted = served[model], rest or version
+    wanted = rest or version
     if wanted is None:
         return Reference(model, _stable_or_canary(model, known, question, settings.canary_percent))
     for label in LABELS:
         if wanted == label and label in known.serving:
             return Reference(model, known.serving[label])
-    if wanted not in known.ready:
+    if not known.is_ready(wanted):
         can_be_asked = ", ".join(sorted({*known.ready, *known.serving}))
         raise ServiceError(Kind.NOT_FOUND, f"{model} has no {_short(wanted)}; served: {can_be_asked}")
     return Reference(model, wanted)

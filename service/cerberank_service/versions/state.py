@@ -53,6 +53,16 @@ class ModelState:
     """Versions that an operator keeps loaded independently of labels."""
 
     @property
+    def any_ready(self) -> bool:
+        """Whether a version can be asked."""
+        return any(known.status is State.READY for known in self.versions.values())
+
+    def is_ready(self, version: str) -> bool:
+        """Whether this version can be asked."""
+        known = self.versions.get(version)
+        return known is not None and known.status is State.READY
+
+    @property
     def ready(self) -> list[str]:
         """The versions that can answer questions."""
         return sorted(version for version, known in self.versions.items() if known.status is State.READY)

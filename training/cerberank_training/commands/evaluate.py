@@ -22,6 +22,7 @@ from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.ratios import ratios
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.data import DataError, Question, Subset, read_questions, sampled, subset
 from cerberank_training.evaluation.agreement import Agreement, agreement
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="questions that the table shows")
-    parser.add_argument("--schedule", action="append", type=_schedule, default=[], metavar="A,B", help="drop ratios")
+    parser.add_argument("--schedule", action="append", type=ratios, default=[], metavar="A,B", help="drop ratios")
     parser.add_argument(
         "--minimum", type=int, default=1, help="least number of candidates that these schedules leave, as drop_minimum"
     )
@@ -88,10 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--per-question", type=Path, help="write one JSON line a question here")
     parser.add_argument("--plot", type=Path, help="write MAP against cost here, as PNG")
     return parser
-
-
-def _schedule(text: str) -> tuple[float, ...]:
-    return tuple(float(alpha) for alpha in text.split(","))
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.commands.ratios import ratios
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, read_questions, sampled
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--weights", action="store_true", help="keep model.safetensors too")
     parser.add_argument("--card", type=Path, help="a model card to use instead of the checkpoint's")
     parser.add_argument("--version", help="version of the new folder (default: the checkpoint's)")
-    parser.add_argument("--drop-schedule", help="default drop ratios of the new folder, comma-separated")
+    parser.add_argument("--drop-schedule", type=ratios, help="default drop ratios of the new folder, comma-separated")
     parser.add_argument(
         "--calibrate", metavar="FORMAT:PATH", help="data to measure int8 ranges on: of the kind that will be ranked"
     )
@@ -48,9 +49,8 @@ def main(argv: list[str]) -> int:
         checkpoint = read_checkpoint(arguments.checkpoint)
         ranker = load_ranker(checkpoint)
         if arguments.drop_schedule:
-            schedule = [float(alpha) for alpha in arguments.drop_schedule.split(",")]
             ranker.config = type(ranker.config).model_validate(
-                {**ranker.config.model_dump(), "drop_schedule": schedule}
+                {**ranker.config.model_dump(), "drop_schedule": arguments.drop_schedule}
             )
         export_checkpoint(
             ranker,

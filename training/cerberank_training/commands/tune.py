@@ -19,7 +19,7 @@ from tqdm import tqdm
 from cerberank_models.backends.registry import BACKENDS, open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.drop import RatioSchedule
+from cerberank_models.commands.ratios import ratios
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", help="of the new folder (default: the old one's with -tuned)")
     parser.add_argument("--max-loss", type=float, help="points of MAP (default: 1, unless --max-cost is given)")
     parser.add_argument("--max-cost", type=float, help="cost relative to dropping nothing")
-    parser.add_argument("--grid", type=_ratios, default=GRID, metavar="A,B,..", help="ratios tried at every exit")
+    parser.add_argument("--grid", type=ratios, default=GRID, metavar="A,B,..", help="ratios tried at every exit")
     parser.add_argument(
         "--minimum", type=int, help="least number of candidates that the schedules leave (default: the checkpoint's)"
     )
@@ -62,13 +62,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
     parser.add_argument("--precision", default="int8", help="the precision that will be served (default: int8)")
     return parser
-
-
-def _ratios(text: str) -> tuple[float, ...]:
-    try:
-        return RatioSchedule(tuple(float(ratio) for ratio in text.split(","))).ratios
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _run(arguments: argparse.Namespace) -> None:
