@@ -38,7 +38,7 @@ ELSEWHERE = {
     ],
     "service/access/test_keys.py": ["service/access/keys_command"],
     "service/admin/test_app.py": ["service/admin/operations"],
-    "service/dialects/test_native.py": ["service/call", "service/dialects/dialect", "service/dialects/native_schema"],
+    "service/dialects/test_native.py": ["service/call", "service/dialects/native_schema"],
     "service/dialects/test_open_inference.py": ["service/http/open_inference_routes"],
     "service/engine/test_admission.py": ["service/engine/objective"],
     "service/http/test_large_bodies.py": ["service/http/large_body_reader"],
