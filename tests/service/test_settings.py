@@ -69,6 +69,12 @@ def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch
     assert not {name.removeprefix("CERBERANK_").lower() for name in REMOVED} & Settings.model_fields.keys()
 
 
+def test_a_removed_variable_that_is_empty_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates leave a variable out by emptying it."""
+    monkeypatch.setenv("CERBERANK_STATE_BYTES", "")
+    assert read_settings() == Settings()
+
+
 def test_nothing_else_in_the_service_reads_the_environment() -> None:
     """Only the client programs read variables of their own; other readers would skip the validation."""
     package = Path(settings_module.__file__).parent

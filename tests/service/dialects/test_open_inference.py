@@ -63,6 +63,13 @@ def test_parameters_reach_the_call(client: TestClient) -> None:
     assert late["parameters"] == {"complete": False}
 
 
+def test_a_timeout_beyond_64_bits_is_refused(client: TestClient) -> None:
+    """Triton's type; a number of hundreds of digits is no float and was an internal error."""
+    assert client.post(INFER, json=body(parameters={"timeout": 2**63 - 1})).status_code == 200
+    for timeout in (2**63, 10**400):
+        assert client.post(INFER, json=body(parameters={"timeout": timeout})).status_code == 422
+
+
 def test_metadata_and_probes(client: TestClient) -> None:
     """The fields that the protocol requires, with and without a version in the path."""
     assert set(client.get("/v2").json()) == {"name", "version", "extensions"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.service.asking import blocked, error, ranked
+from tests.service.asking import NO_DROP, Clock, SlowBackend, blocked, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 
@@ -194,3 +194,17 @@ def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> N
     assert refused.value.kind is Kind.UNAVAILABLE
     assert "failed" in refused.value.message
     assert "Retry-After" in refused.value.headers
+
+
+def test_hidden_states_are_freed_when_a_deadline_answers(start: Start) -> None:
+    """Not when the answer has been rendered: until then they would lie outside the bound of waiting states."""
+    backend = SlowBackend()
+    backend.clock = Clock()
+    running = start(backend, clock=backend.clock)
+    future: Future[Outcome] = Future()
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in "abc"])
+    times = {"received": 100.0, "submitted": 100.0, "deadline": 100.5}
+    job = Job(pairs=pairs, policy=NO_DROP, resolve=future.set_result, **times)
+    running.engine.submit(job)
+    assert not ranked(future).complete
+    assert job.held.tokens == 0
