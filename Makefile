@@ -4,7 +4,7 @@ PORT ?= $(or $(CERBERANK_PORT),8000)
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test test-all test-tools check image-check fuzz soak bench train-mini lock clean
+.PHONY: help serve test test-all test-tools check image-check fuzz soak bench bench-gpu gpu-kit train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -45,6 +45,12 @@ soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a
 bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
 	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
 		$(if $(INFINITY),--infinity $(INFINITY))
+
+bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 9"]
+	$(DEV)/bin/cerberank bench gpu $(BENCH)
+
+gpu-kit: $(DEV)/.installed ## wheels for bench gpu on a machine without a network: make gpu-kit [GPU_PYTHON=3.12]
+	PATH="$(abspath $(DEV))/bin:$$PATH" requirements/gpu_kit.sh gpu-kit $(GPU_PYTHON)
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
 	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \

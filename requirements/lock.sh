@@ -13,9 +13,9 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
     {
         echo "$comment"
         # A CPU build's local version (+cpu) is not on every machine; the plain version matches it too. CUDA's libraries
-        # are named by torch itself, by exact versions.
+        # are named by torch itself, by exact versions; nvidia-ml-py is none of them.
         "$scratch/$name/bin/pip" freeze --exclude cerberank |
-            sed -e 's/^\(torch==[0-9.]*\)+.*/\1/' -e '/^\(nvidia-\|cuda-\|triton==\)/d'
+            sed -e 's/^\(torch==[0-9.]*\)+.*/\1/' -e '/^nvidia-ml-py==/b' -e '/^\(nvidia-\|cuda-\|triton==\)/d'
     } >"$scratch/$name.txt"
 }
 

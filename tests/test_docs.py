@@ -49,7 +49,7 @@ def test_commands_in_the_readme_exist() -> None:
     verbs = installed_verbs(entry_points(group=GROUP)).verbs
     for verb in re.findall(
         r"\bcerberank (rank|import|teach|sample|score|distil|strategies|evaluate|compare|ensemble|tune|export"
-        r"|push|pull|list|label|serve|bench|admin|keys)\b",
+        r"|push|pull|list|label|serve|bench|admin|keys|shape)\b",
         readme,
     ):
         assert verb in verbs

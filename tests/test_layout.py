@@ -21,7 +21,7 @@ ELSEWHERE = {
         "models/__main__",
     ],
     "models/backends/test_registry.py": [
-        *(f"models/backends/{name}" for name in ("contract", "onnx_backend", "onnx_session")),
+        "models/backends/onnx_backend",
         *(f"models/backends/{name}" for name in ("torch_backend", "torch_stages")),
     ],
     "models/checkpoint/test_folder.py": ["models/checkpoint/manifest"],
@@ -73,13 +73,18 @@ ELSEWHERE = {
         *(f"training/students/{name}" for name in ("calibration", "model_card")),
     ],
     "benchmarks/test_command.py": [
-        *(f"benchmarks/{name}" for name in ("machine", "settings", "weights")),
+        *(f"benchmarks/{name}" for name in ("entry", "machine", "settings", "weights")),
         *(f"benchmarks/pieces/{name}" for name in ("anytime", "offline", "over_http", "overhead", "shapes")),
         "benchmarks/clients/server",
     ],
+    "benchmarks/gpu/test_command.py": [
+        *(f"benchmarks/gpu/{name}" for name in ("ceilings", "faults", "graphs", "kernel", "peers", "record", "scores")),
+        *(f"benchmarks/gpu/{name}" for name in ("served", "stand_ins", "steps", "table5", "training")),
+    ],
     "benchmarks/clients/test_open_loop.py": ["benchmarks/clients/traffic"],
+    "service/test_settings.py": ["service/limits", "service/removed_settings"],
     "test_docs.py": ["service/telemetry/metrics_table"],
-    "models/backends/test_onnx_device_backend.py": ["models/export/checkpoint"],
+    "models/backends/test_onnx_device_backend.py": ["models/export/checkpoint", "models/export/forms"],
 }
 """Modules without a test file of their own name, by the file that tests them: with others whose behaviour is one with
 theirs, or through the verb or the process that is their only user."""

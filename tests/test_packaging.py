@@ -50,6 +50,6 @@ def test_importing_the_app_loads_no_heavy_library() -> None:
 def test_the_serving_lock_is_light() -> None:
     """No torch, no CUDA, no second ONNX Runtime in the serving lock; no CUDA in any."""
     for lock in (ROOT / "requirements").glob("*.txt"):
-        text = lock.read_text().lower()
+        text = lock.read_text().lower().replace("nvidia-ml-py==", "")  # reads figures through the driver; no CUDA
         assert not any(word in text for word in ("nvidia", "cuda", "triton==", "onnxruntime-gpu", "+cpu", "://"))
     assert "torch" not in (ROOT / "requirements" / "serve.txt").read_text().replace("no torch", "")

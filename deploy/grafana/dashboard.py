@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from panels import ROWS, Panel
+from panels import ROWS
+from queries import Panel
 
 OUTPUT = Path(__file__).parent / "dashboards" / "cerberank.json"
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}

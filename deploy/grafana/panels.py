@@ -5,39 +5,7 @@ Shares are undefined, and drawn as a gap, while nothing is counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-HERE = 'job="$job"'
-RATE = "[$__rate_interval]"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Panel:
-    """One graph; `queries` are legend -> PromQL."""
-
-    title: str
-    says: str
-    """What a reader learns, and when to worry."""
-    queries: dict[str, str]
-    unit: str = "short"
-    stacked: bool = False
-
-
-def quantile(share: float, bucket: str, matchers: str = HERE) -> str:
-    """The PromQL of a quantile over all replicas."""
-    return f"histogram_quantile({share}, sum by (le) (rate({bucket}_bucket{{{matchers}}}{RATE})))"
-
-
-def ratio(above: str, below: str) -> str:
-    """The PromQL of a quotient, without a value where `below` is nought."""
-    return f"{above} / ({below} > 0)"
-
-
-def total(counter: str, by: str = "", matchers: str = HERE) -> str:
-    """The PromQL of a counter's rate over all replicas."""
-    grouping = f" by ({by})" if by else ""
-    return f"sum{grouping} (rate({counter}{{{matchers}}}{RATE}))"
-
+from queries import HERE, Panel, quantile, ratio, total
 
 PHASES = "cerberank_request_phase_seconds"
 WHOLE = f'{HERE}, phase="total"'
@@ -168,6 +136,17 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             unit="percentunit",
         ),
         Panel(
+            title="Cached tokens",
+            says="Share of texts that need not be tokenised, because their tokens are cached; 0 if none comes again.",
+            queries={
+                "cached": ratio(
+                    total("cerberank_token_cache_hits_total"),
+                    f"({total('cerberank_token_cache_hits_total')} + {total('cerberank_token_cache_misses_total')})",
+                )
+            },
+            unit="percentunit",
+        ),
+        Panel(
             title="Wasted work",
             says="Tokens that ran for nobody (errors, clients that hung up), or again because memory was short.",
             queries={
@@ -235,6 +214,43 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             queries={
                 "mean {{version}}": TOP_MEAN,
                 "deviation {{version}}": f"sqrt(clamp_min({TOP_SQUARES} - ({TOP_MEAN}) ^ 2, 0))",
+            },
+        ),
+    ),
+    "A GPU": (
+        Panel(
+            title="GPU memory",
+            says="In use by all processes, and all of it. Empty without a GPU. Near the top, versions no longer fit.",
+            queries={
+                "{{instance}} used": f"cerberank_device_memory_used_bytes{{{HERE}}}",
+                "{{instance}} total": f"cerberank_device_memory_total_bytes{{{HERE}}}",
+            },
+            unit="bytes",
+        ),
+        Panel(
+            title="GPU busy",
+            says="Share of the time with a kernel running. Low under load: the host does not feed it.",
+            queries={"{{instance}}": f"cerberank_device_utilisation_ratio{{{HERE}}}"},
+            unit="percentunit",
+        ),
+        Panel(
+            title="Runs as CUDA graphs",
+            says="Share of the stages' runs that a captured graph had room for. Empty where none was captured.",
+            queries={
+                "{{version}}": ratio(
+                    total("cerberank_graph_hits_total", VERSIONS),
+                    f"({total('cerberank_graph_hits_total', VERSIONS)}"
+                    f" + {total('cerberank_graph_misses_total', VERSIONS)})",
+                )
+            },
+            unit="percentunit",
+        ),
+        Panel(
+            title="Memory ran out",
+            says="Batches in an hour that were tried again in halves, and the tokens that a step may hold.",
+            queries={
+                "{{version}}": f"sum by ({VERSIONS}) (increase(cerberank_out_of_memory_total{{{HERE}}}[1h]))",
+                "tokens of a step": f"min(cerberank_step_tokens{{{HERE}}})",
             },
         ),
     ),

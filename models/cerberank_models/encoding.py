@@ -13,15 +13,18 @@ are cut before tokenising, so that a 100 kB candidate costs no more than a long 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from array import array
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from cerberank_models.config import PAIR_TEMPLATES, EncodingConfig, Family
+from cerberank_models.token_cache import TokenCache
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
@@ -29,8 +32,8 @@ CHARACTERS_PER_TOKEN = 32
 MOST_CHARACTERS = 64 * 1024
 """No encoder reads more characters of a text, whatever its `max_length`, so callers may cut texts here (`readable`)."""
 
-QUESTIONS = 256
-"""Number of questions whose tokens an encoder caches, because clients split one question over several calls."""
+ID_BYTES = 4
+"""Tokens of a text are the `bytes` of int32, which are joined faster than lists and take less of the cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,12 +114,21 @@ def replace_surrogates(text: str) -> str:
 
 
 class PairEncoder:
-    """Encodes pairs; make one per worker thread. Several may share a tokenizer, because encoding does not change it."""
+    """Encodes pairs. Threads may share one, because encoding changes neither the encoder nor its tokenizer."""
 
-    def __init__(self, tokenizer: Tokenizer, *, family: Family, config: EncodingConfig, type_vocab_size: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        family: Family,
+        config: EncodingConfig,
+        type_vocab_size: int,
+        tokenizer_digest: str | None = None,
+    ) -> None:
         """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
 
-        Raises ValueError when the family's special tokens are missing from the vocabulary.
+        Encoders with the same `tokenizer_digest`, the hash of the file, share cached tokens; without one an encoder
+        shares them with none. Raises ValueError when the family's special tokens are missing from the vocabulary.
         """
         # Changing a tokenizer while another thread encodes with it raises an error in that thread.
         if tokenizer.truncation is not None:
@@ -127,20 +139,18 @@ class PairEncoder:
         """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
         self._config = config
         self._characters = min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * config.max_length)
-        # A cached method would refer to its encoder and so keep the encoder and its tokenizer (10 MB) alive.
-        self._tokenise = partial(_tokenise, tokenizer, self._characters)
-        self._tokenise_question = partial(_tokenise_one, tokenizer, self._characters, config.question_length)
-        self._remembered = lru_cache(QUESTIONS)(self._tokenise_question)
         template = PAIR_TEMPLATES[family]
         first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
         if first is None or separator is None:
             raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which {family} needs")
-        self._head = [first]
-        self._join = [separator] * template.between
-        self._tail = [separator]
-        self._types = [min(segment, type_vocab_size - 1) for segment in range(3)]
-        self._join_splits = 1  # how many special tokens of a join belong to the segment before it
-        self._specials = len(self._head) + len(self._tail) + (config.segments - 1) * len(self._join)
+        self._head = _packed([first])
+        self._join = _packed([separator] * template.between)
+        self._tail = _packed([separator])
+        self._types = np.minimum(np.arange(config.segments, dtype=np.int32), type_vocab_size - 1, dtype=np.int32)
+        # The first separator of a join belongs to the segment before it, the others to the segment behind it.
+        self._specials = np.asarray([2] + [template.between] * (config.segments - 1), dtype=np.int64)
+        self._budget = config.max_length - int(self._specials.sum())
+        self._scope = f"{tokenizer_digest or secrets.token_hex()} {self._characters} {self._budget}"
 
     @property
     def largest_token_id(self) -> int:
@@ -152,55 +162,65 @@ class PairEncoder:
             return size - 1
         return max(self.tokenizer.get_vocab().values())
 
-    def encode(self, question: str, candidates: Sequence[Candidate]) -> EncodedPairs:
-        """Encode one question with all its candidates; the question is tokenised once."""
-        budget = self._config.max_length - self._specials
-        # Long questions are not cached: clients could fill the memory with questions of megabytes.
-        short = len(question) <= self._characters
-        question_ids, question_cut = (self._remembered if short else self._tokenise_question)(question)
-        texts, texts_cut = self._tokenise([candidate.text for candidate in candidates], budget - len(question_ids))
-        contexts: list[list[int]] | None = None
+    def encode(
+        self,
+        question: str,
+        candidates: Sequence[Candidate],
+        cache: TokenCache | None = None,
+        *,
+        partition: str = "",
+    ) -> EncodedPairs:
+        """Encode one question with all its candidates; the question is tokenised once.
+
+        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
+        """
+        rows = len(candidates)
+        whole = [question, *(each.text for each in candidates)]
         if self._config.segments == 3:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
-            contexts, _ = self._tokenise([" ".join(filter(None, (c.previous, c.next))) for c in candidates], budget)
-        token_ids: list[int] = []
-        type_ids: list[int] = []
-        offsets = [0]
-        for row, text in enumerate(texts):
-            segments = [question_ids, text]
-            if contexts is not None:
-                segments.append(contexts[row][: budget - len(question_ids) - len(text)])
-            self._append(segments, token_ids, type_ids)
-            offsets.append(len(token_ids))
-        return EncodedPairs(
-            token_ids=np.asarray(token_ids, dtype=np.int32),
-            type_ids=np.asarray(type_ids, dtype=np.int32),
-            offsets=np.asarray(offsets, dtype=np.int64),
-            truncated=np.asarray(texts_cut, dtype=np.bool_) | question_cut,
+            whole += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
+        texts = [replace_surrogates(text[: self._characters]) for text in whole]
+        scope = f"{self._scope} {partition}"
+        tokens = self._tokenise(texts) if cache is None else cache.tokens(scope, texts, self._tokenise)
+        asked = tokens[0][: ID_BYTES * self._config.question_length]
+        room = ID_BYTES * self._budget - len(asked)
+        answers, contexts = tokens[1 : rows + 1], tokens[rows + 1 :]
+        cut = (_lengths(answers) > room) | (_lengths(whole[1 : rows + 1]) > self._characters)
+        segments = [[ids[:room] for ids in answers]]
+        if self._config.segments == 3:
+            segments.append([ids[: room - len(first)] for ids, first in zip(contexts, segments[0], strict=True)])
+        return self._assembled(
+            asked, segments, truncated=cut | (len(tokens[0]) > len(asked)) | (len(question) > self._characters)
         )
 
-    def _append(self, segments: list[list[int]], token_ids: list[int], type_ids: list[int]) -> None:
-        last = len(segments) - 1
-        for index, segment in enumerate(segments):
-            before = self._head if index == 0 else self._join[self._join_splits :]
-            after = self._tail if index == last else self._join[: self._join_splits]
-            token_ids += before
-            token_ids += segment
-            token_ids += after
-            type_ids += [self._types[index]] * (len(before) + len(segment) + len(after))
+    def _tokenise(self, texts: list[str]) -> list[bytes]:
+        """Token ids of each text. One more than fits any pair shows that the text is cut; the others are left out."""
+        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [_packed(encoding.ids[: self._budget + 1]) for encoding in encodings]
+
+    def _assembled(self, question: bytes, segments: list[list[bytes]], *, truncated: NDArray[np.bool_]) -> EncodedPairs:
+        """The pairs of a question with the n texts of each further segment."""
+        rows = len(truncated)
+        parts: list[Iterable[bytes]] = [repeat(self._head + question)]
+        lengths = [np.full(rows, len(question))]
+        for segment in segments:
+            parts += [repeat(self._join), segment]
+            lengths.append(_lengths(segment))
+        pieces = chain.from_iterable(zip(*parts, repeat(self._tail, rows), strict=False))
+        by_segment = np.stack(lengths, axis=1) // ID_BYTES + self._specials
+        offsets = np.zeros(rows + 1, dtype=np.int64)
+        np.cumsum(by_segment.sum(axis=1), out=offsets[1:])
+        return EncodedPairs(
+            token_ids=np.frombuffer(bytearray().join(pieces), dtype=np.int32),
+            type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
+            offsets=offsets,
+            truncated=truncated,
+        )
 
 
-def _tokenise(
-    tokenizer: Tokenizer, characters: int, texts: Sequence[str], limit: int
-) -> tuple[list[list[int]], list[bool]]:
-    """Token ids of each text, cut to `limit`, and whether it was cut; no text is read beyond `characters`."""
-    short = [replace_surrogates(text[:characters]) for text in texts]
-    encodings = tokenizer.encode_batch_fast(short, add_special_tokens=False)
-    ids = [encoding.ids for encoding in encodings]
-    cut = [len(tokens) > limit or len(text) > characters for tokens, text in zip(ids, texts, strict=True)]
-    return [tokens[:limit] for tokens in ids], cut
+def _packed(ids: list[int]) -> bytes:
+    return array("i", ids).tobytes()
 
 
-def _tokenise_one(tokenizer: Tokenizer, characters: int, limit: int, text: str) -> tuple[list[int], bool]:
-    (ids,), (cut,) = _tokenise(tokenizer, characters, [text], limit)
-    return ids, cut
+def _lengths(items: Sequence[Sized]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, items), dtype=np.int64, count=len(items))

@@ -14,6 +14,15 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, Survival, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 
+HALF_TOLERANCE = {"fp16": 0.02, "bf16": 0.1}
+"""How far scores in half precision may lie from the recorded fp32 ones. The largest error of a logit that was measured
+with MiniLM's weights is .013 in fp16 and .14 in bf16; a probability moves by at most a quarter of it: .003 and .035.
+The bounds are six and three times that, because deeper networks round more often."""
+CLEAR_GAP = 1.0
+"""Log-odds further apart than this are in the same order in every precision: seven times bf16's largest error."""
+CERTAIN = 1e-12
+"""Scores that are nearer than this to 0 or to 1 count as equal: float64 has few digits left to tell them apart."""
+
 
 class NonFiniteScoreError(ArithmeticError):
     """A stage gave NaN or infinity, which cannot be ranked."""
@@ -75,22 +84,57 @@ def check_golden(
     encoder: PairEncoder | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> None:
-    """Score every golden question without dropping.
+    """Score every golden question without dropping and compare with the scores recorded for `precision`.
 
-    `encoder` is one of the checkpoint's; None makes one. `pause` is called before each question.
-    Raises GoldenMismatchError when a score lies outside its tolerance or the precision has no recorded scores.
+    A half precision without scores of its own is compared with fp32 (`half_mismatch`). `encoder` is one of the
+    checkpoint's; None makes one. `pause` is called before each question.
+    Raises GoldenMismatchError when the scores do not agree or there are none to compare with.
     """
     encoder = encoder or checkpoint.encoder()
     keep_all = checkpoint.config.drop_policy(0.0)
     for golden in checkpoint.golden:
-        if precision not in golden.scores:
-            raise GoldenMismatchError(f"golden.jsonl has no {precision} scores")
+        recorded = golden.scores.get(precision)
+        expected = golden.scores.get("fp32") if recorded is None and precision in HALF_TOLERANCE else recorded
+        if expected is None:
+            raise GoldenMismatchError(_nothing_recorded(checkpoint, precision))
         pause()
         candidates = [Candidate(text=c.text, previous=c.previous, next=c.next) for c in golden.candidates]
         got = rank_pairs(backend, encoder.encode(golden.question, candidates), keep_all).scores
-        difference = float(np.abs(got - np.asarray(golden.scores[precision])).max())
-        if not difference <= golden.tolerance[precision]:
-            raise GoldenMismatchError(
-                f"{golden.question!r}: scores differ from the golden ones by {difference:.3g}, "
-                f"more than {golden.tolerance[precision]:g} ({precision})"
-            )
+        tolerance = HALF_TOLERANCE[precision] if recorded is None else golden.tolerance[precision]
+        mismatch = _difference(np.asarray(expected), got, tolerance)
+        if recorded is None:
+            mismatch = mismatch or half_mismatch(np.asarray(expected), got)
+        if mismatch:
+            raise GoldenMismatchError(f"{golden.question!r}: {mismatch} ({precision})")
+
+
+def half_mismatch(expected: Scores, got: Scores) -> str:
+    """Which clearly separated candidates have another order in `got` than in fp32's `expected`, both `[n]`; else "".
+
+    Clearly separated are candidates whose fp32 log-odds differ by more than `CLEAR_GAP`.
+    """
+    certain = np.clip(expected, CERTAIN, 1.0 - CERTAIN)
+    odds = np.log(certain) - np.log1p(-certain)
+    wrong = (odds[:, None] - odds[None, :] > CLEAR_GAP) & ~(got[:, None] > got[None, :])
+    if not wrong.any():
+        return ""
+    better, worse = np.argwhere(wrong)[0].tolist()
+    return (
+        f"candidate {better} no longer scores more than candidate {worse}: {got[better]:.4g} and {got[worse]:.4g}, "
+        f"{expected[better]:.4g} and {expected[worse]:.4g} in fp32"
+    )
+
+
+def _difference(expected: Scores, got: Scores, tolerance: float) -> str:
+    difference = float(np.abs(got - expected).max())
+    if difference <= tolerance:
+        return ""
+    return f"scores differ from the golden ones by {difference:.3g}, more than {tolerance:g}"
+
+
+def _nothing_recorded(checkpoint: Checkpoint, precision: str) -> str:
+    lacks, option = f"{precision} scores", f" --precisions {precision}"
+    if precision in HALF_TOLERANCE:
+        lacks, option = f"{precision} or fp32 scores", ""
+    command = f"cerberank export FOLDER OUT{option}"
+    return f"{checkpoint.path / 'golden.jsonl'} has no {lacks}: `{command}` records them, from a FOLDER with weights"

@@ -8,20 +8,24 @@ from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
+from cerberank_models.backends.device_memory import nvml_memory, nvml_utilisation
 from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.response_headers import Load
+from cerberank_service.limits import PRODUCTION, Limits
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.labels import Labels
 from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
-from cerberank_service.settings import PRODUCTION, Limits, Settings
-from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
+from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
+from cerberank_service.telemetry.series import ENGINE_RUNNING, LABELLED_VERSION
+from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import VersionRegistry
@@ -50,7 +54,7 @@ class Service:
         self.workers = Workers(settings.encode_workers)
         poll = threading.Event()  # set whenever the watcher should poll the store at once
         self.versions = VersionRegistry(settings, on_idle=poll.set)
-        self.metrics.registry.register(LabelCollector(self.versions.labels))
+        self._register_scraped()
         self.shadow = Shadow(settings, self.versions, self.metrics)
         store = open_store(settings.store) if settings.store else None
         self.labels = Labels(store, self.versions, poll.set)
@@ -70,7 +74,15 @@ class Service:
         )
         self.large_bodies = LargeBodies(total_bytes=settings.max_bodies_bytes)
         self.ranking = Ranking(settings)
+        self.metrics.registry.register(TokenCacheCollector(self.ranking.tokens))
         self._stopping = False
+
+    def _register_scraped(self) -> None:
+        register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
+        register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
+        register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
+        # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
+        register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
 
     def start(self) -> None:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""

@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +16,15 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, Validati
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cerberank_models.backends.registry import BACKENDS, check_precision, precisions_help, spec_of
+from cerberank_models.backends.registry import (
+    BACKENDS,
+    check_precision,
+    precisions_help,
+    spec_of,
+    usual_backend,
+    usual_precision,
+)
+from cerberank_service.removed_settings import REMOVED
 
 
 class SettingsError(ValueError):
@@ -28,31 +35,8 @@ SHORTEST_TOKEN = 16
 BODIES = 16
 """Number of bodies of the largest size that may be received at the same time."""
 
-REMOVED = {
-    "CERBERANK_COPIES": "set TMPDIR: local copies of versions lie in the system's temporary folder",
-    "CERBERANK_PROMOTE_FLIP_PERCENT": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 10 %",
-    "CERBERANK_PROMOTE_OVERLAP": "the rule that CERBERANK_PROMOTE_AFTER switches on asks for 0.9",
-    "CERBERANK_PROMOTE_LATENCY_RATIO": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 1.25",
-    "CERBERANK_OBJECTIVE_GRACE_MS": "the grace beside CERBERANK_OBJECTIVE_SLOWDOWN is one second",
-    "CERBERANK_MAX_BODIES_BYTES": "all bodies together may take 16 times CERBERANK_MAX_BODY_BYTES",
-    "CERBERANK_MAX_HEADER_BYTES": "a request's head may take 32 KB",
-    "CERBERANK_CLIENT_SECONDS": "a client has 30 seconds; a proxy in front can give it less",
-    "CERBERANK_STATE_BYTES": "hidden states that wait may take 512 MB",
-}
-"""Removed settings and their replacements; the service does not start while one of them is set."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """Limits of the HTTP server that are not settings; tests use smaller ones."""
-
-    head_bytes: int = 32 * 1024
-    """Largest size of a request's path and headers."""
-    client_seconds: float = 30.0
-    """Time-out for receiving a head, for receiving a body, and for progress of a client that reads an answer."""
-
-
-PRODUCTION = Limits()
+_DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
 
 
 def _token(value: SecretStr | None) -> SecretStr | None:
@@ -65,20 +49,27 @@ def _token(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
-def _backend(value: str) -> str:
-    return spec_of(value).name
+def _step_tokens(value: int) -> int:
+    if 0 < value < 128:
+        raise ValueError("a step has at least 128 tokens; 0 chooses their number")
+    return value
+
+
+def _backend(value: str, info: ValidationInfo) -> str:
+    """The backend, by default the device's usual one."""
+    return spec_of(value or usual_backend(info.data["device"])).name
 
 
 def _precision(value: str, info: ValidationInfo) -> str:
     """Check the precision against the backend; an unknown backend already has an error of its own."""
-    return check_precision(info.data["backend"], value) if "backend" in info.data else value
+    if "backend" not in info.data:
+        return value
+    backend = info.data["backend"]
+    return check_precision(backend, value or usual_precision(backend, info.data["device"]))
 
 
 def _either(names: Iterable[str]) -> str:
     return " or ".join(f"`{name}`" for name in names)
-
-
-_DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
 
 
 class Settings(BaseSettings):
@@ -101,8 +92,8 @@ class Settings(BaseSettings):
     store_poll_seconds: Annotated[float, Field(gt=0, description="How often the store is looked at.")] = 2.0
     model_memory_bytes: Annotated[
         int,
-        Field(ge=0, description="Memory that all loaded versions together may take, as estimated from their files."),
-    ] = 2 * 1024 * 1024 * 1024
+        Field(ge=0, description="Memory of all loaded versions, as estimated; 0: 2 GiB, on a GPU 90 % of its memory."),
+    ] = 0
     slowest_ms: Annotated[
         float,
         Field(ge=0, description="Reject a version that takes longer for 100 candidates of 48 tokens; 0 takes any."),
@@ -159,24 +150,42 @@ class Settings(BaseSettings):
         str,
         Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
     ] = ""
+    device: Annotated[str, Field(description=f"{_either(_DEVICES)}; decides the next two.")] = "cpu"
     backend: Annotated[
         str,
         AfterValidator(_backend),
-        Field(description=f"What runs the model, each with an extra of its own: {_either(BACKENDS)}."),
-    ] = "onnx"
+        Field(
+            validate_default=True,
+            description=f"What runs the model, each with an extra of its own: {_either(BACKENDS)}; empty takes onnx "
+            "on a processor, torch on a GPU.",
+        ),
+    ] = ""
     precision: Annotated[
         str,
         AfterValidator(_precision),
-        Field(description=f"Number format of weights and activations: {precisions_help()}."),
-    ] = "int8"
-    device: Annotated[str, Field(description=f"{_either(_DEVICES)}.")] = "cpu"
+        Field(
+            validate_default=True,
+            description=f"Number format of weights and activations: {precisions_help()}; empty takes fp16 on a GPU, on "
+            "a processor int8 with onnx, fp32 with torch.",
+        ),
+    ] = ""
     threads: Annotated[
         int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
     ] = 0
+    graph_tokens: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="On a GPU in half precision, steps of up to so many tokens run as CUDA graphs; 0: none; unset: "
+            "16,384.",
+        ),
+    ] = None
     encode_workers: Annotated[int, Field(ge=1, le=64, description="Threads that parse, tokenise and render.")] = 2
     step_tokens: Annotated[
-        int, Field(ge=128, description="Tokens of one engine step; small questions get in between two steps.")
-    ] = 8192
+        int,
+        AfterValidator(_step_tokens),
+        Field(ge=0, description="Tokens of one engine step, at least 128; 0: 8,192, on a GPU as measured at warm-up."),
+    ] = 0
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 16 * 1024 * 1024
     keep_alive_seconds: Annotated[
@@ -199,6 +208,14 @@ class Settings(BaseSettings):
     score_cache_entries: Annotated[
         int, Field(ge=0, description="Pairs whose scores are remembered (about 500 bytes each); 0 switches it off.")
     ] = 0
+    token_cache_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Memory for the tokens of texts that come again; 64 MB hold 90,000 to 180,000 candidates "
+            "of 50 tokens. 0 switches it off.",
+        ),
+    ] = 64 * 1024 * 1024
     drain_seconds: Annotated[
         float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
     ] = 20.0

@@ -3,7 +3,8 @@
 Every instruction of the Dockerfile is carried out as written, `RUN` and `CMD` in a root of their own with a clean
 Python environment in the place of the base image's. At last the container's own command runs: as the image's user, on a
 read-only root, without capabilities, its health check as written, until a question is answered and SIGTERM ends it.
-The gpu image has no GPU here: it runs a random checkpoint on the CPU, which two settings say.
+The gpu image has no GPU here: its device is the CPU. All its other settings are its own, and it serves what `cerberank
+import` and `cerberank distil` write, made on the spot from tiny random networks.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import tempfile
 from pathlib import Path
 
 from tests.deploy.dockerfile import Instruction, Stage, read_dockerfile
-from tests.tiny import random_checkpoint
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINER = Path(__file__).with_name("container.sh")
 PREFIX = Path(sys.base_prefix)
 ETC = ("group", "gshadow", "hosts", "login.defs", "nsswitch.conf", "passwd", "pip.conf", "resolv.conf", "shadow", "ssl")
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
-OVERRIDES = {"gpu": {"CERBERANK_DEVICE": "cpu", "CERBERANK_PRECISION": "fp32"}, "cpu": {}}
+OVERRIDES = {"gpu": {"CERBERANK_DEVICE": "cpu"}, "cpu": {}}
+MOUNTED = Path("checkpoints", "current")
+"""Where the gpu image looks for its checkpoint."""
 ASK = """
 import json, urllib.request as u
 body = json.dumps({"question": "How tall is it?", "candidates": ["It is 330 metres tall.", "It was built in 1889."]})
@@ -153,15 +157,36 @@ def main(target: str) -> None:
     stages = read_dockerfile(ROOT / "Dockerfile")
     with tempfile.TemporaryDirectory(prefix="image-") as folder:
         image = build(target, stages, Path(folder))
-        if target == "gpu":
-            random_checkpoint(image.root / "checkpoints" / "current")
         (image.root / "tmp").chmod(0o1777)
         check = inherited(target, "HEALTHCHECK", stages).words
         script = SERVE.format(health=subprocess.list2cmdline(check), ask=ASK)
         command = inherited(target, "CMD", stages).words
-        image.run(
-            "/bin/sh", "-c", script, "serve", *command, access="read-only", options=("--net",), **OVERRIDES[target]
-        )
+        for checkpoint in made_by_verbs(Path(folder)) if target == "gpu" else (None,):
+            if checkpoint is not None:
+                sys.stderr.write(f"serving what {checkpoint.parent.name} wrote\n")
+                shutil.rmtree(image.root / MOUNTED, ignore_errors=True)
+                shutil.copytree(checkpoint, image.root / MOUNTED)
+            image.run(
+                "/bin/sh", "-c", script, "serve", *command, access="read-only", options=("--net",), **OVERRIDES[target]
+            )
+
+
+def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
+    """An imported and a distilled checkpoint, each written by the program with its defaults."""
+    source, imported, distilled = (scratch / name for name in ("source", "import", "distil"))
+    save_cross_encoder("electra", source)
+    imported.mkdir()
+    _verb("import", source, imported / "checkpoint")
+    data = jsonl(scratch)
+    _verb(
+        *("distil", "--recipe", "tiny", "--strategy", "hard", "--base", source, "--train", data, "--dev", data),
+        *("--max-length", 32, "--question-length", 12, "--steps", 2, "--evaluate-every", 2, "--out", distilled),
+    )
+    return imported / "checkpoint", distilled / "checkpoint"
+
+
+def _verb(*arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "cerberank_models", *map(str, arguments)], check=True)
 
 
 if __name__ == "__main__":

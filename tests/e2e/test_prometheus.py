@@ -26,6 +26,8 @@ QUERIES = {
     for panel in DASHBOARD["panels"]
     for target in panel.get("targets", [])
 }
+ON_A_GPU = {name for name, query in QUERIES.items() if "cerberank_device_" in query or "cerberank_graph_" in query}
+"""Queries that have no answer on a processor."""
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -72,7 +74,7 @@ def ask(service: Process) -> None:
 def test_every_query_of_the_dashboard_has_an_answer(service: Process, prometheus: Prometheus) -> None:
     """A number, not an empty graph and no NaN, while requests come in; the rules are evaluated without an error."""
     end = time.monotonic() + WAIT_SECONDS
-    missing = set(QUERIES)
+    missing = set(QUERIES) - ON_A_GPU
     while missing and time.monotonic() < end:
         ask(service)
         missing = {name for name in missing if not _numbers(prometheus, QUERIES[name])}

@@ -20,7 +20,6 @@ from cerberank_models.encoding import (
     CHARACTERS_PER_TOKEN,
     MOST_CHARACTERS,
     Candidate,
-    EncodedPairs,
     PairEncoder,
     concat_pairs,
     readable,
@@ -230,31 +229,15 @@ def test_a_tokenizer_of_another_family_is_refused() -> None:
         PairEncoder(bert_tokenizer(), family="roberta", config=EncodingConfig(), type_vocab_size=1)
 
 
-def test_a_question_that_comes_again_is_not_tokenised_again() -> None:
-    """A repeated question is read from the cache and gives the same pairs, cut or not."""
-    again = encoder()
-    for question in ("a b", "a " * 100):
-        first, second = (again.encode(question, [Candidate(text="c"), Candidate(text="d")]) for _ in range(2))
-        assert first.token_ids.tolist() == second.token_ids.tolist()
-        assert first.truncated.tolist() == second.truncated.tolist()
-    assert (again._remembered.cache_info().hits, again._remembered.cache_info().misses) == (2, 2)
-
-
-def test_encoders_that_share_a_tokenizer_encode_side_by_side() -> None:
-    """Threads can share a tokenizer, because encoding does not change it."""
+def test_threads_share_an_encoder() -> None:
+    """Encoding changes neither the encoder nor its tokenizer, so threads that encode at once get their own results."""
     texts = [[Candidate(text=f"{TEXT[: 20 + number]} {number}") for number in range(16)] for _ in range(4)]
-    first = encoder()
-    alone = [first.encode(QUESTION, candidates) for candidates in texts]
-
-    def encode(candidates: list[Candidate]) -> list[EncodedPairs]:
-        own = PairEncoder(
-            first.tokenizer, family="bert", config=EncodingConfig(max_length=48, question_length=16), type_vocab_size=3
-        )
-        return [own.encode(QUESTION, candidates) for _ in range(50)]
-
+    shared = encoder()
+    alone = [encoder().encode(QUESTION, candidates) for candidates in texts]
     with ThreadPoolExecutor(4) as pool:
-        for expected, found in zip(alone, pool.map(encode, texts), strict=True):
-            assert all(np.array_equal(each.token_ids, expected.token_ids) for each in found)
+        found = pool.map(lambda candidates: [shared.encode(QUESTION, candidates) for _ in range(50)], texts)
+        for expected, each in zip(alone, found, strict=True):
+            assert all(np.array_equal(pairs.token_ids, expected.token_ids) for pairs in each)
 
 
 @given(st.permutations("abcdefgh"), st.integers(0, 8), st.sampled_from([0, 0, 5]))
@@ -267,17 +250,8 @@ def test_the_largest_id_is_known_whether_ids_have_gaps_or_not(letters: list[str]
     assert tested.largest_token_id == max(vocabulary.values())
 
 
-def test_a_giant_question_is_not_remembered() -> None:
-    """Questions of megabytes are not cached, because they would fill the memory."""
-    again = encoder()
-    giant = QUESTION * again._characters
-    first, second = (again.encode(giant, [Candidate(text="330 metres")]) for _ in range(2))
-    assert first.token_ids.tolist() == second.token_ids.tolist()
-    assert again._remembered.cache_info().currsize == 0
-
-
 def test_an_encoder_that_nobody_holds_is_gone_at_once() -> None:
-    """An unreferenced encoder is freed at once, without the garbage collector."""
+    """An unreferenced encoder, and so its tokenizer of 10 MB, is freed at once, without the garbage collector."""
     gc.disable()
     try:
         again = encoder()

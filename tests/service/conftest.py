@@ -58,7 +58,7 @@ def open_app(no_settings: None) -> Iterator[Serve]:
 def serve(open_app: Serve, tmp_path: Path) -> Serve:
     """Starts apps: `serve(backend, max_candidates=5)` gives a client once the model is ready."""
 
-    def start(backend: FakeBackend, **settings: object) -> TestClient:
+    def start(backend: FakeBackend, /, **settings: object) -> TestClient:
         client = open_app(loader(backend, tmp_path), **settings)
         versions = client.app.state.service.versions  # type: ignore[attr-defined]
         wait_until(lambda: versions.snapshot.state is not State.LOADING)

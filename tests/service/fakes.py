@@ -6,6 +6,7 @@ words in a candidate's text cause faults: see `Faults`.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.contract import BackendCounts, StageOutput
+from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion, Manifest
 from cerberank_models.config import (
     ArchitectureConfig,
@@ -37,6 +39,8 @@ MARKERS = (RAISES, GIVES_NAN)
 CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789?.,'-"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *MARKERS, *CHARACTERS, *(f"##{c}" for c in CHARACTERS)]
 TOKEN_ID = {token: index for index, token in enumerate(VOCABULARY)}
+BYTES_A_TOKEN = 16
+"""Four numbers of four bytes."""
 SECRET = "secret internals of the backend"
 
 
@@ -96,7 +100,11 @@ class FakeBackend:
     faults: Faults = field(default_factory=Faults)
     runs: list[tuple[int, int]] = field(default_factory=list)
     """(stage, pairs) of every run that succeeded."""
-    padding_tokens: int = 0
+    precision: str = "int8"
+    counts: BackendCounts = field(default_factory=BackendCounts)
+    device_memory: DeviceMemory | None = None
+    freed: int = 0
+    """How often memory was freed."""
     entered: threading.Event = field(default_factory=threading.Event)
     """Set once a run has begun."""
     threads: set[str] = field(default_factory=set)
@@ -119,7 +127,8 @@ class FakeBackend:
         if stage == self.faults.stage:
             values[self._rows_with(state.pairs, GIVES_NAN)] = np.nan
         self.runs.append((stage, len(state.pairs)))
-        self.padding_tokens += int((state.pairs.lengths.max() - state.pairs.lengths).sum())
+        padding = int((state.pairs.lengths.max() - state.pairs.lengths).sum())
+        self.counts += BackendCounts(padding_tokens=padding)
         last = stage == len(self.config.stages) - 1
         return StageOutput(
             state=None if last else FakeState(state.pairs, stage + 1),
@@ -133,6 +142,12 @@ class FakeBackend:
     def concat(self, states: Sequence[FakeState]) -> FakeState:
         assert len({state.stage for state in states}) == 1, "states that wait for different stages were joined"
         return FakeState(concat_pairs([state.pairs for state in states]), states[0].stage)
+
+    def state_bytes(self, state: FakeState) -> int:
+        return BYTES_A_TOKEN * state.pairs.tokens
+
+    def free_memory(self) -> None:
+        self.freed += 1
 
     @staticmethod
     def _rows_with(pairs: EncodedPairs, marker: str) -> NDArray[np.bool_]:
@@ -155,11 +170,13 @@ def tokenizer() -> Tokenizer:
 
 def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-6) -> Checkpoint:
     """A checkpoint whose golden scores are the backend's own; only its tokenizer lies on disk."""
-    (folder / "tokenizer.json").write_text(tokenizer().to_str(), encoding="utf-8")
+    content = tokenizer().to_str().encode()
+    (folder / "tokenizer.json").write_bytes(content)
+    files = {"tokenizer.json": hashlib.sha256(content).hexdigest()}
     checkpoint = Checkpoint(
         path=folder,
         config=backend.config,
-        manifest=Manifest(version="7", created="2026-11-21T00:00:00+00:00", source="tests", files={}),
+        manifest=Manifest(version="7", created="2026-11-21T00:00:00+00:00", source="tests", files=files),
         golden=(),
     )
     texts = ("the tower is 330 metres tall", "it was built in 1889", "")

@@ -38,7 +38,7 @@ class Service:
     """Admission and scheduler; a step takes the time that was predicted, `slowness` times (at random between two)."""
 
     def __init__(self, slowness: tuple[float, float] = (1.0, 1.0)) -> None:
-        self.speeds = StageSpeeds(WORK)
+        self.speeds = StageSpeeds(WORK, STEP)
         for stage, work in enumerate(WORK):
             self.speeds.observe(stage, 10**6, 10**6 * work / sum(WORK) / CAPACITY / TOKENS)
         self.admission = Admission(10**9, self.speeds, OBJECTIVE)
@@ -53,7 +53,7 @@ class Service:
         """`Retry-After`, or 0 when the question is accepted."""
         tokens = (float(candidates * TOKENS),) * len(WORK)
         try:
-            self.admission.check_objective(tokens, 1.0, now=now, received=now, step_tokens=STEP)
+            self.admission.check_objective(tokens, 1.0, now=now, received=now)
         except ServiceError as error:
             self.refusals += 1
             return error.retry_after or 1

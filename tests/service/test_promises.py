@@ -42,7 +42,7 @@ def tuned(serve: Serve) -> TestClient:
 def set_speed(client: TestClient, seconds_per_token: float) -> None:
     speeds = engine_of(client).speeds
     speeds.observe = lambda *args: None  # it stays as it is set
-    speeds.seconds_per_token = [seconds_per_token / 3] * 3
+    speeds.seconds_per_token, speeds.fixed_seconds = [seconds_per_token / 3] * 3, [0.0] * 3
 
 
 @pytest.mark.parametrize(("seconds_per_token", "schedule", "loss"), [(1e-9, [0.0, 0.0], 0.0), (9.0, [0.5, 0.5], 1.5)])

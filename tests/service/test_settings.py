@@ -9,7 +9,8 @@ import pytest
 
 from cerberank_models.backends.registry import BACKENDS
 from cerberank_service import settings as settings_module
-from cerberank_service.settings import REMOVED, Settings, SettingsError, markdown_table, read_settings
+from cerberank_service.removed_settings import REMOVED
+from cerberank_service.settings import Settings, SettingsError, markdown_table, read_settings
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -131,3 +132,24 @@ def test_the_readme_table_has_a_row_for_every_setting() -> None:
         assert printed.count(f"`CERBERANK_{name.upper()}`") == 1
         assert field.description is not None
         assert field.description in printed
+
+
+@pytest.mark.parametrize(
+    ("set_", "backend", "precision"),
+    [
+        ({}, "onnx", "int8"),
+        ({"DEVICE": "cuda"}, "torch", "fp16"),
+        ({"DEVICE": "cuda:1", "PRECISION": ""}, "torch", "fp16"),
+        ({"DEVICE": "cuda", "BACKEND": "onnx"}, "onnx", "fp16"),
+        ({"BACKEND": "torch"}, "torch", "fp32"),
+        ({"DEVICE": "cuda", "PRECISION": "bf16"}, "torch", "bf16"),
+    ],
+)
+def test_one_setting_is_enough_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, set_: dict[str, str], backend: str, precision: str
+) -> None:
+    """A backend and a precision that are not set, or empty, are those that the device usually has."""
+    for name, value in set_.items():
+        monkeypatch.setenv(f"CERBERANK_{name}", value)
+    settings = read_settings()
+    assert (settings.backend, settings.precision) == (backend, precision)

@@ -21,6 +21,7 @@ from cerberank_benchmarks.pieces import (
     anytime,
     closed,
     efficiency,
+    encode,
     fairness,
     load,
     offline,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "heads": shapes.heads,
     "cascade": shapes.cascade,
     "overhead": overhead.run,
+    "encode": encode.run,
     "efficiency": efficiency.run,
     "closed": closed.run,
     "load": load.run,
@@ -123,7 +125,9 @@ def _share(text: str) -> tuple[int, float]:
 
 def _parser() -> argparse.ArgumentParser:
     known = BenchmarkSettings()
-    parser = argparse.ArgumentParser(prog="cerberank bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="cerberank bench", description=__doc__, epilog="A GPU is measured by another program: bench gpu --help."
+    )
     parser.add_argument(
         "benchmarks", nargs="*", choices=[*BENCHMARKS, []], metavar="BENCHMARK", help=", ".join(BENCHMARKS)
     )
@@ -144,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         type=Path,
-        help="checkpoint for `overhead`, `closed`, `load`, `fairness` and `anytime` (default: bundled)",
+        help="checkpoint for `overhead`, `encode`, `closed`, `load`, `fairness` and `anytime` (default: bundled)",
     )
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
     parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")

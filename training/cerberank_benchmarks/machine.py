@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cerberank_models.backends.processors import usable_processors
 
-PACKAGES = ("torch", "onnxruntime", "sentence-transformers", "transformers", "tokenizers", "numpy")
+PACKAGES = ("torch", "triton", "onnxruntime", "sentence-transformers", "transformers", "tokenizers", "numpy")
 
 
 def describe_machine() -> dict[str, str]:
@@ -23,6 +25,47 @@ def describe_machine() -> dict[str, str]:
         "python": platform.python_version(),
     }
     return described | {name: found for name in PACKAGES if (found := _version(name))}
+
+
+def describe_gpu(device: str) -> dict[str, str]:
+    """The GPU, its driver and PyTorch's CUDA, for a device such as `cuda:1`; empty for a processor."""
+    if not device.startswith("cuda"):
+        return {}
+    import torch  # noqa: PLC0415 - a benchmark of ONNX needs none
+
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "gpu": properties.name,
+        "gpus": str(torch.cuda.device_count()),
+        "gpu memory": f"{properties.total_memory / 2**30:.1f} GiB",
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": str(properties.multi_processor_count),
+        "cuda": str(torch.version.cuda),
+        "driver": _nvidia_smi(device, "driver_version") or "unknown",
+        "clocks": gpu_clocks(device) or "unknown",
+    }
+
+
+def gpu_clocks(device: str) -> str | None:
+    """Clocks now and at most, power and temperature; None where there is no nvidia-smi, or it does not answer."""
+    fields = "clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,power.draw,power.limit,temperature.gpu"
+    values = _nvidia_smi(device, fields) if device.startswith("cuda") else None
+    if values is None:
+        return None
+    sm, most_sm, memory, most_memory, power, limit, heat = values.split(", ")
+    return f"SM {sm} of {most_sm}, memory {memory} of {most_memory}, {power} of {limit}, {heat} C"
+
+
+def _nvidia_smi(device: str, fields: str) -> str | None:
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
+    index = device.partition(":")[2] or "0"
+    command = [program, f"--id={index}", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
 
 
 def _processor() -> str:

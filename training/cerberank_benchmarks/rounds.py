@@ -10,11 +10,17 @@ from tqdm import tqdm
 
 
 def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, float]:
-    """Median seconds of each function over `rounds` rounds, each of which runs every function once; warm up before."""
+    """Median seconds of each function over `rounds` rounds; see `seconds_by_round`."""
+    found = seconds_by_round(runs, rounds=rounds, label=label)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def seconds_by_round(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, list[float]]:
+    """Seconds of each function in each of the rounds, which run every function once; warm up before."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in tqdm(range(rounds), desc=label, disable=None):
         for name, run in runs.items():
             started = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds

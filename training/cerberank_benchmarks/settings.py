@@ -27,7 +27,7 @@ class BenchmarkSettings:
     layers: int = 6
     """The layers of generated networks."""
     width: int = 384
-    """The width of generated networks, with attention heads of width 32."""
+    """The width of generated networks; their attention heads are 32 wide, from a width of 512 on 64."""
     checkpoint: Path | None = None
     """The checkpoint that is served where weights matter or load is measured; None serves the bundled one."""
     infinity: Path | None = None

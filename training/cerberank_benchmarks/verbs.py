@@ -7,8 +7,8 @@ from cerberank_models.verbs import Verb
 VERBS = (
     Verb(
         name="bench",
-        target="cerberank_benchmarks.command:main",
-        help="measure candidates per second against sentence-transformers",
+        target="cerberank_benchmarks.entry:main",
+        help="measure candidates per second against sentence-transformers; `bench gpu`: a GPU",
         extra="dev",
         order=50,
     ),

@@ -13,17 +13,12 @@ from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
-from cerberank_models.config import EncodingConfig, ExitConfig
-from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.importing.hugging_face import initialise, ranker_config
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.export.random_weights import EncoderShape, random_config, write_random_checkpoint
 
 MAX_LENGTH = 128
-ATTENTION_HEAD = 32
-"""The width of an attention head, as in all-MiniLM."""
 
 
-def cross_encoder(settings: BenchmarkSettings, scratch: Path) -> Path:
+def cross_encoder(settings: BenchmarkSettings, scratch: Path, *, labels: int = 1) -> Path:
     """The Hugging Face cross-encoder to compare with: the folder that the settings name, or a generated one."""
     if settings.model is not None:
         return settings.model
@@ -31,7 +26,9 @@ def cross_encoder(settings: BenchmarkSettings, scratch: Path) -> Path:
     if folder.exists():
         return folder
     torch.manual_seed(settings.seed)
-    transformers.BertForSequenceClassification(_shape(settings, settings.layers)).save_pretrained(folder)
+    config = _shape(settings, settings.layers)
+    config.num_labels = labels
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
     transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(settings.tokenizer or default_checkpoint() / "tokenizer.json"),
         model_max_length=512,
@@ -61,36 +58,32 @@ def made(
     settings: BenchmarkSettings, scratch: Path, name: str, *, layers: int, heads: int, exits: tuple[int, ...] = ()
 ) -> Checkpoint:
     """Generate a checkpoint `B_(n-1) kH_1`, or a plain encoder without heads, with random weights."""
-    folder = scratch / name
-    encoding = EncodingConfig(max_length=MAX_LENGTH, question_length=64)
-    ranker = Ranker(
-        ranker_config(
-            _shape(settings, layers),
-            name=name,
-            heads=heads,
-            exits=tuple(ExitConfig(after=after) for after in exits),
-            encoding=encoding,
-        )
+    shape = EncoderShape(
+        family="bert",
+        width=settings.width,
+        attention_heads=_shape(settings, layers).num_attention_heads,
+        embedding=settings.width,
     )
-    initialise(ranker, seed=settings.seed)
-    export_checkpoint(
-        ranker,
-        Tokenizer.from_file(str(settings.tokenizer or default_checkpoint() / "tokenizer.json")),
-        folder,
-        card=f"# {name}\n\nRandom weights, to measure time with.\n",
-        version="bench",
-        source="cerberank bench",
-        precisions=(settings.precision,),
-        parity=dict.fromkeys((settings.precision,), 1.0),  # parity does not matter with random weights
+    last = 1 if heads else 0
+    config = random_config(
+        name, shape, body_layers=layers - last, heads=heads, head_layers=last, exits=exits, max_length=MAX_LENGTH
     )
-    return read_checkpoint(folder)
+    tokenizer = Tokenizer.from_file(str(settings.tokenizer or default_checkpoint() / "tokenizer.json"))
+    return write_random_checkpoint(
+        scratch / name, config, tokenizer, seed=settings.seed, precisions=(settings.precision,)
+    )
+
+
+def head_width(width: int) -> int:
+    """The width of an attention head: 64 as in BERT, below a width of 512 32 as in all-MiniLM."""
+    return 64 if width >= 512 else 32
 
 
 def _shape(settings: BenchmarkSettings, layers: int) -> transformers.BertConfig:
     return transformers.BertConfig(
         hidden_size=settings.width,
         num_hidden_layers=layers,
-        num_attention_heads=settings.width // ATTENTION_HEAD,
+        num_attention_heads=settings.width // head_width(settings.width),
         intermediate_size=4 * settings.width,
         num_labels=1,
         initializer_range=0.06,  # wide enough that scores differ; else equal results would prove nothing

@@ -13,6 +13,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 
@@ -32,6 +33,26 @@ class StageOutput(Generic[State]):
     """Shape [n, k]: each head's P(correct); only after a stage that ends in heads."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendCounts:
+    """What a backend has done since it was opened, for the metrics; a caller takes the difference of two."""
+
+    padding_tokens: int = 0
+    """Padding tokens computed."""
+    graph_hits: int = 0
+    """Runs of a stage that a captured graph had room for."""
+    graph_misses: int = 0
+    """Runs that no captured graph had room for; 0 in a backend that has captured none."""
+
+    def __add__(self, more: BackendCounts) -> BackendCounts:
+        """The sums."""
+        return BackendCounts(
+            padding_tokens=self.padding_tokens + more.padding_tokens,
+            graph_hits=self.graph_hits + more.graph_hits,
+            graph_misses=self.graph_misses + more.graph_misses,
+        )
+
+
 class Backend(Protocol[State]):
     """Runs the stages of one ranker. Not thread-safe: one thread owns it."""
 
@@ -40,8 +61,16 @@ class Backend(Protocol[State]):
         """The ranker's shape; its stages are `config.stages`."""
 
     @property
-    def padding_tokens(self) -> int:
-        """Padding tokens computed so far, for the metrics; 0 for a backend that never pads."""
+    def precision(self) -> str:
+        """The number format that it computes in: bf16 where fp16 was asked for and would overflow."""
+
+    @property
+    def counts(self) -> BackendCounts:
+        """What it has done so far; any thread may read it."""
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The memory of the GPU that holds its states, now; None where they lie in main memory."""
 
     def start(self, pairs: EncodedPairs) -> State:
         """Make the state from which stage 0 runs."""
@@ -50,10 +79,33 @@ class Backend(Protocol[State]):
         """Run one stage over every pair of `state`; stages must be run in order."""
 
     def select(self, state: State, rows: NDArray[np.integer]) -> State:
-        """The state of the pairs `rows` alone, in that order."""
+        """The state of the pairs `rows` alone, in that order; it does not keep the memory of the others' hidden states.
+
+        `OnnxDeviceBackend` is the exception, which `state_bytes` counts. Consecutive rows are cheaper than others.
+        """
 
     def concat(self, states: Sequence[State]) -> State:
         """One state of all pairs, in order; every state must wait for the same stage."""
+
+    def state_bytes(self, state: State) -> int:
+        """Bytes of memory that hidden states take as long as `state` is kept; 0 while there are only token ids.
+
+        Memory that two states share is counted for each.
+        """
+
+    def free_memory(self) -> None:
+        """Return the device's memory that is kept for later runs and not in use; called after memory ran out."""
+
+
+def consecutive(rows: NDArray[np.integer]) -> slice | None:
+    """The rows as a slice, if each follows the one before it; None otherwise, and for no rows.
+
+    >>> consecutive(np.array([3, 4, 5])), consecutive(np.array([3, 5]))
+    (slice(3, 6, None), None)
+    """
+    if len(rows) == 0 or (np.diff(rows) != 1).any():
+        return None
+    return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
 def probability(logits: NDArray[np.floating]) -> Scores:

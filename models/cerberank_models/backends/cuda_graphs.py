@@ -8,6 +8,7 @@ computed tokens is padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,8 @@ TOKENS_PER_PAIR = 16
 """A graph of T tokens has room for T / 16 pairs: pairs with a shorter mean length need a larger graph."""
 WARM_UP = 3
 """Runs before a capture, in which libraries choose kernels and allocate workspaces."""
+CAPTURE_MODE = "thread_local"
+"""Other threads may allocate and copy on the device while this one captures (cudaStreamCaptureMode)."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -53,7 +56,7 @@ class CapturedStages:
     """Every stage in every size, captured at construction, the largest first so that the others reuse its memory."""
 
     def __init__(self, stages: TorchStages, sizes: Sequence[GraphSize], capture: Capture | None = None) -> None:
-        """Capture every stage with `capture`; None captures CUDA graphs.
+        """Capture every stage with `capture`; None captures CUDA graphs on the current stream's device.
 
         Raises ValueError where attention pads: its shapes follow from the lengths and cannot be fixed.
         """
@@ -61,8 +64,9 @@ class CapturedStages:
             raise ValueError("CUDA graphs need fp16 or bf16 on a GPU with variable-length attention")
         capture = capture or cuda_graphs()
         self._sizes = sorted(sizes)
+        inputs = _largest_inputs(stages, self._sizes[-1])
         self._captured = {
-            (stage, size): _CapturedStage(stages, stage, size, capture)
+            (stage, size): _CapturedStage(stages, stage, size, inputs, capture)
             for size in reversed(self._sizes)
             for stage in range(len(stages.config.stages))
         }
@@ -76,14 +80,28 @@ class CapturedStages:
         return self._captured[stage, size](inputs)
 
 
+def _largest_inputs(stages: TorchStages, largest: GraphSize) -> StageInput:
+    """Tensors that all graphs read, each its part of them: no two graphs run at the same time."""
+    device, width = stages.device, stages.config.transformer.hidden_size
+    # Any valid lengths will do for the capture: here, pairs of one token.
+    return StageInput(
+        offsets=torch.arange(largest.pairs + 1, dtype=torch.int32, device=device),
+        longest=stages.config.encoding.max_length,
+        tokens=torch.zeros((2, largest.tokens), dtype=torch.int32, device=device),
+        hidden=torch.zeros((largest.tokens, width), dtype=stages.precision, device=device),
+    )
+
+
 class _CapturedStage:
-    def __init__(self, stages: TorchStages, stage: int, size: GraphSize, capture: Capture) -> None:
-        device, width = stages.device, stages.config.transformer.hidden_size
-        # Any valid lengths will do for the capture: here, pairs of one token.
-        offsets = torch.arange(size.pairs + 1, dtype=torch.int32, device=device)
-        tokens = torch.zeros((2, size.tokens), dtype=torch.int32, device=device) if stage == 0 else None
-        hidden = torch.zeros((size.tokens, width), dtype=stages.precision, device=device) if stage else None
-        self._fixed = StageInput(offsets, tokens, hidden)
+    def __init__(self, stages: TorchStages, stage: int, size: GraphSize, inputs: StageInput, capture: Capture) -> None:
+        assert inputs.tokens is not None, "one set of inputs serves all stages"
+        assert inputs.hidden is not None, "one set of inputs serves all stages"
+        self._fixed = StageInput(
+            offsets=inputs.offsets[: size.pairs + 1],
+            longest=inputs.longest,
+            tokens=None if stage else inputs.tokens[:, : size.tokens],
+            hidden=inputs.hidden[: size.tokens] if stage else None,
+        )
         self._replay = capture(lambda: stages(stage, self._fixed))
 
     def __call__(self, inputs: StageInput) -> Output:
@@ -106,19 +124,27 @@ class _CapturedStage:
 
 
 def cuda_graphs() -> Capture:
-    """A capture that records CUDA graphs; they share one memory pool, because they never run at the same time."""
+    """A capture that records CUDA graphs; they share one memory pool, because they never run at the same time.
+
+    Call it and what it returns on a stream of its own (`TorchBackend` does): the default stream cannot be captured.
+    """
     pool = torch.cuda.graph_pool_handle()
 
     def capture(compute: Compute) -> Compute:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                compute()
-        torch.cuda.current_stream().wait_stream(stream)
+        for _ in range(WARM_UP):
+            compute()
+        torch.cuda.current_stream().synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        # `torch.cuda.graph` would empty the allocator's cache, which a serving version uses at the same time. In the
+        # mode "global" such a version's allocations would make the capture fail, and the capture would break them.
+        graph.capture_begin(pool=pool, capture_error_mode=CAPTURE_MODE)
+        try:
             output = compute()
+        except BaseException:
+            with suppress(RuntimeError):  # a capture that was invalidated cannot be ended without an error either
+                graph.capture_end()
+            raise
+        graph.capture_end()
 
         def replay() -> Output:
             graph.replay()

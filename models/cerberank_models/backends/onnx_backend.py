@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import StageOutput, combine, probability
+from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, consecutive, probability
+from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.backends.onnx_session import open_session, place_of
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.thread_pool import ThreadPool
@@ -42,6 +43,7 @@ class OnnxBackend:
         graphs: Sequence[Path],
         config: RankerConfig,
         *,
+        precision: str = "fp32",
         threads: int | None = None,
         device: str = "cpu",
         buckets: BucketRule | None = None,
@@ -59,13 +61,20 @@ class OnnxBackend:
         self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)
         self._sessions = [open_session(graph, threads=1, device=device) for graph in graphs]
-        self.padding_tokens = 0
-        """Padding tokens computed so far, for the metrics."""
+        self.precision = precision
+        """The number format of the graphs."""
+        self.counts = BackendCounts()
+        """What it has done so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:
         """The ranker's shape."""
         return self._config
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """None: hidden states lie in main memory, whatever the device."""
+        return None
 
     def start(self, pairs: EncodedPairs) -> OnnxState:
         """Keep the token ids; they are embedded when stage 0 runs."""
@@ -89,7 +98,8 @@ class OnnxBackend:
                 after[index] = outputs[1][mask]
 
         buckets = list(buckets_of(lengths, self._buckets, self._threads))
-        self.padding_tokens += sum(int(lengths[rows].max()) * len(rows) for rows in buckets) - int(lengths.sum())
+        padded = sum(int(lengths[rows].max()) * len(rows) for rows in buckets)
+        self.counts += BackendCounts(padding_tokens=padded - int(lengths.sum()))
         self._pool.run(partial(run_bucket, rows) for rows in buckets)
         follow = None if after is None else OnnxState(state.offsets, None, after)
         if plan.kind == "exit":
@@ -102,6 +112,9 @@ class OnnxBackend:
         if state.pairs is not None:
             return self.start(state.pairs.select(rows))
         assert state.hidden is not None, "a state has token ids until it has hidden states"
+        if (place := consecutive(rows)) is not None:
+            offsets = state.offsets[place.start : place.stop + 1]
+            return OnnxState(offsets - offsets[0], None, state.hidden[offsets[0] : offsets[-1]].copy())
         index, offsets = packed_rows(state.offsets, rows)
         return OnnxState(offsets, None, state.hidden[index])
 
@@ -115,6 +128,13 @@ class OnnxBackend:
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
         hidden = np.concatenate([state.hidden for state in states if state.hidden is not None])
         return OnnxState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+
+    def state_bytes(self, state: OnnxState) -> int:
+        """The hidden states' bytes in main memory, on a GPU too."""
+        return 0 if state.hidden is None else state.hidden.nbytes
+
+    def free_memory(self) -> None:
+        """Does nothing: hidden states are NumPy's, and ONNX Runtime returns no memory while a session is open."""
 
 
 def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:

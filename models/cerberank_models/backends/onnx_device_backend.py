@@ -8,6 +8,7 @@ state may keep more tokens in memory than its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import StageOutput, combine, probability
+from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, probability
+from cerberank_models.backends.device_memory import DeviceMemory, nvml_memory
 from cerberank_models.backends.onnx_session import open_session, place_of
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 
+HALF = "tensor(float16)"
+"""ONNX Runtime's name of the type of half precision; hidden states are in it or in float32."""
 GPU_BUCKETS = BucketRule(tokens=16_384, overhead=512)
 """Larger than a processor's batches, which would leave a GPU partly idle. An estimate, not measured on a GPU yet."""
 
@@ -64,6 +68,7 @@ class OnnxDeviceBackend:
         graphs: Sequence[Path],
         config: RankerConfig,
         *,
+        precision: str = "fp16",
         threads: int | None = None,
         device: str = "cpu",
         buckets: BucketRule = GPU_BUCKETS,
@@ -77,13 +82,21 @@ class OnnxDeviceBackend:
             raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
         self._config, self._buckets, self._place = config, buckets, place_of(device)
         self._sessions = [open_session(graph, threads=threads, device=device) for graph in graphs]
-        self.padding_tokens = 0
-        """Padding tokens computed so far, for the metrics."""
+        self.precision = precision
+        """The number format of the graphs."""
+        self._device = device
+        self.counts = BackendCounts()
+        """What it has done so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:
         """The ranker's shape."""
         return self._config
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The memory of its GPU now; None on a processor."""
+        return nvml_memory(self._device)
 
     def start(self, pairs: EncodedPairs) -> DeviceState:
         """Keep the token ids; they are embedded when stage 0 runs."""
@@ -97,7 +110,7 @@ class OnnxDeviceBackend:
         held: list[onnxruntime.OrtValue] = []
         batch, row = (np.zeros(len(state.lengths), dtype=np.int64) for _ in range(2))
         for part in self._batches(state):
-            self.padding_tokens += part.mask.size - int(part.mask.sum())
+            self.counts += BackendCounts(padding_tokens=part.mask.size - int(part.mask.sum()))
             outputs = self._bound_run(stage, part, last=last)
             logits[part.rows] = outputs[0].numpy()
             batch[part.rows], row[part.rows] = len(held), np.arange(len(part.rows))
@@ -132,6 +145,14 @@ class OnnxDeviceBackend:
         lengths = np.concatenate([state.lengths for state in states])
         joined = Places(tuple(held.values()), np.concatenate(batch), np.concatenate([each.row for each in places]))
         return DeviceState(lengths, None, joined)
+
+    def state_bytes(self, state: DeviceState) -> int:
+        """The bytes of every padded batch that holds one of the pairs, because a batch is freed as a whole."""
+        held = () if state.places is None else state.places.held
+        return sum(math.prod(batch.shape()) * (2 if batch.data_type() == HALF else 4) for batch in held)
+
+    def free_memory(self) -> None:
+        """Does nothing: ONNX Runtime's arena shrinks only at the end of a run that asks for it."""
 
     def _batches(self, state: DeviceState) -> Iterator[_Batch]:
         if state.pairs is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from cerberank_models.backends.processors import usable_processors
 def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
     """A session on `device` (`cpu`, `cuda`, `cuda:1`); `threads` None takes all processors of this process.
 
-    Raises RuntimeError when the device's provider is not installed, or both runtimes are.
+    Raises RuntimeError when the device's provider is not installed or cannot run, or both runtimes are installed.
     """
     refuse_two_runtimes()
     kind, number = place_of(device)
@@ -23,6 +24,7 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
         provider = ("CUDAExecutionProvider", {"device_id": number})
         if provider[0] not in onnxruntime.get_available_providers():
             raise RuntimeError(f"device {device!r} needs ONNX Runtime's {provider[0]}: install cerberank[onnx-gpu]")
+        onnxruntime.preload_dlls()  # CUDA's and cuDNN's libraries that pip has installed
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 3
@@ -34,7 +36,22 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     options.enable_mem_pattern = False
     # The fused operator's CPU kernel takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
-    return onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
+    session = onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
+    check_provider(session.get_providers(), device)
+    return session
+
+
+def check_provider(running: Sequence[str], device: str) -> None:
+    """Raise RuntimeError when a session for a GPU runs on the processor.
+
+    ONNX Runtime lists its CUDA provider even where CUDA's libraries are missing, and then falls back without an error.
+    """
+    wanted = "CPUExecutionProvider" if place_of(device)[0] == "cpu" else "CUDAExecutionProvider"
+    if not running or running[0] != wanted:
+        raise RuntimeError(
+            f"device {device!r} needs ONNX Runtime's {wanted}, which could not start (it runs {', '.join(running)}); "
+            "CUDA's or cuDNN's libraries are missing, or of another version: install cerberank[onnx-gpu] anew"
+        )
 
 
 def place_of(device: str) -> tuple[str, int]:

@@ -8,11 +8,12 @@ it is opened, so that a service that runs ONNX installs without torch and the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.device_memory import MemoryReader, nvml_memory, torch_memory
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.folder import Checkpoint
 
@@ -21,7 +22,7 @@ class Opener(Protocol):
     """Opens a checkpoint's ranker; see `open_backend` for the arguments and what it raises."""
 
     def __call__(
-        self, checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int
+        self, checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int | None
     ) -> Backend[Any]:
         """Import the libraries, read the weights or graphs."""
 
@@ -38,13 +39,21 @@ class BackendSpec:
     """Kinds of devices that it is tested on, named in help texts; another kind is tried all the same."""
     files: Callable[[Iterable[str], str], tuple[str, ...]]
     """Picks the files that it reads from a checkpoint's file names, for a precision; their sizes decide its memory."""
+    usual: Mapping[str, str]
+    """The precision to take where none is named, by kind of device."""
+    first_on: tuple[str, ...] = ()
+    """Kinds of devices on which it is taken where no backend is named."""
+    weight_share: Mapping[str, float] = field(default_factory=dict)
+    """How much of these files' bytes the weights take on a GPU, by precision; all of them in any other precision."""
+    device_memory: MemoryReader = nvml_memory
+    """Reads the memory of a device before a ranker is opened on it."""
     low_priority_devices: tuple[str, ...] = ()
     """Devices on which a low-priority thread may open it. On others opening starts threads, which would inherit the low
     priority and keep it while they serve requests."""
 
 
 def _open_onnx(
-    checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int
+    checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int | None
 ) -> Backend[Any]:
     if graph_tokens:
         raise ValueError("CUDA graphs belong to the torch backend")
@@ -54,12 +63,12 @@ def _open_onnx(
     if precision == "fp16":
         from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend  # noqa: PLC0415
 
-        return OnnxDeviceBackend(graphs, checkpoint.config, threads=threads, device=device)
-    return OnnxBackend(graphs, checkpoint.config, threads=threads, device=device)
+        return OnnxDeviceBackend(graphs, checkpoint.config, precision=precision, threads=threads, device=device)
+    return OnnxBackend(graphs, checkpoint.config, precision=precision, threads=threads, device=device)
 
 
 def _open_torch(
-    checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int
+    checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int | None
 ) -> Backend[Any]:
     import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
 
@@ -86,6 +95,8 @@ BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(
                 open=_open_onnx,
                 precisions=("int8", "fp32", "fp16"),
                 devices=("cpu", "cuda"),
+                usual=MappingProxyType({"cpu": "int8", "cuda": "fp16"}),
+                first_on=("cpu",),
                 files=_graphs,
                 low_priority_devices=("cpu",),
             ),
@@ -94,34 +105,62 @@ BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(
                 open=_open_torch,
                 precisions=("fp32", "bf16", "fp16"),
                 devices=("cpu", "cuda"),
+                usual=MappingProxyType({"cpu": "fp32", "cuda": "fp16"}),
+                first_on=("cuda",),
                 files=_weights,
+                weight_share={"bf16": 0.5, "fp16": 0.5},  # the file is fp32
+                device_memory=torch_memory,
             ),
         )
     }
 )
-"""Every backend by its name, the default one first."""
+"""Every backend by its name."""
 
 
 def open_backend(
     checkpoint: Checkpoint,
     *,
-    kind: str = "onnx",
-    precision: str = "int8",
+    kind: str | None = None,
+    precision: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
-    graph_tokens: int = 0,
+    graph_tokens: int | None = None,
     backends: Mapping[str, BackendSpec] = BACKENDS,
 ) -> Backend[Any]:
     """Open the checkpoint's ranker in a backend on `device` (`cpu`, `cuda`, `cuda:1`).
 
+    A `kind` or precision that is None is the device's usual one (`usual_backend`, `usual_precision`).
     `threads` None takes the processors that this process may use. `graph_tokens`, for torch on CUDA in bf16 or fp16:
-    steps of up to so many tokens run as CUDA graphs, captured here.
+    steps of up to so many tokens run as CUDA graphs, captured here; None takes the backend's default, 0 captures none.
+    The backend's `precision` tells whether it is computed in bf16 because fp16 would overflow.
     Raises ValueError for an unknown `kind` or precision or where there can be no CUDA graphs, CheckpointError when
     the checkpoint lacks what `kind` and `precision` need, RuntimeError when the device's libraries are not installed.
     """
+    kind = kind or usual_backend(device, backends)
+    precision = check_precision(kind, precision or usual_precision(kind, device, backends), backends)
     return spec_of(kind, backends).open(
         checkpoint, precision=precision, threads=threads, device=device, graph_tokens=graph_tokens
     )
+
+
+def usual_backend(device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+    """The backend to take on `device` where none is named; on an unknown kind of device the first one.
+
+    >>> usual_backend("cpu"), usual_backend("cuda:1")
+    ('onnx', 'torch')
+    """
+    kind = device.partition(":")[0]
+    return next((name for name, spec in backends.items() if kind in spec.first_on), next(iter(backends)))
+
+
+def usual_precision(name: str, device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+    """The precision to take with the backend `name` on `device`; raises ValueError for an unknown backend.
+
+    >>> usual_precision("onnx", "cpu"), usual_precision("torch", "cpu"), usual_precision("torch", "cuda")
+    ('int8', 'fp32', 'fp16')
+    """
+    spec = spec_of(name, backends)
+    return spec.usual.get(device.partition(":")[0], spec.precisions[0])
 
 
 def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:

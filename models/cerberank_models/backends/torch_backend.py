@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,17 +16,25 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import StageOutput, combine, probability
+from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, consecutive, probability
 from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph_sizes
-from cerberank_models.backends.torch_stages import PRECISIONS, StageInput, TorchStages, token_table
+from cerberank_models.backends.cuda_streams import own_stream
+from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
+from cerberank_models.backends.half_precision import usable_precision
+from cerberank_models.backends.torch_stages import StageInput, TorchStages, dtype_of, kernel_of, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
+from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.varlen import VarlenAttention
 
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 """On a processor a run is cut into blocks whose hidden states fit into the cache; only attention computes padding."""
+
+GRAPH_TOKENS = 16_384
+"""Steps of up to so many tokens run as CUDA graphs. Larger ones keep a GPU busy for longer than Python takes to launch
+their kernels. An estimate from a launch's time on a processor; `cerberank bench gpu --pieces graphs` measures it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,45 +58,70 @@ class TorchBackend:
         graph_tokens: int = 0,
         kernel: VarlenAttention | None = None,
         capture: Capture | None = None,
+        fuse: Fuse | None = None,
     ) -> None:
         """Take over `ranker`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
 
         With `graph_tokens` every stage is captured for steps of up to so many tokens before this returns, as CUDA
-        graphs or by `capture`. `kernel` replaces the device's variable-length attention.
-        Raises ValueError for an unknown precision, or where stages cannot be captured.
+        graphs or by `capture`. `kernel` replaces the device's variable-length attention, and `fuse` compiles functions
+        of the body's layers (`Body.fuse`).
+        Raises ValueError for an unknown precision, or where stages cannot be captured, RuntimeError without the device.
         """
-        if precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-        self._stages = TorchStages(ranker, device=torch.device(device), precision=PRECISIONS[precision], kernel=kernel)
+        place, dtype = torch.device(device), dtype_of(precision)
+        self.precision = precision
+        """The precision that it computes in."""
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
+        # A stream of its own: two versions on one GPU do not wait for each other, and the default stream cannot be
+        # captured.
+        self._stream = own_stream(place) if place.type == "cuda" else None
+        if self._stream is not None:
+            # Weights that lie on the device already may still be written there, such as by a training step.
+            self._stream.wait_stream(torch.cuda.current_stream(place))
         self._captured: CapturedStages | None = None
+        with torch.cuda.stream(self._stream):  # not in inference mode: a caller may go on training what is not cast
+            self._stages = TorchStages(ranker, device=place, precision=dtype, kernel=kernel, fuse=fuse)
         if graph_tokens:
-            with torch.inference_mode():
+            with self._on_stream():
                 self._captured = CapturedStages(self._stages, graph_sizes(graph_tokens), capture)
-        self.padding_tokens = 0
-        """Padding tokens computed so far to fill captured graphs, for the metrics."""
+        self.counts = BackendCounts()
+        """What it has done so far, for the metrics; only captured graphs are filled with padding."""
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, *, device: str = "cpu", precision: str = "fp32", graph_tokens: int = 0
+        cls, checkpoint: Checkpoint, *, device: str = "cpu", precision: str = "fp32", graph_tokens: int | None = None
     ) -> TorchBackend:
-        """Load `model.safetensors` strictly; raises CheckpointError naming missing or unexpected keys."""
-        return cls(load_ranker(checkpoint), device=device, precision=precision, graph_tokens=graph_tokens)
+        """Load `model.safetensors` strictly; fp16 becomes bf16 where float16 is too small (`usable_precision`).
+
+        `graph_tokens` None takes `GRAPH_TOKENS` where stages can be captured, else no graphs.
+        Raises CheckpointError naming missing or unexpected keys, ValueError as the constructor does.
+        """
+        ranker = load_ranker(checkpoint)
+        precision = usable_precision(ranker, checkpoint, precision)
+        if graph_tokens is None:
+            graph_tokens = GRAPH_TOKENS if kernel_of(ranker.config, torch.device(device), dtype_of(precision)) else 0
+        return cls(ranker, device=device, precision=precision, graph_tokens=graph_tokens)
 
     @property
     def config(self) -> RankerConfig:
         """The ranker's shape."""
         return self._stages.config
 
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The memory of its GPU now; None on a processor."""
+        return torch_memory(str(self._stages.device))
+
     def start(self, pairs: EncodedPairs) -> TorchState:
         """Keep the token ids; they are embedded when stage 0 runs."""
         return TorchState(pairs.offsets, pairs, None)
 
-    @torch.inference_mode()
     def run(self, state: TorchState, stage: int) -> StageOutput[TorchState]:
         """Run the body layers of `stage` and its exit or heads."""
         in_blocks = self._stages.device.type == "cpu" and self._stages.kernel is None
-        hidden, logits = self._compute_in_blocks(state, stage) if in_blocks else self._compute(state, stage)
-        values = logits.cpu().numpy()
+        with self._on_stream():
+            hidden, logits = self._compute_in_blocks(state, stage) if in_blocks else self._compute(state, stage)
+            values = logits.cpu().numpy()
         if self.config.stages[stage].kind == "exit":
             last = stage == len(self.config.stages) - 1
             after = None if last else TorchState(state.offsets, None, hidden)
@@ -97,11 +131,15 @@ class TorchBackend:
 
     def select(self, state: TorchState, rows: NDArray[np.integer]) -> TorchState:
         """Gather the tokens of `rows`."""
-        index, offsets = packed_rows(state.offsets, rows)
         if state.hidden is None:
             assert state.pairs is not None, "a state has token ids until it has hidden states"
-            return TorchState(offsets, state.pairs.select(rows), None)
-        return TorchState(offsets, None, state.hidden[self._stages.upload(index)])
+            return self.start(state.pairs.select(rows))
+        with self._on_stream():
+            if (place := consecutive(rows)) is not None:  # copied, without an index that would have to be uploaded
+                offsets = state.offsets[place.start : place.stop + 1]
+                return TorchState(offsets - offsets[0], None, state.hidden[offsets[0] : offsets[-1]].clone())
+            index, offsets = packed_rows(state.offsets, rows)
+            return TorchState(offsets, None, state.hidden[self._stages.upload(index)])
 
     def concat(self, states: Sequence[TorchState]) -> TorchState:
         """Join token ids or hidden states."""
@@ -110,9 +148,26 @@ class TorchBackend:
         waiting = [state.pairs for state in states if state.pairs is not None]
         if len(waiting) == len(states):
             return self.start(concat_pairs(waiting))
-        hidden = torch.cat([state.hidden for state in states if state.hidden is not None])
+        with self._on_stream():
+            hidden = torch.cat([state.hidden for state in states if state.hidden is not None])
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
         return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+
+    def state_bytes(self, state: TorchState) -> int:
+        """The hidden states' bytes; no state shares its tensor with another."""
+        return 0 if state.hidden is None else state.hidden.numel() * state.hidden.element_size()
+
+    def free_memory(self) -> None:
+        """Return the allocator's unused blocks to the GPU, so that smaller ones can be cut from them."""
+        if self._stream is not None:
+            with self._on_stream():
+                torch.cuda.empty_cache()
+
+    @contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Inference mode, on the backend's own device and stream."""
+        with torch.inference_mode(), torch.cuda.stream(self._stream):  # does nothing for the stream None
+            yield
 
     def _compute_in_blocks(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
         blocks = list(buckets_of(np.diff(state.offsets), CPU_BLOCKS))
@@ -126,21 +181,30 @@ class TorchBackend:
 
     def _compute(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
         tokens = None if state.pairs is None else self._stages.upload(token_table(state.pairs))
-        inputs = StageInput(self._stages.upload(state.offsets.astype(np.int32)), tokens, state.hidden)
+        inputs = StageInput(
+            offsets=self._stages.upload(state.offsets.astype(np.int32)),
+            longest=int(np.diff(state.offsets).max()),
+            tokens=tokens,
+            hidden=state.hidden,
+        )
         if self._captured is None:
             return self._stages(stage, inputs)
         count = int(state.offsets[-1])
         size = self._captured.size_for(count, len(state.offsets) - 1)
         if size is None:
+            self.counts += BackendCounts(graph_misses=1)
             return self._stages(stage, inputs)
-        self.padding_tokens += size.tokens - count
+        self.counts += BackendCounts(graph_hits=1, padding_tokens=size.tokens - count)
         return self._captured.run(stage, size, inputs)
 
 
 def load_ranker(checkpoint: Checkpoint) -> Ranker:
     """The network of a checkpoint with its weights, in fp32 on the CPU."""
     if checkpoint.weights is None:
-        raise CheckpointError(f"{checkpoint.path} has no model.safetensors; only its ONNX form can be run")
+        raise CheckpointError(
+            f"{checkpoint.path} has no model.safetensors, so that only its ONNX graphs can be run; `cerberank import` "
+            "and `cerberank distil` write it, and `cerberank export FOLDER OUT` keeps it"
+        )
     ranker = Ranker(checkpoint.config)
     state = load_file(checkpoint.weights)
     expected = set(ranker.state_dict())

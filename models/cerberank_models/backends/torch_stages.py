@@ -12,10 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
+from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
@@ -23,12 +26,14 @@ from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kerne
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StageInput:
     """Tensors on the device; `tokens` before stage 0, `hidden` after it."""
 
     offsets: Tensor
     """`[N + 1]`, int32."""
+    longest: int
+    """No pair has more tokens."""
     tokens: Tensor | None
     """`[2, T]`, int32: token ids, type ids."""
     hidden: Tensor | None
@@ -45,12 +50,19 @@ class TorchStages:
         device: torch.device,
         precision: torch.dtype,
         kernel: VarlenAttention | None = None,
+        fuse: Fuse | None = None,
     ) -> None:
-        """Move `ranker` to `device` and cast it; `kernel` None means the device's own kernel, if there is one."""
+        """Move `ranker` to `device` and cast it; `kernel` None means the device's own kernel, if there is one.
+
+        `fuse` compiles the functions of tensors of the body's layers (`Body.fuse`); None leaves them as they are.
+        """
         self.config, self.device, self.precision = ranker.config, device, precision
-        self._ranker = ranker.to(device=device, dtype=precision).eval()
-        transformer = ranker.config.transformer
-        self.kernel = kernel or kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)
+        self._ranker = in_precision(ranker, precision).to(device=device).eval()
+        self.kernel = kernel or kernel_of(ranker.config, device, precision)
+        if self.kernel is not None:
+            self._ranker.encoder.merge_projections()
+        if fuse is not None:
+            self._ranker.encoder.fuse(fuse)
         self._heads = self._heads_form()
 
     def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:
@@ -58,11 +70,11 @@ class TorchStages:
         hidden = inputs.hidden
         if hidden is None:
             assert inputs.tokens is not None, "there are token ids until there are hidden states"
-            layout = self._layout(inputs.offsets, inputs.tokens.shape[1])
+            layout = self._layout(inputs, inputs.tokens.shape[1])
             token_ids, type_ids = inputs.tokens
             hidden = self._ranker.encoder.embed(token_ids, type_ids, layout)
         else:
-            layout = self._layout(inputs.offsets, hidden.shape[0])
+            layout = self._layout(inputs, hidden.shape[0])
         return self._ranker.run_stage(hidden, layout, stage, heads=self._heads)
 
     def _heads_form(self) -> nn.Module:
@@ -78,12 +90,25 @@ class TorchStages:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
-    def _layout(self, offsets: Tensor, tokens: int) -> Layout:
+    def _layout(self, inputs: StageInput, tokens: int) -> Layout:
         if self.kernel is None:
-            return PackedLayout.of(offsets)
-        return VarlenLayout(offsets, self.config.encoding.max_length, self.kernel, tokens)
+            return PackedLayout.of(inputs.offsets)
+        return VarlenLayout(inputs.offsets, inputs.longest, self.kernel, tokens)
 
 
 def token_table(pairs: EncodedPairs) -> NDArray[np.int32]:
     """`[2, T]`: token ids and type ids."""
     return np.stack([pairs.token_ids, pairs.type_ids]).astype(np.int32)
+
+
+def dtype_of(precision: str) -> torch.dtype:
+    """The number format of a precision. Raises ValueError, which lists the precisions, for an unknown one."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    return PRECISIONS[precision]
+
+
+def kernel_of(config: RankerConfig, device: torch.device, precision: torch.dtype) -> VarlenAttention | None:
+    """The variable-length attention that a ranker of this shape takes on the device; None where it pads instead."""
+    transformer = config.transformer
+    return kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)

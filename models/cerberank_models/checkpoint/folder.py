@@ -84,11 +84,15 @@ class Checkpoint:
         """The graph of each stage, in order. Raises CheckpointError when the precision is not there."""
         if precision not in self.precisions:
             have = ", ".join(self.precisions) or "none"
-            raise CheckpointError(f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}")
+            command = f"cerberank export {self.path if self.weights else 'FOLDER'} OUT --precisions {precision}"
+            lacks = "" if self.weights else ", from a FOLDER with model.safetensors"
+            raise CheckpointError(
+                f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}. `{command}` makes them{lacks}"
+            )
         return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
 
     def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:
-        """A new encoder; make one per thread. `tokenizer` may come from another encoder of the same `tokenizer.json`.
+        """A new encoder. `tokenizer` may come from another encoder of the same `tokenizer.json`.
 
         Raises CheckpointError when `tokenizer.json` is no tokenizer, or not this network's.
         """
@@ -99,6 +103,7 @@ class Checkpoint:
                 family=transformer.family,
                 config=self.config.encoding,
                 type_vocab_size=transformer.type_vocab_size,
+                tokenizer_digest=self.manifest.files.get("tokenizer.json"),
             )
         except Exception as error:  # tokenizers raises nothing narrower
             raise CheckpointError(f"{path} cannot be used: {error}") from error

@@ -34,7 +34,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("out", type=Path, help="the checkpoint folder to make; must not exist")
     parser.add_argument("--name", help="model name (default: the last part of the source)")
     parser.add_argument("--max-length", type=int, help="tokens per pair (default: the model's, at most 512)")
-    parser.add_argument("--precisions", default="fp32,int8", help="ONNX forms to write, comma-separated")
+    parser.add_argument(
+        "--precisions", default="fp32,int8", help="ONNX forms to write beside the weights, comma-separated; '' for none"
+    )
     parser.add_argument(
         "--calibrate", type=Path, help="questions to measure int8 ranges on, as `cerberank rank` reads them"
     )
@@ -45,7 +47,7 @@ def main(argv: list[str]) -> int:
             arguments.out,
             name=arguments.name or Path(arguments.source).name,
             max_length=arguments.max_length,
-            precisions=tuple(arguments.precisions.split(",")),
+            precisions=tuple(filter(None, arguments.precisions.split(","))),
             calibration=_questions(arguments.calibrate) if arguments.calibrate else (),
         )
     except (UnsupportedModelError, ParityError, OSError, ValueError) as error:

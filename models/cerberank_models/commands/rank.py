@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,9 +23,10 @@ import numpy as np
 from tqdm import tqdm
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.backends.registry import BACKENDS, open_backend, precisions_help
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.commands.backend_options import add_backend_options, backend_options
 from cerberank_models.commands.question_lines import QuestionLine, read_line
 from cerberank_models.commands.ratios import one_or_all, ratios
 from cerberank_models.encoding import PairEncoder
@@ -56,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
     parser.add_argument("--drop-ratio", type=ratios, help="one number for every exit, or one per exit: 0.3,0.3")
-    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
-    parser.add_argument("--precision", default="int8", help=precisions_help())
+    add_backend_options(parser)
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
     parser.add_argument("--return-text", action="store_true", help="repeat each candidate's text in the answer")
     parser.add_argument("--return-heads", action="store_true", help="give each head's probability")
@@ -74,9 +75,7 @@ def _count(text: str) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     with _open(arguments.file) as file:
         checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
-        backend = open_backend(
-            checkpoint, kind=arguments.backend, precision=arguments.precision, threads=arguments.threads
-        )
+        backend = open_backend(checkpoint, **asdict(backend_options(arguments)), threads=arguments.threads)
         ranker = _Ranker(checkpoint, checkpoint.encoder(), backend, arguments)
         return _rank_lines(ranker, file, arguments) if arguments.question is None else _rank_texts(ranker, file)
 

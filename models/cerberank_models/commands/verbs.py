@@ -21,6 +21,14 @@ VERBS = (
         order=60,
     ),
     Verb(
+        name="shape",
+        target="cerberank_models.commands.shape:main",
+        help="make a checkpoint of a shape with random weights, to size a machine",
+        extra="torch",
+        order=65,
+        on_demand={"onnx": "training", "onnxruntime": "training"},
+    ),
+    Verb(
         name="push",
         target="cerberank_models.commands.store:push",
         help="make a checkpoint a version in a store, and move a label to it",

@@ -6,25 +6,20 @@ scores, fp16 and int8 graphs must stay near them. If one fails, no folder is wri
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import save
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend, Scores
-from cerberank_models.backends.onnx_backend import OnnxBackend
-from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
-from cerberank_models.export.graphs import export_stages
-from cerberank_models.export.int8 import measure_ranges, quantise
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import rank_pairs
 
@@ -58,9 +53,10 @@ def export_checkpoint(
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
-    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX. int8 measures its ranges
-    on the questions and candidates of `calibration`, a few hundred of the kind that will be ranked; without any, on
-    the golden texts, which are too few for the best agreement with fp32.
+    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX, and cannot be exported
+    again. Without `precisions` the weights are all that is written, which needs neither onnx nor onnxruntime.
+    int8 measures its ranges on the questions and candidates of `calibration`, a few hundred of the kind that will be
+    ranked; without any, on the golden texts, which are too few for the best agreement with fp32.
     `accept` is called with each form's precision and backend before anything is written, and raises to reject it.
     Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
     """
@@ -76,12 +72,19 @@ def export_checkpoint(
     pairs = _golden_pairs(encoder)
     expected = _scores(TorchBackend(ranker), pairs)
     recorded = {"fp32": expected}
+    ranges_on, margin = _calibration(calibration, encoder)
     files: dict[str, Path | bytes] = {}
-    if weights:
-        files["model.safetensors"] = save({name: value.contiguous() for name, value in ranker.state_dict().items()})
     with tempfile.TemporaryDirectory() as scratch:
+        if weights:
+            files["model.safetensors"] = Path(scratch) / "model.safetensors"
+            state = {name: value.contiguous() for name, value in ranker.state_dict().items()}
+            save_file(state, files["model.safetensors"])  # `save` would hold two more copies of a large model
         for precision in precisions:
-            backend, graphs = _form(precision, ranker, Path(scratch) / precision, encoder, calibration)
+            from cerberank_models.export.forms import export_form  # noqa: PLC0415 - weights alone need no onnx
+
+            backend, graphs = export_form(
+                precision, ranker, Path(scratch) / precision, calibration=ranges_on, margin=margin
+            )
             got = _scores(backend, pairs)
             _check_parity(precision, expected, got, parity[precision])
             accept(precision, backend)
@@ -100,27 +103,13 @@ def export_checkpoint(
         )
 
 
-def _form(
-    precision: str,
-    ranker: Ranker,
-    folder: Path,
-    encoder: PairEncoder,
-    calibration: Sequence[tuple[str, Sequence[Candidate]]],
-) -> tuple[Backend[Any], list[Path]]:
-    """Export one form to `folder`; returns the backend that runs it and its graphs."""
-    if precision == "fp16":
-        graphs = export_stages(copy.deepcopy(ranker).half(), folder, gather=True)
-        return OnnxDeviceBackend(graphs, ranker.config), graphs
-    graphs = export_stages(ranker if precision == "fp32" else _int8(ranker, encoder, calibration), folder)
-    return OnnxBackend(graphs, ranker.config), graphs
-
-
-def _int8(ranker: Ranker, encoder: PairEncoder, calibration: Sequence[tuple[str, Sequence[Candidate]]]) -> Ranker:
-    if calibration:
-        batches, margin = [encoder.encode(question, candidates) for question, candidates in calibration], MARGIN
-    else:
-        batches, margin = _golden_pairs(encoder), GOLDEN_MARGIN
-    return quantise(ranker, measure_ranges(ranker, batches), margin=margin)
+def _calibration(
+    given: Sequence[tuple[str, Sequence[Candidate]]], encoder: PairEncoder
+) -> tuple[list[EncodedPairs], float]:
+    """The pairs that int8 measures its ranges on, and the factor that widens these."""
+    if given:
+        return [encoder.encode(question, candidates) for question, candidates in given], MARGIN
+    return _golden_pairs(encoder), GOLDEN_MARGIN
 
 
 def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:

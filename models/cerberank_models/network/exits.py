@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from cerberank_models.config import Pooling
 from cerberank_models.network.layout import Layout
+from cerberank_models.network.precision import LastLinear
 
 
 class Exit(nn.Module):
@@ -18,7 +19,7 @@ class Exit(nn.Module):
         self.pooling = pooling
         self.norm = norm
         self.dense = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
-        self.output = nn.Linear(width, 1)
+        self.output = LastLinear(width, 1)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:

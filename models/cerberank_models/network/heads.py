@@ -11,6 +11,7 @@ from torch.nn import functional
 from cerberank_models.config import ArchitectureConfig
 from cerberank_models.network.bodies.contract import Body, Layer
 from cerberank_models.network.layout import Layout
+from cerberank_models.network.precision import LastLinear
 
 
 class Classifier(nn.Module):
@@ -23,7 +24,7 @@ class Classifier(nn.Module):
         """`width` D; one logit or two by `architecture.classifier_logits`."""
         super().__init__()
         self.dense = nn.Linear(width, width)
-        self.output = nn.Linear(width, architecture.classifier_logits)
+        self.output = LastLinear(width, architecture.classifier_logits)
         self.activation = torch.tanh if architecture.classifier_activation == "tanh" else functional.gelu
         self.dropout = nn.Dropout(dropout)
 

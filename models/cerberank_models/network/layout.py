@@ -63,9 +63,9 @@ class PaddedLayout:
         return hidden[:, 0]
 
     def mean(self, hidden: Tensor) -> Tensor:
-        """Masked mean in the precision of `hidden`."""
-        weight = self.mask.to(hidden.dtype)[:, :, None]
-        return (hidden * weight).sum(dim=1) / weight.sum(dim=1)
+        """Masked mean, summed in float32: float16 would overflow."""
+        weight = self.mask.float()[:, :, None]
+        return ((hidden.float() * weight).sum(dim=1) / weight.sum(dim=1)).to(hidden.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ class PackedLayout:
         return hidden[self.offsets[:-1]]
 
     def mean(self, hidden: Tensor) -> Tensor:
-        """Segment mean, summed pair by pair so that neighbours cannot change the rounding."""
-        padded = self._pad(hidden)
-        return padded.sum(dim=1) / self.mask.sum(dim=1, keepdim=True).to(hidden.dtype)
+        """Segment mean in float32, summed pair by pair so that neighbours cannot change the rounding."""
+        padded = self._pad(hidden).float()
+        return (padded.sum(dim=1) / self.mask.sum(dim=1, keepdim=True)).to(hidden.dtype)
 
     def _pad(self, packed: Tensor) -> Tensor:
         """`[T, ...]` to `[N, S, ...]`, zeros on padding."""

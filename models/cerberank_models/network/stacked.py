@@ -64,8 +64,8 @@ class _StackedLinear(nn.Module):
         self.bias = nn.Buffer(torch.stack([linear.bias.detach() for linear in linears])[:, None])  # [k, 1, out]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`[k, M, in]` to `[k, M, out]`."""
-        return torch.baddbmm(self.bias, hidden, self.weight)
+        """`[k, M, in]` to `[k, M, out]`, in the precision of the weights (`precision.LastLinear`)."""
+        return torch.baddbmm(self.bias, hidden.to(self.weight.dtype), self.weight)
 
 
 class _StackedNorm(nn.Module):

@@ -41,6 +41,8 @@ def kernel_for(device: torch.device, precision: torch.dtype, head_size: int) -> 
         return None
     if head_size % KERNEL_WIDTH or head_size > LARGEST_HEAD:
         return None
+    if not torch.cuda.is_available():
+        return None  # a backend says so, where it needs the device
     if torch.cuda.get_device_capability(device) < (8, 0):
         return None  # FlashAttention needs Ampere
     try:

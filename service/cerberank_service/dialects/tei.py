@@ -87,18 +87,18 @@ def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, A
     return status, {"error": error.message, "error_type": ERROR_TYPES[error.kind]}
 
 
-def info(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
+def info(checkpoint: Checkpoint, precision: str, settings: Settings, step_tokens: int) -> dict[str, Any]:
     """The answer of `/info`: the fields that clients read, with this service's values."""
     config = checkpoint.config
     return {
         "model_id": config.name,
         "model_sha": checkpoint.manifest.version,
-        "model_dtype": settings.precision,
+        "model_dtype": precision,
         "served_model_name": config.name,
         "model_type": {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}},
         "max_concurrent_requests": settings.max_candidates,
         "max_input_length": config.encoding.max_length,
-        "max_batch_tokens": settings.step_tokens,
+        "max_batch_tokens": step_tokens,
         "max_batch_requests": None,
         "max_client_batch_size": settings.max_candidates,
         "auto_truncate": True,

@@ -52,7 +52,7 @@ class Pending:
     """Tokens of all its pairs."""
     weight: float
     seconds: float
-    """Predicted compute that is left."""
+    """Predicted compute that is left, in steps that it shares with others."""
     fair_end: float
     """Virtual time, meaningful only in comparisons."""
     latest: float = inf
@@ -83,16 +83,17 @@ class Admission:
                 Kind.UNAVAILABLE, "too much work is queued; try again later", retry_after=retry_after(self.seconds / 2)
             )
 
-    def wait(self, seconds: float, weight: float, step_tokens: int) -> float:
-        """Predicted seconds of other questions' work before a question of `seconds` is done; 0 without others."""
+    def wait(self, stage_tokens: tuple[float, ...], weight: float) -> float:
+        """Predicted seconds that others' work delays a question with these tokens by stage; 0 without others."""
         if not self._pending:
             return 0.0
+        seconds = self._speeds.shared(stage_tokens)
         end = self._clock.end_of(seconds, weight)
         ahead = sum(pending.seconds for pending in self._pending.values() if pending.fair_end <= end)
-        return OLDEST_FACTOR * (ahead + seconds) - seconds + self._speeds.longest_step(step_tokens)
+        return OLDEST_FACTOR * (ahead + seconds) - seconds + self._speeds.longest_step()
 
     def check_objective(
-        self, stage_tokens: tuple[float, ...], weight: float, *, now: float, received: float | None, step_tokens: int
+        self, stage_tokens: tuple[float, ...], weight: float, *, now: float, received: float | None
     ) -> None:
         """Raises ServiceError (503) when this question, or an accepted one, would miss the objective.
 
@@ -101,12 +102,13 @@ class Admission:
         """
         if not self._pending or self._objective is UNLIMITED:
             return
-        seconds = self._speeds.seconds(stage_tokens)
-        done = now + seconds + self.wait(seconds, weight, step_tokens)
+        seconds = self._speeds.alone(stage_tokens)
+        done = now + seconds + self.wait(stage_tokens, weight)
         late = 0.0
         if received is not None:
             late = done - received - RESERVE * self._objective.limit(seconds, weight)
-        late = max(late, self._worst_lateness(self._clock.end_of(seconds, weight), now, done))
+        fair_end = self._clock.end_of(self._speeds.shared(stage_tokens), weight)
+        late = max(late, self._worst_lateness(fair_end, now, done))
         if late > 0.0:
             raise ServiceError(
                 Kind.UNAVAILABLE,
@@ -127,17 +129,15 @@ class Admission:
                 late = max(late, done - pending.latest)
         return late
 
-    def check_deadline(
-        self, stage_tokens: tuple[float, ...], weight: float, left: float | None, step_tokens: int
-    ) -> None:
+    def check_deadline(self, stage_tokens: tuple[float, ...], weight: float, left: float | None) -> None:
         """Raises ServiceError (503) when the backlog keeps the first stage from ending within `left` seconds.
 
         An idle engine refuses no question: it answers with what can be scored in that time.
         """
         if left is None or not self._pending:
             return
-        first = self._speeds.seconds((stage_tokens[0], *[0.0] * (len(stage_tokens) - 1)))
-        wait = self.wait(self._speeds.seconds(stage_tokens), weight, step_tokens)
+        first = self._speeds.alone((stage_tokens[0], *[0.0] * (len(stage_tokens) - 1)))
+        wait = self.wait(stage_tokens, weight)
         if wait + first > left:
             raise ServiceError(
                 Kind.UNAVAILABLE,
@@ -149,17 +149,17 @@ class Admission:
         self, key: int, tokens: int, stage_tokens: tuple[float, ...], weight: float, *, received: float | None = None
     ) -> None:
         """Add an accepted question; the objective of one without a deadline counts from `received`."""
-        seconds = self._speeds.seconds(stage_tokens)
+        seconds = self._speeds.shared(stage_tokens)
         pending = Pending(tokens, weight, seconds, self._clock.enter(key, seconds, weight))
         if received is not None:
-            limit = self._objective.limit(seconds, weight)
+            limit = self._objective.limit(self._speeds.alone(stage_tokens), weight)
             pending.latest, pending.limit = received + MARGIN * limit, received + limit
         self._pending[key] = pending
         self.tokens += tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:
         """Record that `tokens` of the question `key` went through `stage`."""
-        seconds = tokens * self._speeds.seconds_per_token[stage]
+        seconds = self._speeds.share(stage, tokens)
         self._clock.serve(seconds)
         if pending := self._pending.get(key):
             pending.seconds = max(0.0, pending.seconds - seconds)

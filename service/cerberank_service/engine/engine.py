@@ -15,12 +15,15 @@ from math import inf
 from typing import Any
 
 from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_service.engine.admission import Admission, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.engine.job import Job, Outcome
 from cerberank_service.engine.objective import UNLIMITED, Objective
-from cerberank_service.engine.runner import LEAST_TOKENS, Part, Result, Runner
+from cerberank_service.engine.runner import Part, Result, Runner
 from cerberank_service.engine.scheduler import Scheduler, Step
+from cerberank_service.engine.step_limit import LEAST_TOKENS
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
 
@@ -29,8 +32,16 @@ logger = logging.getLogger(__name__)
 SHORT_STEP_SECONDS = 0.015
 """Length of a step of questions that yield to live traffic. Much shorter steps have more overhead, which would make a
 shadow version look slower than it is."""
-BYTES_PER_NUMBER = 4
-"""Bytes of one number of a hidden state; backends in half precision take less."""
+LEAST_STATE_BYTES = 512 * 1024 * 1024
+"""Memory for hidden states that wait between steps, on a processor, and at least as much on a GPU."""
+STATE_SHARE = 8
+"""On a GPU they may take this part of its memory: 5,000 candidates of 50 tokens have 384 MB of them at a width of 768
+in half precision, and a full service has several such questions."""
+
+
+def default_state_bytes(memory: DeviceMemory | None) -> int:
+    """The bound of waiting hidden states for a device's memory; None is a processor's."""
+    return LEAST_STATE_BYTES if memory is None else max(LEAST_STATE_BYTES, memory.total // STATE_SHARE)
 
 
 def stopped() -> ServiceError:
@@ -57,7 +68,7 @@ class Engine:
         *,
         step_tokens: int,
         metrics: EngineMetrics,
-        state_bytes: int = 512 * 1024 * 1024,
+        state_bytes: int | None = None,
         most_tokens: int = 4_000_000,
         objective: Objective = UNLIMITED,
         speeds: StageSpeeds | None = None,
@@ -65,13 +76,14 @@ class Engine:
     ) -> None:
         """Own `backend`: after `start` only the engine's thread uses it.
 
-        Hidden states that wait between steps take at most `state_bytes`; accepted questions have about `most_tokens`
-        tokens at most; a question that would miss the `objective` is refused.
+        Hidden states that wait between steps take at most `state_bytes` (None: `default_state_bytes`); accepted
+        questions have about `most_tokens` tokens at most; a question that would miss the `objective` is refused.
         """
         work = backend.config.stage_layers
         self.speeds = speeds or StageSpeeds(work)
+        self.speeds.step_tokens = step_tokens
         self._backend, self._metrics, self._clock = backend, metrics, clock
-        self._held_tokens = state_bytes // (backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
+        self._state_bytes = default_state_bytes(backend.device_memory) if state_bytes is None else state_bytes
         self._scheduler = Scheduler(step_tokens, work)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
         self._admission = Admission(most_tokens, self.speeds, objective)
@@ -81,6 +93,8 @@ class Engine:
         self._accepting = True
         self._drain_deadline: float | None = None
         self._numbers = 0
+        self.device_failed = False
+        """Whether the thread has ended because its device failed, after which every model on it fails."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
@@ -92,6 +106,11 @@ class Engine:
     def running(self) -> bool:
         """Whether the thread has not ended, even if it accepts no more questions."""
         return self._thread.is_alive()
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens that a step may hold now."""
+        return self._runner.step_tokens
 
     @property
     def queued_tokens(self) -> int:
@@ -106,9 +125,8 @@ class Engine:
 
     def predict(self, stage_tokens: tuple[float, ...], priority: int) -> float:
         """Predicted seconds until a question with these tokens by stage would be answered, queueing included."""
-        own = self.speeds.seconds(stage_tokens)
         with self._lock:
-            return own + self._admission.wait(own, weight_of(priority), self._runner.step_tokens)
+            return self.speeds.alone(stage_tokens) + self._admission.wait(stage_tokens, weight_of(priority))
 
     def check_room(self) -> None:
         """Raises ServiceError (503) when not even a question of the highest priority would be accepted."""
@@ -129,12 +147,12 @@ class Engine:
             if not self._accepting:
                 raise stopped() if self._drain_deadline is not None else dead()
             weight, stage_tokens = weight_of(job.priority), job.stage_tokens
-            now, steps = self._clock(), self._runner.step_tokens
+            now = self._clock()
             left = None if job.deadline is None else job.deadline - now
             received = job.received if job.deadline is None else None
             self._admission.check_room(job.priority)
-            self._admission.check_deadline(stage_tokens, weight, left, steps)
-            self._admission.check_objective(stage_tokens, weight, now=now, received=received, step_tokens=steps)
+            self._admission.check_deadline(stage_tokens, weight, left)
+            self._admission.check_objective(stage_tokens, weight, now=now, received=received)
             job.key, self._numbers = self._numbers, self._numbers + 1
             self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, received=received)
             self._inbox.put(job)
@@ -162,7 +180,8 @@ class Engine:
                 step = self._next_step()
                 if step is not None:
                     self._execute(step)
-        except BaseException:  # whatever ends the thread, every waiting question must get an answer
+        except BaseException as failure:  # whatever ends the thread, every waiting question must get an answer
+            self.device_failed = fault_of(failure) is Fault.DEVICE
             logger.exception("the engine failed; every waiting request is answered with an error")
             error = dead
         finally:
@@ -222,7 +241,7 @@ class Engine:
         self._scheduler.step_tokens = self._runner.step_tokens
         traffic = [job.live_traffic for job in self._jobs.values()]
         if traffic and (first := traffic[0]) is not None and None not in traffic:
-            short = int(SHORT_STEP_SECONDS / max(1e-9, *self.speeds.seconds_per_token))
+            short = self.speeds.tokens_within(SHORT_STEP_SECONDS)
             self._scheduler.step_tokens = min(self._runner.step_tokens, max(LEAST_TOKENS, short))
             before = self._clock()
             first.wait_until_idle()
@@ -237,8 +256,9 @@ class Engine:
             if part.job.started is None:
                 part.job.started = now
         results = list(self._runner.run(step.stage, parts))
-        self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, backend=self._backend)
-        self._metrics.speeds(self.speeds.seconds_per_token, self._runner.step_tokens)
+        self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, counts=self._backend.counts)
+        self.speeds.step_tokens = self._runner.step_tokens
+        self._metrics.speeds(self.speeds.seconds_per_token, self.speeds.fixed_seconds, self.speeds.step_tokens)
         for result in results:
             self._record(step.stage, result)
         self._bound_states()
@@ -253,7 +273,7 @@ class Engine:
             return
         with self._lock:
             self._admission.ran(job.key, stage, part.tokens)
-        job.record(stage, part.rows, output)
+        job.record(stage, part.rows, output, self._backend)
         follow = job.follow(stage, part.rows, self._backend)
         if job.done:
             self._resolve(job, job.ranked(now=self._clock(), complete=True))
@@ -262,9 +282,9 @@ class Engine:
 
     def _bound_states(self) -> None:
         """Evict hidden states while they exceed the limit, first from the question that holds most."""
-        while (held := sum(job.held.tokens for job in self._jobs.values())) > self._held_tokens:
-            max(self._jobs.values(), key=lambda job: job.held.tokens).held.evict()
-        self._metrics.held(held * self._backend.config.transformer.hidden_size * BYTES_PER_NUMBER)
+        while (held := sum(job.held.size for job in self._jobs.values())) > self._state_bytes:
+            max(self._jobs.values(), key=lambda job: job.held.size).held.evict()
+        self._metrics.held(held)
 
     def _resolve(self, job: Job, outcome: Outcome) -> None:
         del self._jobs[job.key]

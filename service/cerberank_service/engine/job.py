@@ -113,7 +113,7 @@ class Job:
         """Whether any candidate was scored, so that an order can be answered."""
         return bool((~np.isnan(self.trace[:, 0])).any())
 
-    def record(self, stage: int, rows: Rows, output: StageOutput[Any]) -> None:
+    def record(self, stage: int, rows: Rows, output: StageOutput[Any], backend: Backend[Any]) -> None:
         """Store the output of `stage` for `rows`, aligned with them; release the stage's input states."""
         self.trace[rows, stage] = output.scores
         if output.head_scores is not None:
@@ -122,7 +122,7 @@ class Job:
             self.heads[rows] = output.head_scores
         self.held.release(rows)
         if output.state is not None:
-            self.held.put(rows, output.state)
+            self.held.put(rows, output.state, backend)
 
     def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
         """The rows that may enter the next stage, now that `rows` have finished this one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +11,14 @@ import numpy as np
 
 from cerberank_models.backends.contract import Backend, StageOutput
 from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of
 from cerberank_service.engine.job import Job
+from cerberank_service.engine.step_limit import StepLimit
 from cerberank_service.engine.waiting_states import Rows
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
 
 logger = logging.getLogger(__name__)
-
-OUT_OF_MEMORY = re.compile(r"out of memory|failed to allocate|bad_alloc|bad allocation", re.IGNORECASE)
-"""Messages of torch, CUDA and ONNX Runtime; their exception types are not imported here."""
-
-LEAST_TOKENS = 128
 
 
 def failed() -> ServiceError:
@@ -65,29 +61,65 @@ class Runner:
     ) -> None:
         """`step_tokens` is the initial limit of a step."""
         self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
-        self.step_tokens = step_tokens
-        """Tokens of the largest step that is expected to fit into memory; halved on every out-of-memory error."""
+        self._limit = StepLimit(step_tokens)
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of the largest step that is expected to fit into memory."""
+        return self._limit.tokens
 
     def run(self, stage: int, parts: list[Part]) -> Iterator[Result]:
         """Yield one result for each part; a part may be split into several results, each with some of its rows.
 
         A batch that raises is bisected by questions until the failing question is alone, so that k failing questions
         of n cost about k log n batches. A batch that does not fit into memory is bisected by rows.
+        Raises DeviceFailedError when no later call can succeed.
         """
+        tokens = sum(part.tokens for part in parts)
+        outcome = self._attempt(stage, parts)
+        # The failed attempt's error is gone by now, and with its traceback the tensors of the frames that it went
+        # through: a retry finds their memory free.
+        if not isinstance(outcome, Fault):
+            self._limit.fitted(tokens)
+            yield from outcome
+            return
+        if outcome is Fault.MEMORY:
+            self._metrics.out_of_memory()
+            self._limit.ran_out(tokens)
+            self._free_memory()
+            logger.warning("out of memory at %d tokens; the step limit is now %d tokens", tokens, self.step_tokens)
+        smaller = _smaller(outcome, parts)
+        if not smaller:
+            yield parts[0], failed()
+        for half in smaller:
+            yield from self.run(stage, half)
+
+    def _attempt(self, stage: int, parts: list[Part]) -> list[Result] | Fault:
+        """The results of one batch, or what went wrong; keeps nothing of a failed batch alive."""
         try:
             output = self._run_together(stage, parts)
+            return [
+                (part, own if np.isfinite(own.scores).all() else not_a_number())
+                for part, own in zip(parts, _split(output, parts, self._backend), strict=True)
+            ]
         except Exception as error:
-            halves = self._halve_rows(parts) if self._is_out_of_memory(error, parts) else _halve_questions(parts)
-            if not halves:
+            fault = fault_of(error)
+            if fault is Fault.DEVICE:
+                raise DeviceFailedError(str(error)) from error
+            if _smaller(fault, parts):
+                logger.warning("a batch of %d questions failed; retrying in halves", len(parts))
+            else:
                 logger.exception("a question of %d rows failed in stage %d", len(parts[0].rows), stage)
-                yield parts[0], failed()
-                return
-            logger.warning("a batch of %d questions failed; retrying in halves", len(parts))
-            for half in halves:
-                yield from self.run(stage, half)
-            return
-        for part, own in zip(parts, _split(output, parts, self._backend), strict=True):
-            yield part, own if np.isfinite(own.scores).all() else not_a_number()
+            error.with_traceback(None)  # in case that anybody, such as a handler of log records, keeps the error
+            return fault
+
+    def _free_memory(self) -> None:
+        try:
+            self._backend.free_memory()
+        except Exception as error:
+            if fault_of(error) is Fault.DEVICE:
+                raise DeviceFailedError(str(error)) from error
+            logger.warning("memory could not be freed before the retry: %s", error)
 
     def _run_together(self, stage: int, parts: list[Part]) -> StageOutput[Any]:
         states = [self._state_of(stage, part) for part in parts]
@@ -118,28 +150,25 @@ class Runner:
             part.job.tokens_run += part.tokens
         return output
 
-    def _is_out_of_memory(self, error: Exception, parts: list[Part]) -> bool:
-        if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
-            return False
-        tokens = sum(part.tokens for part in parts)
-        self.step_tokens = max(LEAST_TOKENS, min(self.step_tokens, tokens // 2))
-        logger.warning("out of memory at %d tokens; the step limit is now %d tokens", tokens, self.step_tokens)
-        return True
 
-    @staticmethod
-    def _halve_rows(parts: list[Part]) -> list[list[Part]]:
-        total = sum(len(part.rows) for part in parts)
-        if total < 2:
-            return []
-        halves: list[list[Part]] = [[], []]
-        room = total // 2
-        for part in parts:
-            cut = min(room, len(part.rows))
-            room -= cut
-            for half, rows in zip(halves, (part.rows[:cut], part.rows[cut:]), strict=True):
-                if len(rows):
-                    half.append(Part(part.job, rows))
-        return halves
+def _smaller(fault: Fault, parts: list[Part]) -> list[list[Part]]:
+    """The two batches to try instead of one that failed; none if it cannot be cut."""
+    return _halve_rows(parts) if fault is Fault.MEMORY else _halve_questions(parts)
+
+
+def _halve_rows(parts: list[Part]) -> list[list[Part]]:
+    total = sum(len(part.rows) for part in parts)
+    if total < 2:
+        return []
+    halves: list[list[Part]] = [[], []]
+    room = total // 2
+    for part in parts:
+        cut = min(room, len(part.rows))
+        room -= cut
+        for half, rows in zip(halves, (part.rows[:cut], part.rows[cut:]), strict=True):
+            if len(rows):
+                half.append(Part(part.job, rows))
+    return halves
 
 
 def _halve_questions(parts: list[Part]) -> list[list[Part]]:

@@ -9,7 +9,9 @@ hidden states wait.
 
 The leading question's stage is the step's stage. The rest of the token budget is filled with rows of other questions
 that wait for the same stage: a question's rows fit as a whole, or some of them are taken up to a share of the budget
-that keeps a small leading question's cost through all its stages below one step. There is no timer: a step is formed
+that keeps a small leading question's cost through all its stages below one step. A leading question that needs several
+steps is cut into nearly equal ones: three full steps and a short fourth would take as many fixed costs and leave the
+last one mostly idle, while the room that equal steps leave is filled by others. There is no timer: a step is formed
 from the rows that wait when the engine asks for it.
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +135,8 @@ class Scheduler:
             room = self.step_tokens // len(self._work) - spent
         count = int(np.searchsorted(total, room, side="right"))
         if not spent:
-            count = max(count, 1)
+            even = total[-1] / ceil(total[-1] / room)
+            count = max(1, min(count, int(np.searchsorted(total, even)) + 1))
         if count == len(rows):
             del question.waiting[stage]
         else:

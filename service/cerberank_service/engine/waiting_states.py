@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend
+from cerberank_service.engine.faults import Fault, fault_of
 
 Rows = NDArray[np.int64]
 NOWHERE = -1
@@ -25,8 +26,8 @@ class _Chunk:
     state: Any
     rows: Rows
     places: Rows
-    tokens: int
-    """Tokens of the whole state, which is kept as long as any of its rows waits."""
+    size: int
+    """Bytes of the whole state, which is kept as long as any of its rows waits."""
     whole: bool = True
     """Whether every row of the state still waits."""
 
@@ -41,17 +42,16 @@ class WaitingStates:
         self._place = np.zeros(len(lengths), dtype=np.int64)
         self._chunks: dict[int, _Chunk] = {}
         self._next = 0
-        self.tokens = 0
-        """Tokens of all stored states."""
+        self.size = 0
+        """Bytes of all stored states."""
 
-    def put(self, rows: Rows, state: Any) -> None:
+    def put(self, rows: Rows, state: Any, backend: Backend[Any]) -> None:
         """Store `state`, whose pairs are `rows` in this order, until the rows are released."""
-        places = np.arange(len(rows))
-        tokens = int(self._lengths[rows].sum())
-        self._chunks[self._next] = _Chunk(state, rows, places, tokens)
+        places, size = np.arange(len(rows)), backend.state_bytes(state)
+        self._chunks[self._next] = _Chunk(state, rows, places, size)
         self._chunk_of[rows], self._place[rows] = self._next, places
         self._next += 1
-        self.tokens += tokens
+        self.size += size
 
     def find(self, rows: Rows, backend: Backend[Any]) -> tuple[list[tuple[Rows, Any]], Rows]:
         """The stored states of `rows`, each with its rows, and the rows whose states are missing."""
@@ -81,15 +81,25 @@ class WaitingStates:
         for number in list(self._chunks):  # not the chunks themselves: the list would keep their memory alive
             chunk = self._chunks[number]
             if not chunk.whole:
-                rows, state = chunk.rows, backend.select(chunk.state, chunk.places)
+                try:
+                    state = backend.select(chunk.state, chunk.places)
+                except Exception as error:
+                    if fault_of(error) is not Fault.MEMORY:
+                        raise
+                    self._evict(number)  # run again when it is needed: the copy would have freed memory, not taken it
+                    continue
+                rows = chunk.rows
                 self._forget(number)
-                self.put(rows, state)
+                self.put(rows, state, backend)
 
     def evict(self) -> None:
         """Evict the state that will be needed last, which is that of the shortest rows."""
         last = min(self._chunks, key=lambda number: float(self._lengths[self._chunks[number].rows].mean()))
-        self._chunk_of[self._chunks[last].rows] = NOWHERE
-        self._forget(last)
+        self._evict(last)
+
+    def _evict(self, number: int) -> None:
+        self._chunk_of[self._chunks[number].rows] = NOWHERE
+        self._forget(number)
 
     def _forget(self, number: int) -> None:
-        self.tokens -= self._chunks.pop(number).tokens
+        self.size -= self._chunks.pop(number).size

@@ -80,7 +80,8 @@ def add_models(
         responses=describe_errors(tei.TeiError),
     )
     async def tei_info() -> dict[str, Any]:
-        return tei.info(versions.find(None, "stable").checkpoint, settings)
+        live = versions.find(None, "stable")
+        return tei.info(live.checkpoint, live.precision, settings, live.engine.step_tokens)
 
 
 def add_metrics(app: FastAPI, metrics: Metrics, versions: VersionRegistry, load: Callable[[], Load]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import Request, Response
 
@@ -115,7 +115,9 @@ class RankRoute:
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             sent = body if isinstance(body, bytes) else await self.large_bodies.read(reader, body)
-            question = await self.workers.run(lambda: self._prepared(sent, reader, lease, received, timeout_ms))
+            question = await self.workers.run(
+                lambda: self._prepared(sent, reader, caller, lease, received=received, timeout_ms=timeout_ms)
+            )
             if caller is not None:
                 caller.charge(question.prepared.pairs.tokens)
             with errors_in(question.dialect):
@@ -125,7 +127,14 @@ class RankRoute:
             return rendered
 
     def _prepared(
-        self, sent: bytes | Read, reader: Reader, lease: Lease, received: float, timeout_ms: float | None
+        self,
+        sent: bytes | Read,
+        reader: Reader,
+        caller: Caller | None,
+        lease: Lease,
+        *,
+        received: float,
+        timeout_ms: float | None,
     ) -> Question:
         """The question of a body, or of a large body that was already parsed. For a worker. Raises FormattedError."""
         read = reader(sent) if isinstance(sent, bytes) else sent
@@ -133,6 +142,8 @@ class RankRoute:
             if isinstance(read.outcome, ServiceError):
                 raise read.outcome
             call, options = read.outcome
+            if caller is not None:
+                call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later
             deadline = due(received, call.deadline_ms, timeout_ms)
             return self.ranking.prepare(call, lease, read.dialect, options, received=received, deadline=deadline)
 

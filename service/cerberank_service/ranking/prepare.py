@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankCall
 from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.errors import Kind, ServiceError
@@ -39,15 +40,18 @@ def prepare(
     encoder: PairEncoder,
     *,
     default: tuple[float, ...] | None = None,
+    cache: TokenCache | None = None,
 ) -> Prepared:
     """Check, deduplicate and encode a call; one without drop ratios gets `default`, or else the checkpoint's schedule.
+
+    Tokens are looked up and kept in `cache`, in the part of the call's tenant.
 
     Raises ServiceError (422) for invalid drop ratios, and for texts that are too long when the call refuses truncation.
     """
     policy = _policy(call, checkpoint, default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
-    pairs = encoder.encode(call.question, list(first))
+    pairs = encoder.encode(call.question, list(first), cache, partition=call.tenant)
     cut = int(pairs.truncated[pair_of].sum())
     if cut and call.refuse_truncation:
         limit = checkpoint.config.encoding.max_length

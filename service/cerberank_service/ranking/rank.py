@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from cerberank_models.drop import DropPolicy
+from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.engine.job import Job, Outcome, Ranked, stage_tokens
@@ -55,18 +56,19 @@ class Ranking:
     """Implements the three steps; the caller calls them one after the other."""
 
     def __init__(self, settings: Settings) -> None:
-        """The settings contain the size of the score cache and the default latency target."""
+        """The settings contain the sizes of both caches and the default latency target."""
         self._latency_target_ms = settings.latency_target_ms
-        self._cache = ScoreCache(settings.score_cache_entries)
+        self._scores = ScoreCache(settings.score_cache_entries)
+        self.tokens = TokenCache(settings.token_cache_bytes)
+        """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
 
     def prepare(
         self, call: RankCall, lease: Lease, dialect: Dialect, options: Any, *, received: float, deadline: float | None
     ) -> Question:
         """Choose the version, tokenise, choose the drop schedule. For a worker. Raises ServiceError."""
         live = lease.take(call.model, call.version, call.question)
-        with live.encoder() as encoder:
-            prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
-        prepared = replace(prepared, known=self._cache.find(live.reference, call.question, prepared.unique))
+        prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=self.tokens)
+        prepared = replace(prepared, known=self._scores.find(live.reference, call, prepared.unique))
         encoded = time.monotonic() - received
         prepared = self._with_target_schedule(call, prepared, live, spent=encoded)
         outcome: Future[Outcome] = Future()
@@ -121,9 +123,7 @@ class Ranking:
             encode_seconds=question.encode_seconds,
             total_seconds=time.monotonic() - question.received,
         )
-        self._cache.keep(
-            question.live.reference, question.call.question, question.prepared.unique, ranked.trace, ranked.heads
-        )
+        self._scores.keep(question.live.reference, question.call, question.prepared.unique, ranked.trace, ranked.heads)
         return Rendered(to_json(question.dialect.render(answer, question.options)), answer, question.call.question)
 
     def _with_target_schedule(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:

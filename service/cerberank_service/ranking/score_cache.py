@@ -1,4 +1,4 @@
-"""A cache of pairs' scores by model, version, question and candidate; off by default.
+"""A cache of pairs' scores by tenant, model, version, question and candidate; off by default.
 
 Only candidates that reached the last stage are cached, with their scores of every stage, so that they take part in
 every drop as if they had been run.
@@ -16,6 +16,7 @@ import numpy as np
 from cerberank_models.backends.contract import Scores
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankCall
 from cerberank_service.engine.known_scores import KnownScores
 
 
@@ -32,11 +33,11 @@ class ScoreCache:
         """Number of cached pairs."""
         return len(self._found)
 
-    def find(self, reference: Reference, question: str, candidates: Sequence[Candidate]) -> KnownScores | None:
-        """The cached scores of these candidates, with their positions; None when none is cached."""
+    def find(self, reference: Reference, call: RankCall, candidates: Sequence[Candidate]) -> KnownScores | None:
+        """The cached scores of these of the call's candidates, with their positions; None when none is cached."""
         if not self._most:
             return None
-        keys = _keys(reference, question, candidates)
+        keys = _keys(reference, call, candidates)
         rows, found = [], []
         with self._lock:
             for row, key in enumerate(keys):
@@ -54,13 +55,13 @@ class ScoreCache:
         )
 
     def keep(
-        self, reference: Reference, question: str, candidates: Sequence[Candidate], trace: Scores, heads: Scores | None
+        self, reference: Reference, call: RankCall, candidates: Sequence[Candidate], trace: Scores, heads: Scores | None
     ) -> None:
         """Cache the candidates whose `trace[n, stages]` is complete."""
         if not self._most:
             return
         rows = np.flatnonzero(~np.isnan(trace).any(axis=1)).tolist()
-        keys = _keys(reference, question, [candidates[row] for row in rows])
+        keys = _keys(reference, call, [candidates[row] for row in rows])
         with self._lock:
             for row, key in zip(rows, keys, strict=True):
                 self._found[key] = trace[row].copy(), None if heads is None else heads[row].copy()
@@ -69,10 +70,10 @@ class ScoreCache:
                 self._found.popitem(last=False)
 
 
-def _keys(reference: Reference, question: str, candidates: Sequence[Candidate]) -> list[bytes]:
+def _keys(reference: Reference, call: RankCall, candidates: Sequence[Candidate]) -> list[bytes]:
     """Digests instead of texts, because texts may be long and are private."""
     begun = blake2b(digest_size=16)
-    for part in (*reference, question):
+    for part in (call.tenant, *reference, call.question):
         _add(begun, part)
     keys = []
     for candidate in candidates:

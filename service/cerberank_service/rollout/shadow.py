@@ -134,8 +134,8 @@ class Shadow:
         """The shadow's ranking. Raises ServiceError, INTERNAL for a failure of the version."""
         future: Future[Outcome] = Future()
         call = mirrored.call
-        with live.encoder() as encoder:
-            prepared = prepare(call, live.checkpoint, encoder, default=live.schedule)
+        # Not with the token cache, which is for clients' requests.
+        prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule)
         job = Job(
             pairs=prepared.pairs,
             policy=prepared.policy,

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Sequence
 
 from cerberank_models.checkpoint.store.contract import LABELS, Label
 from cerberank_service.telemetry.registration import RegisteredSeries
-from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX
-
-
-class LabelCollector(Collector):
-    """Reports the version of each label at the time of a scrape."""
-
-    def __init__(self, rows: Callable[[], Iterable[tuple[str, str, str]]]) -> None:
-        """`rows` returns (model, label, version) for every label that is set."""
-        self._rows = rows
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield one sample for every label that is set."""
-        series = LABELLED_VERSION
-        family = GaugeMetricFamily(PREFIX + series.name, series.help, labels=series.labels)
-        for row in self._rows():
-            family.add_metric(row, 1.0)
-        yield family
 
 
 class LifecycleMetrics:

@@ -7,12 +7,11 @@ are fixed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.telemetry.answer_metrics import OTHER, AnswerMetrics, label_of
@@ -42,11 +41,17 @@ class Metrics:
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
 
     def for_model(
-        self, model: str, version: str, stages: int, *, padding: int = 0, tuned: Sequence[TunedSchedule] = ()
+        self,
+        model: str,
+        version: str,
+        stages: int,
+        *,
+        counts: BackendCounts | None = None,
+        tuned: Sequence[TunedSchedule] = (),
     ) -> EngineMetrics:
         """Create the series of a version and return those of its engine.
 
-        `padding` is the backend's padding so far, from golden questions and warm-up, which is not counted.
+        `counts` is what the backend has done so far, for golden questions and warm-up, which is not counted.
         """
         schedules = tuple(dict.fromkeys([*(label_of(entry.schedule) for entry in tuned), OTHER]))
         metrics = tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics))
@@ -58,7 +63,7 @@ class Metrics:
             metric=metrics,
         )
         self._answers[model, version] = AnswerMetrics(self.series, model, version, schedules=schedules, metrics=metrics)
-        return EngineMetrics(self.series, model, version, stages, padding)
+        return EngineMetrics(self.series, model, version, stages, counts or BackendCounts())
 
     def for_key(self, name: str) -> None:
         """Create the series of an API key."""
@@ -96,8 +101,8 @@ class Metrics:
 class EngineMetrics:
     """The series of one version's engine."""
 
-    def __init__(self, series: RegisteredSeries, model: str, version: str, stages: int, padding: int) -> None:
-        """Get the version's child of each series, in lists by stage; `padding` is the backend's count so far."""
+    def __init__(self, series: RegisteredSeries, model: str, version: str, stages: int, counts: BackendCounts) -> None:
+        """Get the version's child of each series, in lists by stage; `counts` are the backend's so far."""
         of, by_stage = (model, version), [str(stage) for stage in range(stages)]
         self._steps = [series.counter("engine_steps", stage, *of) for stage in by_stage]
         self._tokens = [series.counter("tokens", stage, *of) for stage in by_stage]
@@ -105,21 +110,26 @@ class EngineMetrics:
         self._recomputed = [series.counter("recomputed_tokens", stage, *of) for stage in by_stage]
         self._dropped = [series.counter("dropped_candidates", stage, *of) for stage in by_stage]
         self._seconds_per_token = [series.gauge("seconds_per_token", stage, *of) for stage in by_stage]
+        self._fixed_seconds = [series.gauge("fixed_step_seconds", stage, *of) for stage in by_stage]
         self._padding_tokens = series.counter("padding_tokens", *of)
         self._state_bytes = series.gauge("state_bytes", *of)
+        self._out_of_memory = series.counter("out_of_memory", *of)
         self._cancelled = series.counter("cancelled_requests", *of)
         self._wasted = series.counter("wasted_tokens", *of)
         self._step_tokens = series.gauge("step_tokens")
-        self._padding = padding
+        self._graph_hits = series.counter("graph_hits", *of)
+        self._graph_misses = series.counter("graph_misses", *of)
+        self._counts = counts
 
-    def step(self, stage: int, *, tokens: int, seconds: float, backend: Backend[Any]) -> None:
-        """Count one batch, and the backend's padding since the last one."""
+    def step(self, stage: int, *, tokens: int, seconds: float, counts: BackendCounts) -> None:
+        """Count one batch, and what the backend has done since the last one; `counts` are its sums."""
         self._steps[stage].inc()
         self._tokens[stage].inc(tokens)
         self._busy_seconds[stage].inc(max(0.0, seconds))
-        padding = backend.padding_tokens
-        self._padding_tokens.inc(padding - self._padding)
-        self._padding = padding
+        self._padding_tokens.inc(counts.padding_tokens - self._counts.padding_tokens)
+        self._graph_hits.inc(counts.graph_hits - self._counts.graph_hits)
+        self._graph_misses.inc(counts.graph_misses - self._counts.graph_misses)
+        self._counts = counts
 
     def recomputed(self, stage: int, tokens: int) -> None:
         """Count tokens that were recomputed because their states were evicted."""
@@ -128,6 +138,10 @@ class EngineMetrics:
     def held(self, size: int) -> None:
         """Set the bytes of waiting hidden states."""
         self._state_bytes.set(size)
+
+    def out_of_memory(self) -> None:
+        """Count a batch that did not fit into memory."""
+        self._out_of_memory.inc()
 
     def cancelled(self) -> None:
         """Count a question whose client has disconnected."""
@@ -139,8 +153,10 @@ class EngineMetrics:
             self._dropped[stage].inc(count)
         self._wasted.inc(wasted)
 
-    def speeds(self, seconds_per_token: Iterable[float], step_tokens: int) -> None:
-        """Set the measured seconds per token of each stage, and the step limit in tokens."""
+    def speeds(self, seconds_per_token: Iterable[float], fixed_seconds: Iterable[float], step_tokens: int) -> None:
+        """Set the measured seconds per token, and per step, of each stage, and the step limit in tokens."""
         for gauge, seconds in zip(self._seconds_per_token, seconds_per_token, strict=True):
+            gauge.set(seconds)
+        for gauge, seconds in zip(self._fixed_seconds, fixed_seconds, strict=True):
             gauge.set(seconds)
         self._step_tokens.set(step_tokens)

@@ -81,6 +81,8 @@ SERIES = (
         "tokens", "counter", "Tokens run, by stage: those of a dropped candidate up to its exit", ("stage", *VERSION)
     ),
     Series("padding_tokens", "counter", "Padding tokens run beside the real ones", VERSION),
+    Series("graph_hits", "counter", "Runs of a stage that a captured CUDA graph had room for", VERSION),
+    Series("graph_misses", "counter", "Runs of a stage that no captured CUDA graph had room for", VERSION),
     Series("dropped_candidates", "counter", "Candidates that a stage's exit dropped", ("stage", *VERSION)),
     Series("engine_steps", "counter", "Batches run, by stage", ("stage", *VERSION)),
     Series("engine_busy_seconds", "counter", "Seconds in batches, by stage", ("stage", *VERSION)),
@@ -93,9 +95,16 @@ SERIES = (
     Series("wasted_tokens", "counter", "Tokens run for questions that got no answer", VERSION),
     Series("cancelled_requests", "counter", "Questions dropped because their client had gone", VERSION),
     Series("state_bytes", "gauge", "Hidden states that wait between steps", VERSION),
-    Series("step_tokens", "gauge", "Tokens that a step may hold: halved when memory ran out"),
+    Series("out_of_memory", "counter", "Batches that did not fit into memory and were tried again in halves", VERSION),
+    Series("step_tokens", "gauge", "Tokens that a step may hold: halved when memory ran out, and raised again later"),
     Series("queued_seconds", "gauge", "Predicted seconds until all accepted requests are answered"),
     Series("seconds_per_token", "gauge", "Seconds that a stage takes for a token, as measured", ("stage", *VERSION)),
+    Series(
+        "fixed_step_seconds",
+        "gauge",
+        "Seconds that a step of a stage takes beside those for its tokens, as measured",
+        ("stage", *VERSION),
+    ),
     Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
     Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
     Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
@@ -123,4 +132,20 @@ SERIES = (
 LABELLED_VERSION = Series(
     "labelled_version", "gauge", "1 for the version that a label means", ("model", "label", "version")
 )
-"""A series that is not updated but read at each scrape, by `lifecycle_metrics.LabelCollector`."""
+ENGINE_RUNNING = Series(
+    "engine_running", "gauge", "1 while a version takes questions, 0 once its engine failed", VERSION
+)
+DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "The GPU's memory; no sample without a GPU and NVML")
+DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory in use on the GPU, by all of its processes")
+DEVICE_UTILISATION = Series(
+    "device_utilisation_ratio", "gauge", "Share of the last moment in which a kernel ran on the GPU"
+)
+SCRAPED = (LABELLED_VERSION, ENGINE_RUNNING, DEVICE_MEMORY, DEVICE_MEMORY_USED, DEVICE_UTILISATION)
+"""Series that are not updated but read at each scrape (`scraped.py`)."""
+
+TOKEN_CACHE = (
+    Series("token_cache_hits", "counter", "Questions, candidates and contexts whose tokens were cached"),
+    Series("token_cache_misses", "counter", "Questions, candidates and contexts that were tokenised"),
+    Series("token_cache_bytes", "gauge", "Memory of cached tokens"),
+)
+"""Read at each scrape too (`token_cache_metrics.py`)."""

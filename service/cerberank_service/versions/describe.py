@@ -58,7 +58,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "max_length": config.encoding.max_length,
         "context": config.encoding.segments == 3,
         "backend": settings.backend,
-        "precision": settings.precision,
+        "precision": live.precision,
         "aliases": sorted(settings.alias_names),
         "metrics": manifest.metrics,
         "source": manifest.source,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +19,7 @@ from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.objective import objective_of
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.warm_up import warm_up, warm_up_encoders
+from cerberank_service.versions.warm_up import warm_up
 
 TOKENIZER = "tokenizer.json"
 
@@ -46,40 +44,31 @@ def load(settings: Settings) -> Loaded:
         precision=settings.precision,
         threads=settings.threads or None,
         device=settings.device,
+        graph_tokens=settings.graph_tokens,
     )
     return Loaded(checkpoint, backend)
 
 
 class LiveVersion:
-    """A version that can answer questions, with its engine, its encoders and its lease count."""
+    """A version that can answer questions, with its engine, its encoder and its lease count."""
 
-    def __init__(self, checkpoint: Checkpoint, engine: Engine, encoders: Sequence[PairEncoder]) -> None:
-        """Own all three; there are as many encoders as worker threads, because threads do not share an encoder."""
-        self.checkpoint, self.engine = checkpoint, engine
+    def __init__(self, checkpoint: Checkpoint, engine: Engine, encoder: PairEncoder, precision: str) -> None:
+        """Own the engine and the encoder, which the worker threads share.
+
+        `precision` is the number format that the backend computes in.
+        """
+        self.checkpoint, self.engine, self.encoder, self.precision = checkpoint, engine, encoder, precision
         self.schedule = checkpoint.config.schedule
         """The drop schedule of calls without drop ratios; an operator may change it."""
-        self.tokenizer = encoders[0].tokenizer
         self.leases = 0
         """Number of requests that use it, maintained by `VersionRegistry`."""
         self.answered = self.failed = 0
         """Questions since a label was last moved to it; `failed` counts internal errors."""
-        self._encoders: queue.LifoQueue[PairEncoder] = queue.LifoQueue()
-        for encoder in encoders:
-            self._encoders.put(encoder)
 
     @property
     def reference(self) -> Reference:
         """Model and version."""
         return Reference(self.checkpoint.config.name, self.checkpoint.manifest.version)
-
-    @contextmanager
-    def encoder(self) -> Iterator[PairEncoder]:
-        """An encoder for exclusive use within the block; waits for a free one."""
-        encoder = self._encoders.get()
-        try:
-            yield encoder
-        finally:
-            self._encoders.put(encoder)
 
 
 def bring_up(
@@ -95,24 +84,22 @@ def bring_up(
     A tokenizer that one of the `others` has opened from the same file is shared. `pause` is called between pieces of
     work of some milliseconds each.
 
-    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, or the model's own error.
+    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, or the model's own error.
     """
     checkpoint, backend = loaded.checkpoint, loaded.backend
     pause()
-    first = checkpoint.encoder(_known_tokenizer(checkpoint, others))
-    encoders = [first, *(checkpoint.encoder(first.tokenizer) for _ in range(settings.encode_workers - 1))]
-    check_golden(backend, checkpoint, settings.precision, encoder=first, pause=pause)
-    warm_up_encoders(encoders)
-    speeds = warm_up(backend, first, slowest_ms=settings.slowest_ms, pause=pause)
+    encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
+    check_golden(backend, checkpoint, backend.precision, encoder=encoder, pause=pause)
+    speeds = warm_up(backend, encoder, step_tokens=settings.step_tokens, slowest_ms=settings.slowest_ms, pause=pause)
     config = checkpoint.config
     engine = Engine(
         backend,
-        step_tokens=settings.step_tokens,
+        step_tokens=speeds.step_tokens,
         metrics=metrics.for_model(
             config.name,
             checkpoint.manifest.version,
             len(config.stages),
-            padding=backend.padding_tokens,
+            counts=backend.counts,
             tuned=config.tuned_schedules,
         ),
         most_tokens=settings.max_queued_tokens,
@@ -120,10 +107,10 @@ def bring_up(
         speeds=speeds,
     )
     engine.start()
-    return LiveVersion(checkpoint, engine, encoders)
+    return LiveVersion(checkpoint, engine, encoder, backend.precision)
 
 
 def _known_tokenizer(checkpoint: Checkpoint, others: Iterable[LiveVersion]) -> Tokenizer | None:
     digest = checkpoint.manifest.files.get(TOKENIZER)
-    known = {each.checkpoint.manifest.files.get(TOKENIZER): each.tokenizer for each in others}
+    known = {each.checkpoint.manifest.files.get(TOKENIZER): each.encoder.tokenizer for each in others}
     return known.get(digest) if digest else None

@@ -105,6 +105,10 @@ class VersionRegistry:
         """Model, label and version of every label that is set now."""
         return self._snapshot.labels()
 
+    def engines(self) -> list[tuple[Reference, bool]]:
+        """Every loaded version, and whether its engine takes questions."""
+        return [(live.reference, live.engine.alive) for live in self._snapshot.live()]
+
     def answering(self) -> bool:
         """Whether any request is being answered."""
         return any(live.leases for live in self._snapshot.live())
@@ -146,7 +150,10 @@ class VersionRegistry:
     def retire(self, reference: Reference) -> None:
         """Stop routing requests to a version, before it is unloaded."""
         with self._lock:
-            self._set(reference, replace(self._known(reference), status=State.UNLOADING))
+            known = self._known(reference)
+            if known.live is not None and known.live.engine.device_failed:
+                self.device_failed()
+            self._set(reference, replace(known, status=State.UNLOADING))
             self._forget_previous(reference)
 
     def forget(self, reference: Reference) -> None:
@@ -188,6 +195,11 @@ class VersionRegistry:
         """Replace the set of versions that are not loaded for lack of memory, with the reasons."""
         with self._lock:
             self._snapshot = replace(self._snapshot, refused=dict(refused))
+
+    def device_failed(self) -> None:
+        """Record that the device has failed, so that the process must be restarted."""
+        with self._lock:
+            self._snapshot = replace(self._snapshot, device_failed=True)
 
     def drain(self, draining: bool) -> None:
         """Refuse new questions, or accept them again; questions in the engines are answered."""

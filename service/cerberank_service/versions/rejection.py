@@ -7,6 +7,7 @@ from enum import Enum
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.store.contract import NotInStoreError
 from cerberank_models.rank import GoldenMismatchError, NonFiniteScoreError
+from cerberank_service.engine.faults import Fault, fault_of
 
 
 class TooSlowError(RuntimeError):
@@ -31,7 +32,7 @@ class Reason(Enum):
     SLOW = "slow"
     """The warm-up is slower than `CERBERANK_SLOWEST_MS`."""
     TOO_BIG = "too_big"
-    """The version does not fit into the memory limit."""
+    """The version does not fit into the memory limit, or into the device's memory."""
     UNUSABLE = "unusable"
     """The backend cannot open or run it."""
 
@@ -46,11 +47,12 @@ BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
     (NonFiniteScoreError, Reason.NOT_FINITE),
     (GoldenMismatchError, Reason.GOLDEN),
     (TooSlowError, Reason.SLOW),
-    (MemoryError, Reason.TOO_BIG),
 )
 """Reasons by error type; the first match counts, so subclasses come before their base classes."""
 
 
 def reason_of(error: Exception) -> Reason:
     """The reason that `error` stands for."""
+    if fault_of(error) is Fault.MEMORY:
+        return Reason.TOO_BIG
     return next((reason for kind, reason in BY_TYPE if isinstance(error, kind)), Reason.UNUSABLE)

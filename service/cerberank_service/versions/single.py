@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.lifecycle import Flip
@@ -33,6 +34,8 @@ class SingleCheckpoint:
         try:
             live = bring_up(self._loader(self._settings), self._settings, self._metrics)
         except Exception as error:  # any error: the service reports why it is not ready
+            if fault_of(error) is Fault.DEVICE:
+                self._versions.device_failed()
             self._versions.explain(str(error))
             logger.exception("the checkpoint could not be loaded")
         else:

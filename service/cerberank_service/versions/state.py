@@ -86,25 +86,32 @@ class Snapshot:
     """Why nothing can be served when no version is the cause."""
     settled: bool = False
     """Whether start-up is over: the requested versions have been loaded or have failed."""
+    device_failed: bool = False
+    """Whether the device failed in a version that is not loaded any more, or while one was loaded."""
     draining: bool = False
     stopped: bool = False
 
     @property
     def state(self) -> State:
-        """The state of the service; READY while the engine of every stable version accepts questions."""
+        """The state of the service; READY while every stable version takes questions and no device has failed."""
         if self.stopped:
             return State.STOPPED
         if not self.settled:
             return State.LOADING
         if self.draining:
             return State.DRAINING
-        stable = self.stable()
-        return State.READY if stable and all(live.engine.alive for live in stable) else State.FAILED
+        return State.READY if self.stable() and not self.broken else State.FAILED
 
     @property
     def broken(self) -> bool:
-        """Whether the engine of a stable version has failed, so that the process must be restarted."""
-        return not self.stopped and any(not live.engine.alive for live in self.stable())
+        """Whether the process must be restarted: a stable version's engine has failed, or the device in any version.
+
+        A CUDA context belongs to the whole process, and no version recovers from its failure.
+        """
+        if self.stopped:
+            return False
+        lost = self.device_failed or any(live.engine.device_failed for live in self.live())
+        return lost or any(not live.engine.alive for live in self.stable())
 
     def stable(self) -> list[LiveVersion]:
         """The stable version of every model that has one."""

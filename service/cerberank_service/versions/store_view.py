@@ -10,11 +10,9 @@ from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import StoredModel
+from cerberank_service.versions.memory_budget import version_bytes
 
 logger = logging.getLogger(__name__)
-
-MEMORY_PER_BYTE = 2
-"""ONNX Runtime keeps the weights and a packed copy: cerberank-mini takes 66 MB for files of 32 MB."""
 
 
 class StoreView:
@@ -22,8 +20,7 @@ class StoreView:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         """Nothing is read yet."""
-        self._store = store
-        self._spec, self._precision = spec_of(settings.backend), settings.precision
+        self._store, self._settings, self._spec = store, settings, spec_of(settings.backend)
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
 
@@ -66,4 +63,4 @@ class StoreView:
             return None
         except CheckpointError:
             return 0
-        return MEMORY_PER_BYTE * sum(sizes[name] for name in self._spec.files(sizes, self._precision))
+        return version_bytes(self._spec, self._settings, sizes)

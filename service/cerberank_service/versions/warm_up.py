@@ -1,9 +1,12 @@
-"""Warms a model up over a range of lengths, so that the first request is not slower and the model's speed is known."""
+"""Warms a model up over a range of lengths, so that the first request is not slower and the model's speed is known.
+
+On a GPU full steps are run as well (`step_size`).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from cerberank_models.backends.contract import Backend
@@ -11,6 +14,7 @@ from cerberank_models.backends.processors import usable_processors
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.versions.rejection import TooSlowError
+from cerberank_service.versions.step_size import warm_up_steps
 
 WORDS = (4, 16, 48, 96)
 """Lengths of the candidates: a short phrase up to the usual token limit."""
@@ -23,23 +27,19 @@ USUAL_TOKENS = 100 * 48
 """Tokens of the question to which `slowest_ms` refers: 100 candidates of 48 tokens."""
 
 
-def warm_up_encoders(encoders: Iterable[PairEncoder]) -> None:
-    """Tokenise once with each encoder, because a tokenizer's first call takes 10 to 30 ms."""
-    for encoder in encoders:
-        encoder.encode(QUESTION, [Candidate(text="word")])
-
-
 def warm_up(
     backend: Backend[Any],
     encoder: PairEncoder,
     *,
+    step_tokens: int = 0,
     slowest_ms: float = 0.0,
     pause: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> StageSpeeds:
-    """Run every stage and return the measured speeds; `pause` is called before each run.
+    """Run every stage and return the measured speeds with the tokens of a full step, which 0 as `step_tokens` chooses.
 
-    Raises TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without dropping; 0
-    accepts any speed.
+    `pause` is called before each run. Raises MemoryError when no step fits, TooSlowError when 100 candidates of 48
+    tokens would take longer than `slowest_ms` without dropping; 0 accepts any speed.
     """
     speeds = StageSpeeds(backend.config.stage_layers)
     for round_ in range(ROUNDS):
@@ -49,12 +49,14 @@ def warm_up(
             state = backend.start(pairs)
             for stage in range(len(backend.config.stages)):
                 pause()
-                before = time.monotonic()
+                before = clock()
                 output = backend.run(state, stage)
                 if round_:  # the first round allocates memory and tunes kernels
-                    speeds.observe(stage, pairs.tokens, time.monotonic() - before)
+                    speeds.observe(stage, pairs.tokens, clock() - before)
                 state = output.state
-    took = 1000.0 * speeds.seconds([USUAL_TOKENS] * len(backend.config.stages))
+    texts = encoder.encode(QUESTION, [Candidate(text="word " * words) for words in WORDS])
+    speeds.step_tokens = warm_up_steps(backend, texts, step_tokens, speeds, pause=pause, clock=clock)
+    took = 1000.0 * speeds.alone([USUAL_TOKENS] * len(backend.config.stages))
     if slowest_ms and took > slowest_ms:
         raise TooSlowError(
             f"100 candidates of 48 tokens take {took:.0f} ms, CERBERANK_SLOWEST_MS allows {slowest_ms:g}"

@@ -12,18 +12,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
+from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.engine.low_priority import LiveTraffic, at_low_priority
 from cerberank_service.memory import return_freed_memory
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
+from cerberank_service.versions.memory_budget import budget, check_room
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.rejection import Reason, reason_of
 from cerberank_service.versions.state import State
@@ -55,7 +57,7 @@ class Watcher:
         """
         self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
-        self._view = StoreView(store, settings)
+        self._view, self._spec = StoreView(store, settings), spec_of(settings.backend)
         self._live_traffic = LiveTraffic(versions.answering)
         self._copies = Path()
         self._retired: dict[Reference, float] = {}
@@ -90,13 +92,18 @@ class Watcher:
         stored = self._read()
         decision = Decision()
         for _ in range(100):  # each round changes something; the bound guards against programming errors
-            decision = decide(stored, self._versions.snapshot.models, memory=self._settings.model_memory_bytes)
+            decision = decide(stored, self._versions.snapshot.models, memory=self._memory)
             if not (decision.flips or decision.unload or decision.load):
                 break
             self._carry_out(decision, stored or {})
         self._refuse(decision.refused)
         if stored is not None:
             self._forget_failures(stored)
+
+    @cached_property
+    def _memory(self) -> int:
+        """Bytes that all versions together may take. Asks a GPU, and so belongs to the watcher's thread."""
+        return budget(self._settings, self._spec.device_memory(self._settings.device))
 
     def _read(self) -> dict[str, StoredModel] | None:
         snapshot = self._versions.snapshot.models
@@ -137,6 +144,8 @@ class Watcher:
         except Exception as error:  # any error of a pushed version is reported, and the service continues
             shutil.rmtree(folder, ignore_errors=True)
             self._metrics.forget(*reference)
+            if fault_of(error) is Fault.DEVICE:
+                self._versions.device_failed()
             if self._is_store_fault(reference, error):
                 logger.warning("%s@%s could not be copied and will be retried: %s", *reference, error)
                 self._stopped.wait(self._settings.store_poll_seconds)
@@ -153,10 +162,16 @@ class Watcher:
         pull = partial(self._pull, reference, self._folder(reference))
         if not self._versions.snapshot.live():
             pull()
-            return self._loader(settings)
+            return self._open(reference, settings)
         at_low_priority(pull)
-        if settings.device in spec_of(settings.backend).low_priority_devices:
-            return at_low_priority(partial(self._loader, settings))
+        if settings.device in self._spec.low_priority_devices:
+            return at_low_priority(partial(self._open, reference, settings))
+        return self._open(reference, settings)
+
+    def _open(self, reference: Reference, settings: Settings) -> Loaded:
+        """Open a version unless its device has too little free memory. Raises what the loader does, DeviceFullError."""
+        known = self._versions.snapshot.version(reference)
+        check_room(0 if known is None else known.size, self._spec.device_memory(settings.device))
         return self._loader(settings)
 
     def _folder(self, reference: Reference) -> Path:

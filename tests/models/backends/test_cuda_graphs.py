@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bounds import PROBABILITIES
@@ -13,7 +14,8 @@ from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
 
-from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, graph_sizes
+from cerberank_models.backends.contract import BackendCounts
+from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, WARM_UP, cuda_graphs, graph_sizes
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 
@@ -63,7 +65,8 @@ def test_captured_stages_score_like_the_others(lengths: list[int]) -> None:
     expected = all_scores(TorchBackend(random_ranker()), pairs)
     for got, wanted in zip(all_scores(backend, pairs), expected, strict=True):
         assert np.abs(got - wanted).max() <= PROBABILITIES
-    assert backend.padding_tokens == 3 * (LEAST_TOKENS - sum(lengths))
+    padding = 3 * (LEAST_TOKENS - sum(lengths))
+    assert backend.counts == BackendCounts(padding_tokens=padding, graph_hits=3)
 
 
 def test_a_result_outlives_the_next_replay() -> None:
@@ -84,7 +87,7 @@ def test_steps_larger_than_every_graph_run_uncaptured(lengths: list[int]) -> Non
     backend = captured()
     expected = all_scores(TorchBackend(random_ranker()), pairs)
     assert np.abs(all_scores(backend, pairs)[-1] - expected[-1]).max() <= PROBABILITIES
-    assert backend.padding_tokens == 0
+    assert backend.counts == BackendCounts(graph_misses=3)
 
 
 def test_padded_attention_cannot_be_captured() -> None:
@@ -105,3 +108,70 @@ def test_selected_and_joined_states_run_in_a_graph() -> None:
         state = output.state
     wanted = np.concatenate([expected[0][[2, 0]], expected[1]])
     assert np.abs(output.head_scores - wanted).max() <= PROBABILITIES
+
+
+class FakeGraph:
+    """In the place of `torch.cuda.CUDAGraph`: records how it is captured and how often it is replayed."""
+
+    log: list[str]
+
+    def capture_begin(self, *, pool: str, capture_error_mode: str) -> None:
+        self.log.append(f"begin {pool} {capture_error_mode}")
+
+    def capture_end(self) -> None:
+        self.log.append("end")
+        if "invalidated" in self.log:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    def replay(self) -> None:
+        self.log.append("replay")
+
+
+class FakeStream:
+    """In the place of the current CUDA stream."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A device that records what is asked of it."""
+    log: list[str] = []
+    monkeypatch.setattr(FakeGraph, "log", log, raising=False)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: FakeStream(log))
+    return log
+
+
+def test_a_capture_disturbs_no_other_thread(fake_cuda: list[str]) -> None:
+    """Kernels are warmed up before the capture, which is thread-local: a serving version may allocate meanwhile."""
+    output = (torch.zeros(1), torch.ones(1))
+
+    def compute() -> tuple[Tensor, Tensor]:
+        fake_cuda.append("compute")
+        return output
+
+    replay = cuda_graphs()(compute)
+    assert fake_cuda == [*["compute"] * WARM_UP, "synchronize", "begin pool thread_local", "compute", "end"]
+    assert replay() is output
+    assert fake_cuda[-1] == "replay"
+
+
+def test_a_failing_capture_is_ended(fake_cuda: list[str]) -> None:
+    """An error while capturing ends the capture, so that the stream can be used again, and reaches the caller."""
+
+    def compute() -> tuple[Tensor, Tensor]:
+        fake_cuda.append("compute")
+        if "begin pool thread_local" in fake_cuda:
+            fake_cuda.append("invalidated")
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        return torch.zeros(1), torch.ones(1)
+
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        cuda_graphs()(compute)
+    assert fake_cuda[-1] == "end"

@@ -20,6 +20,7 @@ from cerberank_models.rank import rank_pairs
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 NEAR = 0.01
 """Half precision on probabilities of random weights."""
+WIDTH = random_ranker().config.transformer.hidden_size
 SMALL = BucketRule(tokens=64)
 
 
@@ -53,7 +54,7 @@ def test_every_stage_scores_like_pytorch(backend: OnnxDeviceBackend) -> None:
     ):
         assert exact.std() > 0.05
         assert np.abs(ours - exact).max() <= NEAR
-    assert backend.padding_tokens > 0
+    assert backend.counts.padding_tokens > 0
 
 
 def test_survivors_score_as_if_nobody_was_dropped(backend: OnnxDeviceBackend) -> None:
@@ -67,6 +68,9 @@ def test_survivors_score_as_if_nobody_was_dropped(backend: OnnxDeviceBackend) ->
     assert state.places is not None
     assert after.places is not None
     assert len(state.places.held) < len(after.places.held)
+    padded = [int(np.prod(batch.shape())) for batch in state.places.held]
+    assert backend.state_bytes(state) == 2 * sum(padded) > 2 * WIDTH * int(state.lengths.sum())
+    assert backend.state_bytes(backend.start(random_pairs(LENGTHS))) == 0
     output = backend.run(state, 1)
     assert np.abs(output.scores - expected[1][survivors]).max() <= NEAR / 10
     assert output.state is not None
@@ -109,7 +113,7 @@ def test_a_whole_cascade_ranks(checkpoint: Checkpoint) -> None:
     assert ours.stages.tolist() == exact.stages.tolist()
     assert ours.order[0] == exact.order[0]
     with pytest.raises(RuntimeError, match="onnx-gpu"):
-        open_backend(checkpoint, precision="fp16", device="cuda:1")
+        open_backend(checkpoint, kind="onnx", precision="fp16", device="cuda:1")
 
 
 def test_graphs_must_fit_the_stages(checkpoint: Checkpoint) -> None:

@@ -19,6 +19,7 @@ from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import BACKENDS, BackendSpec, check_precision, open_backend, precisions_help
 from cerberank_models.backends.torch_backend import CPU_BLOCKS, TorchBackend
 from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.export.checkpoint import PARITY
@@ -90,8 +91,8 @@ def test_buckets_only_move_work(tiny_checkpoint: Path) -> None:
     loose = OnnxBackend(graphs, checkpoint.config, threads=1, buckets=BucketRule(tokens=10_000, overhead=10**6))
     pairs = random_pairs(LENGTHS)
     assert np.abs(all_scores(tight, pairs)[-1] - all_scores(loose, pairs)[-1]).max() <= PROBABILITIES
-    assert tight.padding_tokens == 0
-    assert loose.padding_tokens == 3 * (max(LENGTHS) * len(LENGTHS) - sum(LENGTHS))
+    assert tight.counts.padding_tokens == 0
+    assert loose.counts.padding_tokens == 3 * (max(LENGTHS) * len(LENGTHS) - sum(LENGTHS))
 
 
 def test_blocks_only_move_work() -> None:
@@ -122,10 +123,17 @@ def test_what_is_not_there_is_refused(tiny_checkpoint: Path) -> None:
     checkpoint = read_checkpoint(tiny_checkpoint)
     with pytest.raises(CheckpointError, match="fp16"):
         open_backend(checkpoint, precision="fp16")
-    with pytest.raises(ValueError, match="int8"):
+    with pytest.raises(ValueError, match="torch has no precision 'int8', only fp32"):
         open_backend(checkpoint, kind="torch", precision="int8")
+    with pytest.raises(ValueError, match="onnx has no precision 'bf16', only int8"):
+        open_backend(checkpoint, precision="bf16")
+    with pytest.raises(CheckpointError, match=r"`cerberank import` and `cerberank distil` write it"):
+        open_backend(read_checkpoint(BUNDLED), kind="torch", precision="fp16")
     with pytest.raises(RuntimeError, match="onnx-gpu"):
-        open_backend(checkpoint, precision="fp32", device="cuda")
+        open_backend(checkpoint, kind="onnx", precision="fp32", device="cuda")
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="device 'cuda' needs an NVIDIA GPU"):
+            open_backend(checkpoint, device="cuda")
     with pytest.raises(ValueError, match="no backend 'tpu', only onnx, torch"):
         open_backend(checkpoint, kind="tpu")
 
@@ -134,7 +142,7 @@ def test_the_registry_names_the_precisions_that_its_libraries_have() -> None:
     """Stated without importing torch or the exporter, the precisions are theirs, and help texts list them."""
     assert BACKENDS["torch"].precisions == tuple(PRECISIONS)
     assert set(BACKENDS["onnx"].precisions) == set(PARITY)
-    assert doctest.testmod(registry).attempted == 1
+    assert doctest.testmod(registry).attempted > 1
     assert doctest.testmod(registry).failed == 0
 
 
@@ -159,13 +167,13 @@ def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path) -> N
         open=open_toy,
         precisions=("fp8",),
         devices=("tpu",),
+        usual={"tpu": "fp8"},
+        first_on=("tpu",),
         files=lambda names, precision: tuple(name for name in names if name.startswith("toy/")),
     )
     backends = {**BACKENDS, "toy": toy}
-    backend = open_backend(
-        read_checkpoint(tiny_checkpoint), kind="toy", precision="fp8", device="tpu", backends=backends
-    )
-    assert asked == {"precision": "fp8", "threads": None, "device": "tpu", "graph_tokens": 0}
+    backend = open_backend(read_checkpoint(tiny_checkpoint), device="tpu", backends=backends)
+    assert asked == {"precision": "fp8", "threads": None, "device": "tpu", "graph_tokens": None}
     assert len(all_scores(backend, random_pairs(LENGTHS))) == 3
     assert check_precision("toy", "fp8", backends) == "fp8"
     with pytest.raises(ValueError, match="toy has no precision 'int8', only fp8"):

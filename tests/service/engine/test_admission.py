@@ -14,10 +14,15 @@ STEP = 100
 
 def admission(most: int = 1000, objective: Objective = UNLIMITED) -> Admission:
     """A hundred tokens a second in each of two stages."""
-    speeds = StageSpeeds((1.0, 1.0))
+    speeds = StageSpeeds((1.0, 1.0), STEP)
     for stage in range(2):
         speeds.observe(stage, 1000, 10.0)
     return Admission(most, speeds, objective)
+
+
+def seconds(wanted: float) -> tuple[float, float]:
+    """Tokens by stage that take so long."""
+    return 50.0 * wanted, 50.0 * wanted
 
 
 def enter(filled: Admission, key: int, tokens: int, weight: float = 1.0, received: float | None = None) -> None:
@@ -25,7 +30,7 @@ def enter(filled: Admission, key: int, tokens: int, weight: float = 1.0, receive
 
 
 def check(filled: Admission, tokens: int, *, now: float, received: float | None = 0.0) -> None:
-    filled.check_objective((float(tokens), float(tokens)), 1.0, now=now, received=received, step_tokens=STEP)
+    filled.check_objective((float(tokens), float(tokens)), 1.0, now=now, received=received)
 
 
 @given(st.integers(1, 10**9), st.integers(0, 999), st.floats(-10.0, 10.0))
@@ -33,7 +38,7 @@ def test_an_idle_engine_refuses_nothing(tokens: int, priority: int, left: float)
     """However large, unimportant or late."""
     idle = admission()
     idle.check_room(priority)
-    idle.check_deadline((float(tokens), 1.0), weight_of(priority), left, STEP)
+    idle.check_deadline((float(tokens), 1.0), weight_of(priority), left)
     check(admission(objective=Objective(grace=0.0, slowdown=1.0)), tokens, now=-left)
 
 
@@ -59,8 +64,8 @@ def test_a_question_waits_for_those_whose_fair_ends_come_before_its_own() -> Non
     busy = admission()
     for key in range(3):
         enter(busy, key, 1000)  # 20 seconds each
-    assert busy.wait(1.0, 1.0, STEP) == pytest.approx((OLDEST_FACTOR - 1.0) * 1.0 + 1.0)
-    assert busy.wait(100.0, 1.0, STEP) == pytest.approx(OLDEST_FACTOR * 60.0 + (OLDEST_FACTOR - 1.0) * 100.0 + 1.0)
+    assert busy.wait(seconds(1.0), 1.0) == pytest.approx((OLDEST_FACTOR - 1.0) * 1.0 + 1.0)
+    assert busy.wait(seconds(100.0), 1.0) == pytest.approx(OLDEST_FACTOR * 60.0 + (OLDEST_FACTOR - 1.0) * 100.0 + 1.0)
     assert busy.seconds == pytest.approx(60.0)
 
 
@@ -68,17 +73,17 @@ def test_fair_ends_move_with_what_has_run() -> None:
     """A question of twelve seconds comes before one of twenty that has just begun, and after one that is far on."""
     busy = admission()
     enter(busy, 0, 1000)
-    assert busy.wait(12.0, 1.0, STEP) == pytest.approx((OLDEST_FACTOR - 1.0) * 12.0 + 1.0)
+    assert busy.wait(seconds(12.0), 1.0) == pytest.approx((OLDEST_FACTOR - 1.0) * 12.0 + 1.0)
     busy.ran(0, 0, 900)
-    assert busy.wait(12.0, 1.0, STEP) == pytest.approx(OLDEST_FACTOR * 11.0 + (OLDEST_FACTOR - 1.0) * 12.0 + 1.0)
+    assert busy.wait(seconds(12.0), 1.0) == pytest.approx(OLDEST_FACTOR * 11.0 + (OLDEST_FACTOR - 1.0) * 12.0 + 1.0)
 
 
 def test_a_light_question_waits_longer() -> None:
     """A tenth of the work goes before the rest at an eighth of the weight, at a sixteenth it does not."""
     busy = admission()
     enter(busy, 0, 1000)
-    assert busy.wait(2.0, weight_of(300), STEP) == pytest.approx((OLDEST_FACTOR - 1.0) * 2.0 + 1.0)
-    assert busy.wait(2.0, weight_of(400), STEP) == pytest.approx(
+    assert busy.wait(seconds(2.0), weight_of(300)) == pytest.approx((OLDEST_FACTOR - 1.0) * 2.0 + 1.0)
+    assert busy.wait(seconds(2.0), weight_of(400)) == pytest.approx(
         OLDEST_FACTOR * 20.0 + (OLDEST_FACTOR - 1.0) * 2.0 + 1.0
     )
 
@@ -93,7 +98,7 @@ def test_the_past_does_not_count_once_everything_is_answered() -> None:
     enter(busy, 2, 1000)
     busy.leave(2, answered=False)
     busy.ran(1, 0, 500)
-    assert busy.wait(16.0, 1.0, STEP) == pytest.approx(OLDEST_FACTOR * 15.0 + (OLDEST_FACTOR - 1.0) * 16.0 + 1.0)
+    assert busy.wait(seconds(16.0), 1.0) == pytest.approx(OLDEST_FACTOR * 15.0 + (OLDEST_FACTOR - 1.0) * 16.0 + 1.0)
 
 
 def test_what_cannot_reach_its_first_stage_in_time_is_refused_at_once() -> None:
@@ -101,10 +106,10 @@ def test_what_cannot_reach_its_first_stage_in_time_is_refused_at_once() -> None:
     busy = admission()
     enter(busy, 0, 50)
     needed = 2 * OLDEST_FACTOR + 1.0
-    busy.check_deadline((100.0, 0.0), 1.0, needed + 0.1, STEP)
-    busy.check_deadline((100.0, 0.0), 1.0, None, STEP)
+    busy.check_deadline((100.0, 0.0), 1.0, needed + 0.1)
+    busy.check_deadline((100.0, 0.0), 1.0, None)
     with pytest.raises(ServiceError, match=r"3\.286 seconds") as refused:
-        busy.check_deadline((100.0, 0.0), 1.0, needed - 0.1, STEP)
+        busy.check_deadline((100.0, 0.0), 1.0, needed - 0.1)
     assert (refused.value.kind, refused.value.retry_after) == (Kind.UNAVAILABLE, 3)
 
 

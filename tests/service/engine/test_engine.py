@@ -12,9 +12,11 @@ from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import wait_until
 
+from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
+from cerberank_service.engine.engine import LEAST_STATE_BYTES, default_state_bytes
 from cerberank_service.engine.job import Ranked
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.objective import Objective
@@ -75,6 +77,14 @@ def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, sc
     assert ran == needed or state_bytes < 10**9
 
 
+@pytest.mark.parametrize(
+    ("total", "bound"), [(None, LEAST_STATE_BYTES), (2**30, LEAST_STATE_BYTES), (80 * 2**30, 10 * 2**30)]
+)
+def test_the_bound_of_states_follows_the_device(total: int | None, bound: int) -> None:
+    """512 MiB on a processor and on a small GPU, an eighth of a large one's memory."""
+    assert default_state_bytes(None if total is None else DeviceMemory(total=total, free=0)) == bound
+
+
 def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
     """However large the question, one step's states are all that is held."""
     running = start(FakeBackend(), step_tokens=128)
@@ -99,14 +109,14 @@ def test_requests_that_wait_share_batches(start: Start) -> None:
 
 
 def test_a_large_question_runs_in_several_steps(start: Start) -> None:
-    """No step holds more tokens than its budget."""
+    """As few as the budget allows, of nearly equal size."""
     backend = FakeBackend()
     running = start(backend, step_tokens=128)
     pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
     ranked(running.submit(pairs))
     most = 128 // int(pairs.lengths.max())
-    assert max(count for _, count in backend.runs) == most
-    assert sum(count for stage, count in backend.runs if stage == 0) == 40
+    steps = -(-40 // most)
+    assert [count for stage, count in backend.runs if stage == 0] == [40 // steps] * steps
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.service.asking import NO_DROP, Clock, SlowBackend, blocked, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.contract import BackendCounts, StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
@@ -119,7 +119,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     gate.set()
     assert error(outcome).kind is Kind.UNAVAILABLE
     assert ranked(other).complete
-    assert [count for stage, count in backend.runs if count > 1] == [128 // int(gone.pairs.lengths.max())]
+    assert [count for stage, count in backend.runs if count > 1] == [40 // -(-gone.pairs.tokens // 128)]
     text = counted.render()[0].decode()
     assert f'cerberank_wasted_tokens_total{{model="fake-ranker",version="7"}} {float(gone.tokens_run)}' in text
     assert 'cerberank_cancelled_requests_total{model="fake-ranker",version="7"} 1.0' in text
@@ -138,6 +138,40 @@ def test_a_thread_that_is_ended_from_within_answers_everybody(start: Start) -> N
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     running.engine.join(20.0)
     assert not running.engine.alive
+    assert not running.engine.device_failed
+
+
+def test_a_failed_device_answers_everybody_once(start: Start) -> None:
+    """After a sticky error nothing more runs; every waiting question gets an error, and the engine says why."""
+    backend, gate = blocked()
+    backend.faults.always, backend.faults.error = True, lambda: RuntimeError("CUDA error: device-side assert triggered")
+    running = start(backend)
+    waiting = [running.ask(["a"])]
+    assert backend.entered.wait(20)
+    waiting += [running.ask(["b", "c"]) for _ in range(3)]
+    gate.set()
+    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
+    running.engine.join(20.0)
+    assert (running.engine.alive, running.engine.device_failed) == (False, True)
+    assert backend.runs == []
+
+
+def test_memory_that_runs_out_when_states_are_compacted_fails_nobody(start: Start) -> None:
+    """The states are given up instead, and run again when they are needed."""
+
+    class Tight(FakeBackend):
+        def select(self, state: FakeState, rows: NDArray[np.integer]) -> FakeState:
+            if state.stage == 1:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return super().select(state, rows)
+
+    running, texts = start(Tight()), ["a", "b", "c", "d"]
+    policy = RatioSchedule((0.5, 0.0))
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
+    np.testing.assert_array_equal(
+        ranked(running.ask(texts, policy=policy)).scores, rank_pairs(FakeBackend(), pairs, policy).scores
+    )
+    assert running.engine.alive
 
 
 def test_a_stop_answers_what_was_accepted(start: Start) -> None:
@@ -174,14 +208,14 @@ def test_a_stop_without_time_answers_with_503(start: Start) -> None:
 class BrokenMetrics(EngineMetrics):
     """Fails outside the model, where no fence stands."""
 
-    def step(self, stage: int, *, tokens: int, seconds: float, backend: Any) -> None:
+    def step(self, stage: int, *, tokens: int, seconds: float, counts: BackendCounts) -> None:
         raise OSError("out of something")
 
 
 def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
     """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
     backend, gate = blocked()
-    running = start(backend, metrics=BrokenMetrics(Metrics().series, "fake-ranker", "7", 3, 0))
+    running = start(backend, metrics=BrokenMetrics(Metrics().series, "fake-ranker", "7", 3, BackendCounts()))
     waiting = [running.ask(["a"])]
     assert backend.entered.wait(20)
     waiting += [running.ask(["b"]) for _ in range(3)]
@@ -207,4 +241,4 @@ def test_hidden_states_are_freed_when_a_deadline_answers(start: Start) -> None:
     job = Job(pairs=pairs, policy=NO_DROP, resolve=future.set_result, **times)
     running.engine.submit(job)
     assert not ranked(future).complete
-    assert job.held.tokens == 0
+    assert job.held.size == 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.service.fakes import FakeBackend
+from tests.service.fakes import BYTES_A_TOKEN, FakeBackend
 from tests.service.pairs import numbered_pairs
 
 from cerberank_models.backends.contract import StageOutput
@@ -33,7 +33,7 @@ def run(question: Job, backend: FakeBackend, stage: int, rows: list[int]) -> lis
     parts = [*found, *([(missing, backend.start(question.pairs.select(missing)))] if len(missing) else [])]
     joined = backend.concat([state for _, state in parts])
     rows_run = np.concatenate([rows for rows, _ in parts])
-    question.record(stage, rows_run, backend.run(joined, stage))
+    question.record(stage, rows_run, backend.run(joined, stage), backend)
     return question.follow(stage, rows_run, backend).tolist()
 
 
@@ -45,11 +45,11 @@ def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
     assert len(kept) == 3
     first = question.trace[:, 0].copy()
     assert sorted(first[kept]) == sorted(first)[3:]
-    assert question.held.tokens == sum(row + 2 for row in kept)
+    assert question.held.size == BYTES_A_TOKEN * sum(row + 2 for row in kept)
     assert run(question, backend, 1, kept) == kept
     assert run(question, backend, 2, kept) == []
     assert question.done
-    assert question.held.tokens == 0
+    assert question.held.size == 0
     result = question.ranked(now=1.0, complete=True)
     dropped = [row for row in range(6) if row not in kept]
     assert question.dropped == [(0, 3)]
@@ -120,6 +120,6 @@ def test_heads_are_kept_by_row() -> None:
     scores = np.asarray([0.1, 0.2, 0.3])
     heads = np.asarray([[0.1], [0.2], [0.3]])
     output: StageOutput[Any] = StageOutput(state=None, scores=scores, head_scores=heads)
-    question.record(0, np.asarray([2, 0, 1]), output)
+    question.record(0, np.asarray([2, 0, 1]), output, FakeBackend())
     assert question.heads is not None
     assert question.heads[:, 0].tolist() == question.trace[:, 0].tolist() == [0.2, 0.3, 0.1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +16,10 @@ from tests.service.pairs import numbered_pairs
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.faults import DeviceFailedError
 from cerberank_service.engine.job import Job
-from cerberank_service.engine.runner import LEAST_TOKENS, Part, Runner
+from cerberank_service.engine.runner import Part, Runner
+from cerberank_service.engine.step_limit import CALM_STEPS, LEAST_TOKENS
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
 
@@ -34,6 +38,43 @@ class Watched(FakeBackend):
         if self.fits is not None and state.pairs.tokens > self.fits:
             raise self.says
         return super().run(state, stage)
+
+
+class Tensor:
+    """What a real state holds: memory that lives as long as anybody refers to it."""
+
+
+@dataclass(frozen=True)
+class HeldState(FakeState):
+    tensor: Tensor = field(default_factory=Tensor)
+
+
+@dataclass
+class Device(Watched):
+    """A device whose memory is short while a failed attempt's tensors live."""
+
+    failed: list[weakref.ref[Tensor]] = field(default_factory=list)
+    alive: list[int] = field(default_factory=list)
+    """How many tensors of failed attempts lived when the next one began."""
+
+    def concat(self, states: Sequence[FakeState]) -> FakeState:
+        joined = super().concat(states)
+        return HeldState(joined.pairs, joined.stage)
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        if self.failed:
+            self.alive.append(sum(each() is not None for each in self.failed))
+        activations = Tensor()  # what the stage has computed when memory runs out
+        try:
+            return super().run(state, stage)
+        except RuntimeError:
+            assert isinstance(state, HeldState)
+            self.failed += [weakref.ref(state.tensor), weakref.ref(activations)]
+            raise
+
+    def free_memory(self) -> None:
+        self.alive.append(sum(each() is not None for each in self.failed))
+        super().free_memory()
 
 
 def job(count: int, *, poisoned: bool = False) -> Job:
@@ -65,6 +106,9 @@ class Recomputed:
 
     def recomputed(self, stage: int, tokens: int) -> None:
         self.tokens[stage] = self.tokens.get(stage, 0) + tokens
+
+    def out_of_memory(self) -> None:
+        raise AssertionError("nothing is out of memory here")
 
 
 def runner(backend: FakeBackend, *, step_tokens: int = 10_000, metrics: Any = None) -> Runner:
@@ -124,6 +168,76 @@ def test_steps_stay_as_small_as_the_memory_showed() -> None:
     assert other.step_tokens == 10_000
 
 
+def test_a_failed_attempts_tensors_are_dead_before_the_retry() -> None:
+    """Before memory is freed, and before each later attempt, no tensor of a failed one lives."""
+    backend, question = Device(fits=60), job(20)
+    results = list(runner(backend).run(0, parts(question)))
+    np.testing.assert_array_equal(scores(question, results), expected(question))
+    assert len(backend.failed) >= 6
+    assert set(backend.alive) == {0}
+    assert backend.freed == len(backend.failed) / 2
+
+
+def test_steps_grow_again_once_memory_is_there() -> None:
+    """After enough steps that fit, the original size is tried again; that it fits is remembered."""
+    backend, question = Watched(fits=job(40).pairs.tokens - 1), job(40)
+    running = runner(backend)
+    list(running.run(0, parts(question)))
+    assert running.step_tokens == question.pairs.tokens // 2
+    backend.fits = None
+    smaller = [Part(question, np.arange(28))]  # more than half of the limit
+    for _ in range(10 * CALM_STEPS):
+        list(running.run(0, smaller))
+    assert running.step_tokens > question.pairs.tokens
+
+
+def test_a_part_that_does_not_fit_beside_the_others_is_cut_too() -> None:
+    """Memory may run out while a batch's output is divided, after the model has run."""
+
+    class Tight(Watched):
+        def select(self, state: FakeState, rows: Any) -> FakeState:
+            if len(self.tried) == 1:
+                raise MemoryError
+            return super().select(state, rows)
+
+    questions = [job(4), job(3)]
+    results = list(runner(Tight()).run(0, parts(*questions)))
+    for question in questions:
+        np.testing.assert_array_equal(scores(question, results), expected(question))
+
+
+def test_a_failed_device_ends_the_run() -> None:
+    """No halving: whatever is tried next would fail as well."""
+    backend = Watched(faults=Faults(always=True, error=lambda: RuntimeError("CUDA error: unspecified launch failure")))
+    with pytest.raises(DeviceFailedError, match="unspecified launch failure"):
+        list(runner(backend).run(0, parts(job(3), job(2))))
+    assert len(backend.tried) == 1
+
+
+def test_memory_that_cannot_be_given_back_is_a_failed_device() -> None:
+    """CuBLAS cannot be initialised on a failed device either; giving memory back tells the two apart."""
+
+    class Lost(Watched):
+        def free_memory(self) -> None:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    says = RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
+    with pytest.raises(DeviceFailedError, match="device-side assert"):
+        list(runner(Lost(fits=0, says=says)).run(0, parts(job(3))))
+
+
+def test_a_refused_call_while_memory_is_freed_ends_nothing() -> None:
+    """Another thread's capture may forbid it for the moment: the batch is tried again in halves all the same."""
+
+    class Refusing(Watched):
+        def free_memory(self) -> None:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    results = list(runner(Refusing(fits=3)).run(0, parts(job(2))))
+    assert [len(part.rows) for part, _ in results] == [1, 1]
+    assert all(isinstance(output, StageOutput) for _, output in results)
+
+
 def test_a_single_row_that_does_not_fit_is_an_error() -> None:
     """There is nothing left to halve: its question fails, and the run ends."""
     ((part, error),) = runner(Watched(fits=0)).run(0, parts(job(1)))
@@ -138,7 +252,7 @@ def test_states_that_were_given_up_are_run_again() -> None:
     for rows in ([0, 1, 2], [3, 4, 5]):
         ((part, output),) = running.run(0, [Part(question, np.asarray(rows))])
         assert isinstance(output, StageOutput)
-        question.record(0, part.rows, output)
+        question.record(0, part.rows, output, backend)
     question.held.evict()  # of the shortest rows: 0, 1 and 2
     backend.tried.clear()
     order = np.asarray([4, 0, 5, 2])

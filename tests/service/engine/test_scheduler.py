@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.service.scheduling import BUDGET, Driver, Question, Traffic, run_through, traffic
 
 
@@ -60,6 +61,26 @@ def test_rows_run_longest_first_so_that_neighbours_pad_little() -> None:
     driver = Driver(budget=20)
     driver.add(0, Question([1, 10, 2, 10, 9]))
     assert [driver.step().parts[0][1].tolist() for _ in range(2)] == [[1, 3], [4, 2, 0]]
+
+
+def test_a_large_question_is_cut_evenly() -> None:
+    """25,000 tokens in steps of 8,192 are four of about 6,250, not three full ones and a short one."""
+    driver = Driver(budget=8192)
+    driver.add(0, Question([50] * 500))
+    assert [driver.step().tokens for _ in range(4)] == [6250, 6250, 6250, 6250]
+
+
+@given(st.lists(st.integers(1, BUDGET), min_size=1, max_size=60))
+def test_even_cuts_need_no_more_steps_than_full_ones(lengths: list[int]) -> None:
+    """Compared with steps that are each filled as far as the rows, longest first, allow."""
+    full, room = 1, BUDGET
+    for length in sorted(lengths, reverse=True):
+        full, room = (full, room - length) if length <= room else (full + 1, BUDGET - length)
+    driver = Driver()
+    driver.add(0, Question(lengths))
+    steps = [driver.step() for _ in range(full)]
+    assert {step.stage for step in steps} == {0}
+    assert driver.left[0, 0] == 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.fakes import FakeBackend, FakeState
+from tests.service.fakes import BYTES_A_TOKEN, FakeBackend, FakeState
 from tests.service.pairs import numbered_pairs
 
 from cerberank_service.engine.waiting_states import WaitingStates
@@ -25,7 +25,7 @@ def state(rows: list[int]) -> FakeState:
 def hold(chunks: list[list[int]]) -> WaitingStates:
     held = WaitingStates(PAIRS.lengths)
     for rows in chunks:
-        held.put(np.asarray(rows), state(rows))
+        held.put(np.asarray(rows), state(rows), BACKEND)
     return held
 
 
@@ -37,7 +37,7 @@ def test_every_row_finds_its_own_state(order: list[int], gone: set[int], asked: 
         held.release(np.asarray(sorted(gone), dtype=np.int64))
         if compact:
             held.compact(BACKEND)
-            assert held.tokens == sum(row + 2 for row in set(range(ROWS)) - gone)
+            assert held.size == BYTES_A_TOKEN * sum(row + 2 for row in set(range(ROWS)) - gone)
         found, missing = held.find(np.asarray(sorted(asked)), BACKEND)
         assert set(missing.tolist()) == asked & gone
         assert {row for rows, _ in found for row in rows.tolist()} == asked - gone
@@ -49,7 +49,7 @@ def test_a_chunk_that_is_asked_for_as_it_is_is_not_copied() -> None:
     """The usual case: what ran together runs on together."""
     held = WaitingStates(PAIRS.lengths)
     whole = state([3, 1, 2])
-    held.put(np.asarray([3, 1, 2]), whole)
+    held.put(np.asarray([3, 1, 2]), whole, BACKEND)
     ((_, found),), _ = held.find(np.asarray([3, 1, 2]), BACKEND)
     assert found is whole
 
@@ -61,7 +61,7 @@ def test_the_state_that_is_needed_last_is_given_up() -> None:
     assert held.find(np.arange(ROWS), BACKEND)[1].tolist() == [0, 1, 2, 3, 4, 6, 7, 10, 11]
     held.evict()
     held.evict()
-    assert held.tokens == 0
+    assert held.size == 0
 
 
 def test_rows_that_were_given_up_may_be_held_again() -> None:
@@ -69,7 +69,7 @@ def test_rows_that_were_given_up_may_be_held_again() -> None:
     held = hold([[1, 2], [5]])
     held.evict()
     held.release(np.asarray([1, 2]))
-    held.put(np.asarray([2, 1]), state([2, 1]))
+    held.put(np.asarray([2, 1]), state([2, 1]), BACKEND)
     found, missing = held.find(np.asarray([1, 2, 5]), BACKEND)
     assert not len(missing)
     assert sorted(row for rows, _ in found for row in rows.tolist()) == [1, 2, 5]

@@ -8,6 +8,7 @@ from tests.service.observe import samples
 
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.encoding import Candidate
+from cerberank_service.call import RankCall
 from cerberank_service.ranking.score_cache import ScoreCache
 
 V1 = Reference("m", "1")
@@ -16,15 +17,19 @@ TRACE = np.asarray([[0.1, 0.2], [0.3, np.nan], [0.5, 0.6]])
 HEADS = np.asarray([[0.2, 0.2], [np.nan, np.nan], [0.6, 0.6]])
 
 
+def call(question: str, tenant: str = "") -> RankCall:
+    return RankCall(question=question, candidates=(), tenant=tenant)
+
+
 def filled(entries: int = 10) -> ScoreCache:
     cache = ScoreCache(entries)
-    cache.keep(V1, "q", (A, B, C), TRACE, HEADS)
+    cache.keep(V1, call("q"), (A, B, C), TRACE, HEADS)
     return cache
 
 
 def test_only_candidates_that_reached_the_last_stage_are_kept() -> None:
     """The others' scores would stop a later question, with another schedule, half way."""
-    known = filled().find(V1, "q", (B, C, A))
+    known = filled().find(V1, call("q"), (B, C, A))
     assert known is not None
     assert known.rows.tolist() == [1, 2]
     assert known.trace.tolist() == [[0.5, 0.6], [0.1, 0.2]]
@@ -32,31 +37,32 @@ def test_only_candidates_that_reached_the_last_stage_are_kept() -> None:
     assert known.heads.tolist() == [[0.6, 0.6], [0.2, 0.2]]
 
 
-def test_version_question_and_context_tell_pairs_apart() -> None:
-    """Keys differ by version, question and context, and do not depend on how texts are split."""
+def test_tenant_version_question_and_context_tell_pairs_apart() -> None:
+    """Keys differ by tenant, version, question and context, and do not depend on how texts are split."""
     cache = filled()
-    assert cache.find(Reference("m", "2"), "q", (A,)) is None
-    assert cache.find(Reference("other", "1"), "q", (A,)) is None
-    assert cache.find(V1, "qa", (Candidate(text=""), A)) is None
-    assert cache.find(V1, "q", (Candidate(text="a", previous="b"), Candidate(text="", next="a"))) is None
-    assert cache.find(V1, "q", (Candidate(text="\ud800"),)) is None
+    assert cache.find(V1, call("q", tenant="b"), (A,)) is None
+    assert cache.find(Reference("m", "2"), call("q"), (A,)) is None
+    assert cache.find(Reference("other", "1"), call("q"), (A,)) is None
+    assert cache.find(V1, call("qa"), (Candidate(text=""), A)) is None
+    assert cache.find(V1, call("q"), (Candidate(text="a", previous="b"), Candidate(text="", next="a"))) is None
+    assert cache.find(V1, call("q"), (Candidate(text="\ud800"),)) is None
 
 
 def test_what_was_used_last_stays() -> None:
     """Looking it up is a use."""
     cache = filled(entries=2)
-    cache.find(V1, "q", (A,))
-    cache.keep(V1, "q", (B,), np.asarray([[0.1, 0.1]]), None)
+    cache.find(V1, call("q"), (A,))
+    cache.keep(V1, call("q"), (B,), np.asarray([[0.1, 0.1]]), None)
     assert len(cache) == 2
-    assert cache.find(V1, "q", (C,)) is None
-    assert cache.find(V1, "q", (A,)) is not None
+    assert cache.find(V1, call("q"), (C,)) is None
+    assert cache.find(V1, call("q"), (A,)) is not None
 
 
 def test_without_room_nothing_is_kept() -> None:
     """The default."""
     cache = filled(entries=0)
     assert len(cache) == 0
-    assert cache.find(V1, "q", (A,)) is None
+    assert cache.find(V1, call("q"), (A,)) is None
 
 
 def rank(client: TestClient, texts: list[str], **fields: object) -> list[object]:

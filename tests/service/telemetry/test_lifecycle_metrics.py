@@ -1,26 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from cerberank_service.telemetry.lifecycle_metrics import LabelCollector
 from cerberank_service.telemetry.metrics import Metrics
-
-
-def test_labels_are_read_at_each_scrape() -> None:
-    """A label that moves leaves no sample of the version that it left."""
-    rows = [("m", "stable", "1"), ("m", "canary", "2")]
-    registry = CollectorRegistry()
-    registry.register(LabelCollector(lambda: rows))
-
-    def labelled(version: str, label: str) -> float | None:
-        return registry.get_sample_value(
-            "cerberank_labelled_version", {"model": "m", "label": label, "version": version}
-        )
-
-    assert (labelled("1", "stable"), labelled("2", "canary")) == (1.0, 1.0)
-    rows[:] = [("m", "stable", "2")]
-    assert (labelled("2", "stable"), labelled("1", "stable"), labelled("2", "canary")) == (1.0, None, None)
 
 
 def test_only_announced_reasons_are_counted() -> None:

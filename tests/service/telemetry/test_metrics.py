@@ -39,7 +39,7 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
     """Candidates, tokens by stage, drops by stage, duplicates, truncated ones, phases."""
     backend = FakeBackend()
     client = serve(backend)
-    before, padding = samples(client), backend.padding_tokens
+    before, padding = samples(client), backend.counts.padding_tokens
     body = {"question": "q", "candidates": ["a", "bc", "def", "def", "x " * 100], "drop_ratio": [0.5, 0.0]}
     answer = client.post("/v1/rank", json=body).json()
     after = samples(client)
@@ -52,7 +52,7 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
     assert grown[f"cerberank_dropped_candidates_total{{{MODEL},stage=0,{VERSION}}}"] == 2
     assert f"cerberank_dropped_candidates_total{{{MODEL},stage=1,{VERSION}}}" not in grown
     assert grown[f"cerberank_tokens_total{{{MODEL},stage=0,{VERSION}}}"] == answer["usage"]["tokens"]
-    assert grown[f"cerberank_padding_tokens_total{{{labels}}}"] == backend.padding_tokens - padding
+    assert grown[f"cerberank_padding_tokens_total{{{labels}}}"] == backend.counts.padding_tokens - padding
     for stage in range(3):
         assert grown[f"cerberank_engine_steps_total{{{MODEL},stage={stage},{VERSION}}}"] == 1
     for phase in PHASES:

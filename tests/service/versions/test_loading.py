@@ -51,14 +51,6 @@ def test_the_process_answers_while_the_model_loads(open_app: Serve, tmp_path: Pa
     assert samples(client)["cerberank_ready{}"] == 1
 
 
-def test_no_client_pays_for_a_tokenizer_s_first_time(serve: Serve) -> None:
-    """Every worker's encoder has encoded before the first client comes."""
-    (live,) = serve(FakeBackend(), encode_workers=3).app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
-    with live.encoder() as first, live.encoder() as second, live.encoder() as third:
-        assert len({id(first), id(second), id(third)}) == 3
-        assert all(each._remembered.cache_info().currsize for each in (first, second, third))
-
-
 def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> None:
     """Every stage has run before the first client comes."""
     backend = FakeBackend()

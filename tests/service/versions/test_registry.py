@@ -20,7 +20,7 @@ class Engine:
     """Runs, has room as long as `full` is not set, and notes that it was stopped."""
 
     def __init__(self) -> None:
-        self.alive, self.full, self.stopped = True, False, False
+        self.alive, self.full, self.stopped, self.device_failed = True, False, False, False
 
     def check_room(self) -> None:
         if self.full:

@@ -10,8 +10,8 @@ from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
 
-def live(*, alive: bool = True) -> LiveVersion:
-    return cast(LiveVersion, SimpleNamespace(engine=SimpleNamespace(alive=alive)))
+def live(*, alive: bool = True, device_failed: bool = False) -> LiveVersion:
+    return cast(LiveVersion, SimpleNamespace(engine=SimpleNamespace(alive=alive, device_failed=device_failed)))
 
 
 def ready(*, alive: bool = True) -> VersionState:
@@ -32,7 +32,9 @@ def snapshot(*, alive: bool = True, **fields: Any) -> Snapshot:
         (snapshot(settled=False), State.LOADING, False),
         (snapshot(draining=True), State.DRAINING, False),
         (snapshot(alive=False), State.FAILED, True),
+        (snapshot(device_failed=True), State.FAILED, True),
         (snapshot(stopped=True), State.STOPPED, False),
+        (snapshot(device_failed=True, stopped=True), State.STOPPED, False),
         (snapshot(alive=False, stopped=True), State.STOPPED, False),
     ],
 )
@@ -45,6 +47,14 @@ def test_one_dead_stable_engine_makes_the_service_fail() -> None:
     """Another model that is well does not hide it."""
     well = snapshot().with_model("n", ModelState(versions={"2": ready(alive=False)}, serving={"stable": "2"}))
     assert (well.state, well.broken) == (State.FAILED, True)
+
+
+@pytest.mark.parametrize("device_failed", [False, True])
+def test_a_device_that_failed_in_any_version_makes_the_service_fail(device_failed: bool) -> None:
+    """A shadow's own failure concerns nobody else; that of its device concerns the whole process."""
+    shadow = VersionState(status=State.READY, size=1, live=live(alive=False, device_failed=device_failed))
+    known = snapshot().with_version(Reference("m", "2"), shadow)
+    assert (known.state is State.READY, known.broken) == (not device_failed, device_failed)
 
 
 def test_a_change_makes_a_new_snapshot_and_leaves_the_old_one() -> None:

@@ -10,7 +10,8 @@ from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.settings import Settings
-from cerberank_service.versions.store_view import MEMORY_PER_BYTE, StoreView
+from cerberank_service.versions.memory_budget import MEMORY_PER_BYTE
+from cerberank_service.versions.store_view import StoreView
 
 
 @pytest.mark.parametrize(("backend", "precision"), [("onnx", "int8"), ("onnx", "fp32"), ("torch", "fp32")])

@@ -69,7 +69,7 @@ def test_a_load_runs_at_low_priority_beside_what_serves(
     threads = [thread for thread in threading.enumerate() if thread.name == "engine"]
     assert {os.sched_getscheduler(thread.native_id or 0) for thread in threads} == {os.SCHED_OTHER}
     first, second = client.app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
-    assert first.tokenizer is second.tokenizer
+    assert first.encoder.tokenizer is second.encoder.tokenizer
 
 
 def test_names_lead_to_versions(follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]) -> None:

@@ -89,7 +89,7 @@ def push_two(store: FolderStore, made: Callable[..., Checkpoint]) -> Callable[..
         ("not_finite", {}, {}),
         ("golden", {"golden_shift": 0.01}, {}),
         ("unusable", {}, {}),
-        ("slow", {}, {"slowest_ms": 2000}),
+        ("slow", {}, {"slowest_ms": 500}),
         ("too_big", {"graph_bytes": 100_000}, {"model_memory_bytes": 3 * SIZE}),
     ],
 )

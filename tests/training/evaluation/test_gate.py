@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.bounds import PROBABILITIES
 from tests.training.letters import jsonl, questions
 
 from cerberank_models.backends.registry import open_backend
@@ -52,3 +53,34 @@ def test_the_verb_writes_nothing_that_fails(
     assert not out.exists()
     assert main(call) == 0
     assert read_checkpoint(out).precisions == ("fp32",)
+
+
+@pytest.mark.parametrize(
+    ("options", "precisions", "kept"),
+    [
+        (["--precisions", "fp32"], ("fp32",), True),
+        (["--precisions", "fp32", "--weights"], ("fp32",), True),
+        (["--precisions", "fp32", "--no-weights"], ("fp32",), False),
+        (["--precisions", ""], (), True),
+    ],
+)
+def test_weights_are_kept_unless_told_otherwise(
+    options: list[str], precisions: tuple[str, ...], kept: bool, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """What torch serves on a GPU is in the new folder; --no-weights makes one for ONNX alone."""
+    given = read_checkpoint(tiny_checkpoint)
+    assert main([str(tiny_checkpoint), str(tmp_path / "out"), *options]) == 0
+    exported = read_checkpoint(tmp_path / "out")
+    assert exported.precisions == precisions
+    assert (exported.weights is not None) == kept
+    assert set(exported.golden[0].scores) == {"fp32", *precisions}
+    assert exported.golden[0].scores["fp32"] == pytest.approx(given.golden[0].scores["fp32"], abs=PROBABILITIES)
+
+
+def test_there_must_be_something_to_run(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither graphs nor weights: exit code 1, and no folder."""
+    assert main([str(tiny_checkpoint), str(tmp_path / "out"), "--precisions", "", "--no-weights"]) == 1
+    assert "nothing to run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

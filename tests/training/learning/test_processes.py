@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
+from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -56,3 +58,16 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
         # Attention does not change with the key's bias: its gradient is rounding alone, which Adam blows up.
         if not name.endswith(".key.bias"):
             assert torch.allclose(value, two[name], atol=1e-4), name
+
+
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torchrun's number of the process on its machine is the GPU that `cuda` means in it, before NCCL asks."""
+    asked: list[str] = []
+    for name, value in {"WORLD_SIZE": "8", "LOCAL_RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: asked.append(f"GPU {number}"))
+    monkeypatch.setattr(torch.distributed, "init_process_group", asked.append)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 5)
+    assert Processes.join(torch.device("cuda")) == Processes(rank=5, count=8)
+    assert asked == ["GPU 3", "nccl"]

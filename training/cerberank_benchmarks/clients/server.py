@@ -44,8 +44,13 @@ class ServerError(RuntimeError):
 
 
 @contextmanager
-def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | float) -> Iterator[Server]:
-    """Run `cerberank serve` with `settings` as CERBERANK_* variables. Raises ServerError."""
+def cerberank_server(
+    checkpoint: Path | None, scratch: Path, *, patience: float = START_SECONDS, **settings: str | float
+) -> Iterator[Server]:
+    """Run `cerberank serve` with `settings` as CERBERANK_* variables.
+
+    Raises ServerError, also when it is not ready after `patience` seconds.
+    """
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items()}
@@ -53,7 +58,7 @@ def cerberank_server(checkpoint: Path | None, scratch: Path, **settings: str | f
     if checkpoint is not None:
         environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
     command = [sys.executable, "-m", "cerberank_models", "serve"]
-    with _running(command, environment, port, "/health/ready", scratch / "cerberank.log") as server:
+    with _running(command, environment, port, "/health/ready", scratch / "cerberank.log", patience=patience) as server:
         yield server
 
 
@@ -73,13 +78,19 @@ def infinity_server(python: Path, model: Path, scratch: Path) -> Iterator[Server
 
 @contextmanager
 def _running(
-    command: Sequence[str], environment: Mapping[str, str], port: int, probe: str, log: Path
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    port: int,
+    probe: str,
+    log: Path,
+    *,
+    patience: float = START_SECONDS,
 ) -> Iterator[Server]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600.0) as client:
-            _wait_until_ready(client, probe, process, log)
+            _wait_until_ready(client, probe, process, log, patience)
             yield Server(client, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -90,8 +101,10 @@ def _running(
             process.wait()
 
 
-def _wait_until_ready(client: httpx.Client, probe: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
+def _wait_until_ready(
+    client: httpx.Client, probe: str, process: subprocess.Popen[bytes], log: Path, patience: float
+) -> None:
+    end = time.monotonic() + patience
     while time.monotonic() < end and process.poll() is None:
         try:
             if client.get(probe).status_code == 200:

@@ -80,9 +80,9 @@ def _row(
     for warm_up in runs.values():
         warm_up()
     seconds = median_seconds(runs, rounds=settings.rounds, label=f"{precision}, {len(pairs)} candidates")
-    before = onnx.padding_tokens
+    before = onnx.counts.padding_tokens
     rank_pairs(onnx, pairs)
-    padding = onnx.padding_tokens - before
+    padding = onnx.counts.padding_tokens - before
     rate = operations(backend.config, pairs.lengths) / seconds["torch"] / 1e9
     peak = PRODUCTS * 2 * SIDE**3 / seconds["products"] / 1e9
     return {

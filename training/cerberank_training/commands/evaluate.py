@@ -18,10 +18,10 @@ import httpx
 import numpy as np
 from tqdm import tqdm
 
-from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.backend_options import add_backend_options, backend_options
 from cerberank_models.commands.ratios import ratios
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.data import DataError, Question, Subset, read_questions, sampled, subset
@@ -72,8 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
-    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
-    parser.add_argument("--precision", default="int8")
+    add_backend_options(parser)
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="questions that the table shows")
     parser.add_argument("--schedule", action="append", type=ratios, default=[], metavar="A,B", help="drop ratios")
@@ -117,7 +116,7 @@ def _run(arguments: argparse.Namespace) -> None:
         print(f"{evaluation.without_positive} questions without a positive are not in the means.")  # noqa: T201
     if same_top:
         share = 100 * np.mean(same_top)
-        print(f"Top-1 agreement of {arguments.precision} and {arguments.against}: {share:.1f} %")  # noqa: T201
+        print(f"Top-1 agreement of {backend_options(arguments).precision} and {arguments.against}: {share:.1f} %")  # noqa: T201
     if agreements:
         print("\n" + agreement_markdown(agreements))  # noqa: T201
     if arguments.json:
@@ -138,7 +137,7 @@ def _source(
         return {}, service_rankings(arguments.url, questions, schedule=schedule)
     if arguments.scores:
         return {}, given_rankings(arguments.scores, questions)
-    form: dict[str, Any] = {"kind": arguments.backend, "precision": arguments.precision}
+    form = asdict(backend_options(arguments))
     asked = subset(questions, arguments.subset)
     if not asked:
         raise ValueError(f"no question is in the subset {arguments.subset!r}")

@@ -1,4 +1,7 @@
-"""`cerberank export`: write a checkpoint's serving form with the chosen precisions, if it passes the parity gate."""
+"""`cerberank export`: write a checkpoint with ONNX graphs in the chosen precisions, if they pass the parity gate.
+
+The new folder keeps the weights, which torch serves in any precision; `--no-weights` makes one for ONNX alone.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,15 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="cerberank export", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with model.safetensors")
     parser.add_argument("out", type=Path, help="the folder to make; must not exist")
-    parser.add_argument("--precisions", default="int8", help="ONNX forms, comma-separated: fp32, fp16, int8")
-    parser.add_argument("--weights", action="store_true", help="keep model.safetensors too")
+    parser.add_argument(
+        "--precisions", default="int8", help="ONNX forms, comma-separated: fp32, fp16, int8; '' for none"
+    )
+    parser.add_argument(
+        "--weights",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep model.safetensors, which torch (GPUs) and further exports need",
+    )
     parser.add_argument("--card", type=Path, help="a model card to use instead of the checkpoint's")
     parser.add_argument("--version", help="version of the new folder (default: the checkpoint's)")
     parser.add_argument("--drop-schedule", type=ratios, help="default drop ratios of the new folder, comma-separated")
@@ -60,7 +70,7 @@ def main(argv: list[str]) -> int:
             version=arguments.version or checkpoint.manifest.version,
             source=checkpoint.manifest.source,
             metrics=checkpoint.manifest.metrics,
-            precisions=tuple(arguments.precisions.split(",")),
+            precisions=tuple(filter(None, arguments.precisions.split(","))),
             weights=arguments.weights,
             calibration=calibration_texts(read_questions(arguments.calibrate)) if arguments.calibrate else (),
             accept=_gate(arguments, ranker, checkpoint),

@@ -16,9 +16,10 @@ from statistics import fmean
 
 from tqdm import tqdm
 
-from cerberank_models.backends.registry import BACKENDS, open_backend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.commands.backend_options import BackendOptions, add_backend_options, backend_options
 from cerberank_models.commands.ratios import ratios
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
@@ -59,8 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=200, help="trials of Optuna after the grid; 0 skips Optuna")
     parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--backend", choices=tuple(BACKENDS), default="onnx")
-    parser.add_argument("--precision", default="int8", help="the precision that will be served (default: int8)")
+    add_backend_options(parser)
     return parser
 
 
@@ -70,12 +70,13 @@ def _run(arguments: argparse.Namespace) -> None:
     checkpoint = read_checkpoint(arguments.checkpoint)
     max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
-    dev = _score(checkpoint, arguments)
+    form = backend_options(arguments)
+    dev = _score(checkpoint, form, arguments)
     tuning = tune(dev, bounds, ratios=arguments.grid, trials=arguments.trials, seed=arguments.seed)
     data, size = _name(arguments.data), fmean(dev.sizes)
     text = (
         f"{schedule_table(tuning)}\n\n"
-        f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {arguments.precision})."
+        f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {form.precision})."
     )
     print(text)  # noqa: T201
     if size < FEW:
@@ -120,9 +121,9 @@ def _name(data: str) -> str:
     return f"{name}:{Path(path).name}"
 
 
-def _score(checkpoint: Checkpoint, arguments: argparse.Namespace) -> DevSet:
+def _score(checkpoint: Checkpoint, form: BackendOptions, arguments: argparse.Namespace) -> DevSet:
     questions = sampled(read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name="clean")
-    backend = open_backend(checkpoint, kind=arguments.backend, precision=arguments.precision)
+    backend = open_backend(checkpoint, **asdict(form))
     scored = score_questions(backend, checkpoint.encoder(), questions)
     return DevSet(
         checkpoint.config.stage_layers,

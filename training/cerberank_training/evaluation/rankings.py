@@ -39,22 +39,29 @@ def checkpoint_rankings(
     *,
     kind: str,
     precision: str,
+    device: str = "cpu",
     policies: Sequence[DropPolicy] = (),
 ) -> Iterator[RankedQuestion]:
     """Rank with every exit, head and drop policy. Raises the errors of `open_backend` and `score_questions`."""
-    backend = open_backend(checkpoint, kind=kind, precision=precision)
+    backend = open_backend(checkpoint, kind=kind, precision=precision, device=device)
     for question, scores in score_questions(backend, checkpoint.encoder(), questions):
         flat = flat_scores(scores)
         yield RankedQuestion(question=question, ranks=flat_ranks(flat) | dropping_ranks(scores, policies), scores=flat)
 
 
 def precision_rankings(
-    checkpoint: Checkpoint, questions: list[Question], *, kind: str, precision: str, against: str
+    checkpoint: Checkpoint,
+    questions: list[Question],
+    *,
+    kind: str,
+    precision: str,
+    device: str = "cpu",
+    against: str,
 ) -> Iterator[RankedQuestion]:
     """Rank by the final stage in two precisions: `final` is `precision`, the other is named by `against`."""
     encoder = checkpoint.encoder()
     first, second = (
-        rank_questions(open_backend(checkpoint, kind=kind, precision=name), encoder, questions)
+        rank_questions(open_backend(checkpoint, kind=kind, precision=name, device=device), encoder, questions)
         for name in (precision, against)
     )
     for (question, ranks), (_, others) in zip(first, second, strict=True):

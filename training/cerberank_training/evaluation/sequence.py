@@ -44,12 +44,15 @@ def sequence_rankings(
     questions: Sequence[Question],
     *,
     kind: str,
+    device: str = "cpu",
     precision: str,
     policies: Sequence[DropPolicy],
 ) -> Iterator[RankedQuestion]:
     """Rank by the last model (`final`), by each earlier model (`model i`), and by the sequence with every policy."""
     scored = [
-        score_questions(open_backend(checkpoint, kind=kind, precision=precision), checkpoint.encoder(), questions)
+        score_questions(
+            open_backend(checkpoint, kind=kind, precision=precision, device=device), checkpoint.encoder(), questions
+        )
         for checkpoint in checkpoints
     ]
     for rows in zip(*scored, strict=True):

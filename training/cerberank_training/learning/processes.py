@@ -26,6 +26,8 @@ class Processes:
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
+        if device.type == "cuda":  # the device "cuda" is then this process's own
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         if not distributed.is_initialized():
             distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
         return cls(distributed.get_rank(), count)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
 from cerberank_models.config import TransformerConfig
 from cerberank_models.network.layout import Layout
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Tensor])
+
+
+class Fuse(Protocol):
+    """Makes a function of tensors into one that computes the same in fewer passes over memory, as `torch.compile`."""
+
+    def __call__(self, function: FunctionT, /) -> FunctionT:
+        """The function to call instead."""
 
 
 @runtime_checkable
@@ -59,6 +68,14 @@ class Body(Protocol):
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
         """Layers `[start, stop)`: `[.., D]` to `[.., D]`."""
+
+    def merge_projections(self) -> None:
+        """For inference alone: compute what several linear layers make of one input by one product, where there are
+        such; the names of weights may change.
+        """
+
+    def fuse(self, fuse: Fuse) -> None:
+        """For inference alone: replace functions that only read and write memory, such as a sum and its norm."""
 
     def head_layer(self) -> nn.Module:
         """A fresh layer for a head; it fulfils `Layer`."""

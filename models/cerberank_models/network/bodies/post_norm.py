@@ -6,14 +6,19 @@ last layer that computes the first token alone, because that is all a head reads
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cerberank_models.config import TransformerConfig
+from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.layout import Layout
+
+AddNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+"""LayerNorm of a sum: the residual and what is added to it, `[.., D]`; the norm's weight, bias and epsilon."""
 
 
 class PostNormBody:
@@ -37,6 +42,20 @@ class PostNormBody:
         for layer in self.layers[start:stop]:
             hidden = layer(hidden, layout)
         return hidden
+
+    def merge_projections(self) -> None:
+        """Query, key and value of every layer become one product."""
+        for layer in self._layers():
+            layer.merge_projections()
+
+    def fuse(self, fuse: Fuse) -> None:
+        """Fuse each residual with the norm behind it; all layers share the fused function."""
+        fused = fuse(_add_norm)
+        for layer in self._layers():
+            layer.fused_norm = fused
+
+    def _layers(self) -> list[PostNormLayer]:
+        return [layer for layer in self.layers if isinstance(layer, PostNormLayer)]
 
     def head_layer(self) -> PostNormLayer:
         """A layer like those of the body."""
@@ -91,16 +110,28 @@ class PostNormLayer(nn.Module):
         self.up = nn.Linear(width, inner)
         self.down = nn.Linear(inner, width)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
+        self.merged: nn.Linear | None = None
+        """Query, key and value side by side, after `merge_projections`."""
+        self.fused_norm: AddNorm | None = None
+        """Computes a residual's sum and norm at once, after `PostNormBody.fuse`."""
+
+    def merge_projections(self) -> None:
+        """Replace the layers `query`, `key` and `value` by one, `merged`; `forward_first` is then gone."""
+        parts = (self.query, self.key, self.value)
+        width = self.query.in_features
+        self.merged = nn.Linear(width, 3 * width, device=self.query.weight.device, dtype=self.query.weight.dtype)
+        with torch.no_grad():
+            self.merged.weight.copy_(torch.cat([part.weight for part in parts]))
+            self.merged.bias.copy_(torch.cat([part.bias for part in parts]))
+        del self.query, self.key, self.value
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """All tokens: `[.., D]` to `[.., D]`."""
-        mixed = layout.attend(
-            self._split(self.query(hidden)),
-            self._split(self.key(hidden)),
-            self._split(self.value(hidden)),
-            self._attention_dropout,
-        )
-        return self.finish(hidden, mixed)
+        if self.merged is None:
+            query, key, value = (self._split(part(hidden)) for part in (self.query, self.key, self.value))
+        else:
+            query, key, value = self.merged(hidden).unflatten(-1, (3, self.attention_heads, -1)).unbind(-3)
+        return self.finish(hidden, layout.attend(query, key, value, self._attention_dropout))
 
     def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
         """First tokens only: `[.., D]` to `[N, D]`; exact, keys and values still see every token."""
@@ -123,10 +154,19 @@ class PostNormLayer(nn.Module):
     def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
         """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
         attended = self._drop(self.attention_output(mixed.flatten(-2)))
-        hidden = self.attention_norm(residual + attended)
+        hidden = self._add_norm(residual, attended, self.attention_norm)
         fed = self._drop(self.down(functional.gelu(self.up(hidden))))
-        out: Tensor = self.output_norm(hidden + fed)
+        return self._add_norm(hidden, fed, self.output_norm)
+
+    def _add_norm(self, residual: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
+        if self.fused_norm is not None:
+            return self.fused_norm(residual, update, norm.weight, norm.bias, norm.eps)
+        out: Tensor = norm(residual + update)
         return out
 
     def _drop(self, tensor: Tensor) -> Tensor:
         return functional.dropout(tensor, self.dropout, self.training)
+
+
+def _add_norm(residual: Tensor, update: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    return functional.layer_norm(residual + update, weight.shape, weight, bias, epsilon)

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from cerberank_models.config import TransformerConfig
 from cerberank_models.importing.hugging_face import initialise
+from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.layout import Layout
 from cerberank_models.network.ranker import Ranker
 
@@ -38,6 +39,12 @@ class RotaryBody:
         for layer in self.layers[start:stop]:
             hidden = layer(hidden, layout)
         return hidden
+
+    def merge_projections(self) -> None:
+        """Rotations lie between the projections and attention: they stay apart."""
+
+    def fuse(self, fuse: Fuse) -> None:
+        """Nothing is fused."""
 
     def head_layer(self) -> nn.Module:
         return RotaryLayer(self._config)

@@ -1,8 +1,19 @@
 from __future__ import annotations
 
-import pytest
-from tests.tiny import random_ranker
+from functools import partial
 
+import pytest
+import torch
+from tests.bounds import PRODUCTS, rounding
+from tests.tiny import random_pairs, random_ranker
+from torch import Tensor
+
+from cerberank_models.network.bodies.contract import FunctionT
+from cerberank_models.network.layout import PackedLayout
+from cerberank_models.network.ranker import Ranker
+
+BODY = rounding(3 * PRODUCTS)
+"""Hidden states behind three layers."""
 LINEAR = ("query", "key", "value", "attention_output", "attention_norm", "up", "down", "output_norm")
 
 
@@ -25,3 +36,45 @@ def test_the_checkpoint_format_names_every_weight_as_ever(family: str) -> None:
     ranker = random_ranker(family=family, body_layers=2, heads=2, exits=(1,))
     assert list(ranker.state_dict()) == expected
     assert [name for name, _ in ranker.named_parameters()] == expected
+
+
+def hidden_after_body(ranker: Ranker) -> Tensor:
+    pairs = random_pairs([5, 30, 3, 12])
+    arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets)
+    token_ids, type_ids, offsets = map(torch.from_numpy, arrays)
+    layout = PackedLayout.of(offsets)
+    with torch.no_grad():
+        return ranker.encoder.run(ranker.encoder.embed(token_ids, type_ids, layout), layout, 0, 3)
+
+
+def test_merged_projections_compute_the_same() -> None:
+    """One product for query, key and value gives what three give, up to the order of additions."""
+    merged = random_ranker()
+    merged.encoder.merge_projections()
+    assert not [name for name in merged.state_dict() if name.startswith("body.") and ".query." in name]
+    assert (hidden_after_body(merged) - hidden_after_body(random_ranker())).abs().max() <= BODY
+
+
+def test_fused_functions_compute_the_same() -> None:
+    """A residual and its norm are given to the fusing function once, and every layer of the body uses the result."""
+    calls: list[str] = []
+
+    def fuse(function: FunctionT) -> FunctionT:
+        def counted(*tensors: object) -> Tensor:
+            calls.append(function.__name__)
+            return function(*tensors)
+
+        return counted
+
+    fused = random_ranker()
+    fused.encoder.fuse(fuse)
+    assert (hidden_after_body(fused) - hidden_after_body(random_ranker())).abs().max() <= BODY
+    assert len(calls) == 2 * 3  # two norms in each of three layers
+
+
+def test_torch_compiles_what_is_fused() -> None:
+    """PyTorch's tracer takes the function with changing numbers of tokens; the compiler behind it is left out here."""
+    compiled = random_ranker()
+    compiled.encoder.fuse(partial(torch.compile, backend="eager", dynamic=True))
+    for _ in range(2):
+        assert (hidden_after_body(compiled) - hidden_after_body(random_ranker())).abs().max() <= BODY

@@ -1,0 +1,74 @@
+"""Whether a network's activations fit into float16; where they do not, bfloat16 takes its place.
+
+float16 ends at 65,504. Some trained encoders have a few channels with large values; one infinity makes every score of
+its pair NaN. bfloat16 has float32's range and fewer digits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.network.ranker import Ranker
+
+logger = logging.getLogger(__name__)
+
+MARGIN = 4.0
+"""Other texts may have activations so many times as large as the golden ones, and still fit."""
+LARGEST = torch.finfo(torch.float16).max / MARGIN
+
+
+def largest_activation(ranker: Ranker, questions: Sequence[EncodedPairs]) -> float:
+    """The largest magnitude of what any module of `ranker` reads or gives, in its own precision, over all stages."""
+    largest = 0.0
+
+    def look(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        nonlocal largest
+        for tensor in (*inputs, output):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
+                # NaN and infinity count as infinity, so that max() cannot lose them.
+                largest = max(largest, tensor.abs().nan_to_num(nan=torch.inf, posinf=torch.inf).max().item())
+
+    hooks = [module.register_forward_hook(look) for module in ranker.modules()]
+    stages = range(len(ranker.config.stages))
+    try:
+        with torch.inference_mode():
+            for pairs in questions:
+                ids, types, offsets = map(torch.from_numpy, (pairs.token_ids, pairs.type_ids, pairs.offsets))
+                ranker.stage_logits(ids, types, offsets, tuple(stages))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return largest
+
+
+def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> str:
+    """`precision`, or bf16 instead of fp16 for a network whose golden questions come too near to float16's end.
+
+    `ranker` is the checkpoint's network in fp32 on the processor. The change is logged as a warning.
+    """
+    if precision != "fp16":
+        return precision
+    encoder = checkpoint.encoder()
+    golden = [
+        encoder.encode(
+            each.question, [Candidate(text=c.text, previous=c.previous, next=c.next) for c in each.candidates]
+        )
+        for each in checkpoint.golden
+    ]
+    largest = largest_activation(ranker, golden)
+    if largest <= LARGEST:
+        return precision
+    logger.warning(
+        "%s %s: activations reach %.0f, fp16 ends at 65504 and needs a margin of %g: it is computed in bf16",
+        checkpoint.config.name,
+        checkpoint.manifest.version,
+        largest,
+        MARGIN,
+    )
+    return "bf16"

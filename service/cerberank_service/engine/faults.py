@@ -1,0 +1,119 @@
+"""What an error of the model means for the engine: too little memory, a device that has failed, or anything else.
+
+The libraries' exception types are not imported here, so errors are told apart by their messages and type names. The
+first rule that matches counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Fault(Enum):
+    """What the engine does about an error."""
+
+    MEMORY = "out of memory"
+    """The batch is tried again in halves."""
+    DEVICE = "the device has failed"
+    """A CUDA context never recovers: every later call of the process fails, so the process must be restarted."""
+    OTHER = "other"
+    """The questions of the batch are tried apart, and the one that raises alone is answered with an error."""
+
+
+class DeviceFailedError(RuntimeError):
+    """The device has failed; the message is the library's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Errors whose type and message, as `Type: message`, contain one of the patterns."""
+
+    fault: Fault
+    source: str
+    """Who says so, and where that is documented."""
+    patterns: tuple[str, ...]
+
+    def matches(self, text: str) -> bool:
+        """Whether the rule holds for an error's text, whatever its case."""
+        return re.search("|".join(self.patterns), text, re.IGNORECASE) is not None
+
+
+RULES = (
+    Rule(Fault.MEMORY, "Python and C++: MemoryError, std::bad_alloc", ("^MemoryError", "bad_alloc", "bad allocation")),
+    Rule(Fault.MEMORY, "PyTorch's allocator on a processor (alloc_cpu.cpp)", ("can't allocate memory",)),
+    Rule(
+        Fault.MEMORY,
+        "torch.OutOfMemoryError, cudaErrorMemoryAllocation (CUDA Runtime API, Error handling)",
+        ("out of memory", "^OutOfMemoryError", "cudaErrorMemoryAllocation"),
+    ),
+    Rule(Fault.MEMORY, "ONNX Runtime's arena (bfc_arena.cc)", ("failed to allocate",)),
+    Rule(
+        Fault.MEMORY,
+        "cuBLAS and cuDNN, whose handles and workspaces lie on the device; they also fail to be created where memory "
+        "is short (cuBLAS: cublasStatus_t; cuDNN: cudnnStatus_t). If the device has failed instead, freeing memory "
+        "before the retry says so.",
+        (
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            "CUBLAS_STATUS_NOT_INITIALIZED",
+            "CUDNN_STATUS_ALLOC_FAILED",
+            "CUDNN_STATUS_NOT_INITIALIZED",
+            "CUDNN_STATUS_INTERNAL_ERROR_(DEVICE|HOST)_ALLOCATION_FAILED",
+        ),
+    ),
+    Rule(
+        Fault.DEVICE,
+        "CUDA Runtime API, cudaError_t: errors that leave the process in an inconsistent state",
+        (
+            "device-side assert triggered",  # every CUDA error of PyTorch ends in advice on device-side assertions
+            "illegal memory access",
+            "illegal instruction",
+            "illegal address",
+            "misaligned address",
+            "not supported on global/shared address space",
+            "invalid program counter",
+            "hardware stack error",
+            "unspecified launch failure",
+            "the launch timed out",
+            "uncorrectable (ECC|NVLink) error",
+            "GPU is lost",
+            "fallen off the bus",
+            "CUDA-capable devices? .*(busy|unavailable|detected)",
+        ),
+    ),
+    Rule(
+        Fault.OTHER,
+        "Calls that CUDA and its libraries refuse; nothing has run, and the context stays as it was",
+        (
+            "invalid argument",
+            "invalid configuration argument",
+            "invalid device function",
+            "invalid device ordinal",
+            "invalid resource handle",
+            "no kernel image is available",
+            "too many resources requested for launch",
+            "not supported",
+            "stream is capturing",
+            "error during capture",
+            "(CUBLAS|CUDNN)_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH|BAD_PARAM|LICENSE_ERROR)",
+        ),
+    ),
+    Rule(
+        Fault.DEVICE,
+        "Any other failure that CUDA reports: torch (`CUDA error: ...`, torch.AcceleratorError) and ONNX Runtime "
+        "(`CUDA failure 700: ...`, cuda_call.cc). An unknown one is taken for a failed device, because a process that "
+        "goes on with one fails on every question.",
+        ("^AcceleratorError", "CUDA error:", r"(CUDA|CUBLAS|CUDNN)[A-Z_]* failure -?\d+", "STATUS_EXECUTION_FAILED"),
+    ),
+)
+
+
+def fault_of(error: BaseException) -> Fault:
+    """What `error` means for the engine."""
+    if isinstance(error, MemoryError):
+        return Fault.MEMORY
+    if isinstance(error, DeviceFailedError):
+        return Fault.DEVICE
+    text = f"{type(error).__name__}: {error}"
+    return next((rule.fault for rule in RULES if rule.matches(text)), Fault.OTHER)

@@ -1,0 +1,21 @@
+"""Settings of earlier versions, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+REMOVED: Mapping[str, str] = MappingProxyType(
+    {
+        "CERBERANK_COPIES": "set TMPDIR: local copies of versions lie in the system's temporary folder",
+        "CERBERANK_PROMOTE_FLIP_PERCENT": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 10 %",
+        "CERBERANK_PROMOTE_OVERLAP": "the rule that CERBERANK_PROMOTE_AFTER switches on asks for 0.9",
+        "CERBERANK_PROMOTE_LATENCY_RATIO": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 1.25",
+        "CERBERANK_OBJECTIVE_GRACE_MS": "the grace beside CERBERANK_OBJECTIVE_SLOWDOWN is one second",
+        "CERBERANK_MAX_BODIES_BYTES": "all bodies together may take 16 times CERBERANK_MAX_BODY_BYTES",
+        "CERBERANK_MAX_HEADER_BYTES": "a request's head may take 32 KB",
+        "CERBERANK_CLIENT_SECONDS": "a client has 30 seconds; a proxy in front can give it less",
+        "CERBERANK_STATE_BYTES": "hidden states that wait may take 512 MiB, on a GPU an eighth of its memory",
+    }
+)
+"""Removed settings and their replacements; the service does not start while one of them is set."""

@@ -1,0 +1,54 @@
+"""Gauges that are not updated but read at each scrape: labels, engines, and the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_service.telemetry.series import (
+    DEVICE_MEMORY,
+    DEVICE_MEMORY_USED,
+    DEVICE_UTILISATION,
+    PREFIX,
+    Series,
+)
+
+Sample = tuple[tuple[str, ...], float]
+"""The values of the series' labels, and the number."""
+
+
+class ScrapedGauge(Collector):
+    """One series with any number of samples."""
+
+    def __init__(self, series: Series, samples: Callable[[], Iterable[Sample]]) -> None:
+        """`samples` is called at each scrape, by the thread that renders the metrics."""
+        self._series, self._samples = series, samples
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the series with its current samples."""
+        yield _family(self._series, self._samples())
+
+
+class DeviceCollector(Collector):
+    """A GPU's memory and load; on a processor, or where they cannot be read, the series have no sample."""
+
+    def __init__(self, memory: Callable[[], DeviceMemory | None], utilisation: Callable[[], float | None]) -> None:
+        """Both are called at each scrape; they must neither block nor raise, however the device fares."""
+        self._memory, self._utilisation = memory, utilisation
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the series with what is known now."""
+        memory, utilisation = self._memory(), self._utilisation()
+        yield _family(DEVICE_MEMORY, [] if memory is None else [((), memory.total)])
+        yield _family(DEVICE_MEMORY_USED, [] if memory is None else [((), memory.total - memory.free)])
+        yield _family(DEVICE_UTILISATION, [] if utilisation is None else [((), utilisation)])
+
+
+def _family(series: Series, samples: Iterable[Sample]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + series.name, series.help, labels=series.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family

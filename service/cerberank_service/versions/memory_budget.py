@@ -1,0 +1,63 @@
+"""What a version takes in memory, what all of them may take, and whether a GPU has room for one more. Pure.
+
+Estimates come from the sizes of files; what really happens to the device is seen just before a version is opened on it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.registry import BackendSpec
+from cerberank_service.settings import Settings
+
+MEMORY_PER_BYTE = 2
+"""ONNX Runtime keeps the weights and a packed copy: cerberank-mini takes 66 MB for files of 32 MB."""
+PROCESSOR_BYTES = 2 * 1024**3
+"""What all versions may take on a processor."""
+DEVICE_SHARE = 0.9
+"""What all versions may take of a GPU's memory; the rest is for the context and for fragmentation."""
+WORKSPACE_BYTES = 2 * 1024**3
+"""What a version takes on a GPU beside its weights: the activations of a step of 65,536 tokens (400 MB at four times a
+width of 768 in half precision, some of them at a time), libraries' workspaces and captured graphs. An estimate that no
+GPU has confirmed yet. Waiting states have a bound of their own."""
+
+
+class DeviceFullError(MemoryError):
+    """A GPU has too little free memory for a version."""
+
+
+def on_device(settings: Settings) -> bool:
+    """Whether versions lie in a GPU's memory."""
+    return settings.device.partition(":")[0] != "cpu"
+
+
+def version_bytes(spec: BackendSpec, settings: Settings, files: Mapping[str, int]) -> int:
+    """The estimated memory of a version whose `files` have these sizes."""
+    read = sum(files[name] for name in spec.files(files, settings.precision))
+    if not on_device(settings):
+        return MEMORY_PER_BYTE * read
+    return int(spec.weight_share.get(settings.precision, 1.0) * read) + WORKSPACE_BYTES
+
+
+def budget(settings: Settings, memory: DeviceMemory | None) -> int:
+    """Bytes that all versions together may take; `memory` is the GPU's, None on a processor or when it is unknown."""
+    if settings.model_memory_bytes:
+        return settings.model_memory_bytes
+    if not on_device(settings):
+        return PROCESSOR_BYTES
+    return sys.maxsize if memory is None else int(DEVICE_SHARE * memory.total)
+
+
+def check_room(needed: int, memory: DeviceMemory | None) -> None:
+    """Raises DeviceFullError when the GPU has fewer than `needed` free bytes; never where `memory` is unknown."""
+    if memory is not None and needed > memory.free:
+        raise DeviceFullError(
+            f"it needs about {_gigabytes(needed)} of the GPU's memory; {_gigabytes(memory.free)} of "
+            f"{_gigabytes(memory.total)} are free"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1024**3:.1f} GiB"

@@ -1,0 +1,104 @@
+"""Chooses the tokens of a step: a constant on a processor, on a GPU the smallest size that is nearly the fastest.
+
+A GPU needs large steps to be busy, and how large follows from the model, the precision and the card. Larger steps than
+needed only make small questions wait, because they get in between two steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.encoding import EncodedPairs
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.faults import Fault, fault_of
+
+logger = logging.getLogger(__name__)
+
+PROCESSOR_TOKENS = 8192
+"""On a processor batches are cut to the size of its cache in any case, so that larger steps gain nothing; the waiting
+times in docs/reliability.md were measured with this size."""
+SIZES = tuple(2**power for power in range(11, 18))
+"""2,048 to 131,072 tokens: those that are tried on a GPU."""
+ENOUGH = 0.95
+"""Share of the best rate that is good enough."""
+LONGEST_STEP_SECONDS = 0.1
+"""A step that takes longer ends the search: small questions wait for it, and while a version loads, so do those of the
+versions that serve."""
+
+
+def choose_step_tokens(rates: Mapping[int, float]) -> int:
+    """The smallest size whose rate, in tokens a second, is `ENOUGH` of the best. Raises ValueError without sizes.
+
+    >>> choose_step_tokens({2048: 100.0, 4096: 190.0, 8192: 198.0, 16384: 200.0})
+    4096
+    """
+    best = max(rates.values())
+    return min(size for size, rate in rates.items() if rate >= ENOUGH * best)
+
+
+def warm_up_steps(
+    backend: Backend[Any],
+    pairs: EncodedPairs,
+    wanted: int,
+    speeds: StageSpeeds,
+    *,
+    pause: Callable[[], None],
+    clock: Callable[[], float],
+) -> int:
+    """The tokens of a step: `wanted`, or chosen where that is 0. On a GPU full steps are run, and observed in `speeds`.
+
+    The steps are made of `pairs`, over and over. Each runs twice, because the first run pays for kernels and memory.
+    Raises MemoryError when not even the smallest size to be chosen fits into memory.
+    """
+    if backend.device_memory is None:
+        return wanted or PROCESSOR_TOKENS
+    rates: dict[int, float] = {}
+    for size in (wanted,) if wanted else SIZES:
+        step = pairs.select(np.arange(max(1, size * len(pairs) // pairs.tokens)) % len(pairs))
+        seconds = _run_twice(backend, step, speeds, pause, clock)
+        if seconds is None:
+            backend.free_memory()
+            logger.warning("a step of %d tokens does not fit into the device's memory", size)
+            break
+        rates[size] = step.tokens / max(sum(seconds), 1e-9)
+        if max(seconds) > LONGEST_STEP_SECONDS:
+            break
+    if wanted:
+        return wanted
+    if not rates:
+        raise MemoryError(f"a step of {SIZES[0]} tokens does not fit into the device's memory")
+    chosen = choose_step_tokens(rates)
+    measured = ", ".join(f"{size}: {rate:.0f}" for size, rate in rates.items())
+    logger.info("steps of %d tokens; tokens/s by size of a step: %s", chosen, measured)
+    return chosen
+
+
+def _run_twice(
+    backend: Backend[Any],
+    step: EncodedPairs,
+    speeds: StageSpeeds,
+    pause: Callable[[], None],
+    clock: Callable[[], float],
+) -> list[float] | None:
+    """Seconds of each stage in the second run; None when memory ran out."""
+    seconds: list[float] = []
+    try:
+        for run in range(2):
+            state = backend.start(step)
+            for stage in range(len(backend.config.stages)):
+                pause()
+                before = clock()
+                state = backend.run(state, stage).state
+                if run:
+                    seconds.append(clock() - before)
+                    speeds.observe(stage, step.tokens, seconds[-1])
+    except Exception as error:
+        if fault_of(error) is not Fault.MEMORY:
+            raise
+        return None
+    return seconds

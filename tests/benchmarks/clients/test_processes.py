@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from threading import Thread
+
+import pytest
+from tokenizers import Tokenizer
+
+from cerberank_benchmarks.clients.processes import VARIANTS, Job, ask_from_processes, bodies
+from cerberank_benchmarks.workload import WORDS
+from cerberank_models.checkpoint.bundled import default_checkpoint
+
+
+def job(port: int = 0, *, clients: int = 1, repeated: bool = False) -> Job:
+    return Job(
+        port=port,
+        clients=clients,
+        candidates=3,
+        seconds=0.05,
+        repeated=repeated,
+        vocabulary=tuple(dict.fromkeys(WORDS)),
+        question_words=8,
+        candidate_words=12,
+        seed=1,
+    )
+
+
+def texts(job: Job, client: int, count: int) -> list[str]:
+    return [text for body in islice(bodies(job, client), count) for text in json.loads(body)["candidates"]]
+
+
+def test_cold_texts_are_never_sent_twice() -> None:
+    """Neither by one client nor by another, and each word is one token."""
+    sent = texts(job(), 0, 20) + texts(job(), 1, 20)
+    assert len(sent) == len(set(sent)) == 120
+    tokenizer = Tokenizer.from_file(str(default_checkpoint() / "tokenizer.json"))
+    tokenizer.no_padding()
+    assert {len(tokenizer.encode(text, add_special_tokens=False).ids) for text in sent} == {12}
+
+
+def test_cached_texts_are_the_same_for_all_clients() -> None:
+    """A few requests again and again."""
+    sent = texts(job(repeated=True), 0, 3 * VARIANTS)
+    assert len(set(sent)) == 3 * VARIANTS
+    assert sent == texts(job(repeated=True), 5, 3 * VARIANTS)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        answer = {"results": request["candidates"], "timing_ms": {"encode": 1.0, "compute": 2.0}}
+        status, content = self.server.status, json.dumps(answer).encode()  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.status = 200  # type: ignore[attr-defined]
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_clients_in_processes_report_every_request(server: ThreadingHTTPServer) -> None:
+    """Ten clients in eight processes, each of which asks at least once, and the server's own times."""
+    outcome, processes = ask_from_processes(job(server.server_port, clients=10))
+    assert processes == 8
+    assert len(outcome.seconds) >= 10
+    assert outcome.failed == 0
+    assert outcome.ended > outcome.began
+    assert set(outcome.encode_ms) == {1.0}
+
+
+def test_a_server_that_refuses_ends_the_measurement(server: ThreadingHTTPServer) -> None:
+    """An answer other than 200 to the first request is an error that names it."""
+    server.status = 503  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="answered 503"):
+        ask_from_processes(job(server.server_port))

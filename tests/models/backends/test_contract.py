@@ -1,0 +1,83 @@
+"""What every backend tells beside scores: its counts, the bytes of states, the memory of its device."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.bounds import PROBABILITIES
+from tests.tiny import random_pairs, random_ranker
+
+from cerberank_models.backends import contract
+from cerberank_models.backends.contract import Backend, BackendCounts
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.checkpoint.folder import read_checkpoint
+
+LENGTHS = [5, 30, 3, 12, 9]
+WIDTH = random_ranker().config.transformer.hidden_size
+
+
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def backend(request: pytest.FixtureRequest, tiny_checkpoint: Path) -> Backend[Any]:
+    return open_backend(read_checkpoint(tiny_checkpoint), kind=request.param, precision="fp32", threads=1)
+
+
+def after_a_stage(backend: Backend[Any]) -> Any:
+    return backend.run(backend.start(random_pairs(LENGTHS)), 0).state
+
+
+def test_the_examples_hold() -> None:
+    """The doctests of the contract's functions."""
+    assert doctest.testmod(contract).attempted == 2
+    assert doctest.testmod(contract).failed == 0
+
+
+def test_counts_add_up() -> None:
+    """The sum of two counts is the sum of each number."""
+    one = BackendCounts(padding_tokens=1, graph_hits=2, graph_misses=3)
+    assert one + one == BackendCounts(padding_tokens=2, graph_hits=4, graph_misses=6)
+
+
+def test_consecutive_rows_are_sliced(backend: Backend[Any]) -> None:
+    """A range of rows gives the same scores as the same rows gathered one by one, before stage 0 and after it."""
+    whole = backend.run(after_a_stage(backend), 1).scores
+    for rows in (np.arange(1, 4), np.array([4]), np.arange(5)):
+        state = backend.select(after_a_stage(backend), rows)
+        assert np.abs(backend.run(state, 1).scores - whole[rows]).max() <= PROBABILITIES
+        started = backend.select(backend.start(random_pairs(LENGTHS)), rows)
+        assert np.abs(backend.run(backend.run(started, 0).state, 1).scores - whole[rows]).max() <= PROBABILITIES
+
+
+def test_a_state_takes_the_bytes_of_its_own_tokens(backend: Backend[Any]) -> None:
+    """Nothing for token ids; four bytes a number for hidden states, of the selected pairs alone."""
+    state = after_a_stage(backend)
+    assert backend.state_bytes(backend.start(random_pairs(LENGTHS))) == 0
+    assert backend.state_bytes(state) == 4 * WIDTH * sum(LENGTHS)
+    for rows in (np.array([1, 2]), np.array([3, 1])):
+        assert backend.state_bytes(backend.select(state, rows)) == 4 * WIDTH * sum(LENGTHS[row] for row in rows)
+
+
+def test_a_slice_does_not_keep_the_whole_state(tiny_checkpoint: Path) -> None:
+    """A part's storage is as large as the part, so that dropped candidates' memory is free."""
+    torch_backend = TorchBackend.from_checkpoint(read_checkpoint(tiny_checkpoint))
+    state = torch_backend.select(after_a_stage(torch_backend), np.array([0, 1]))
+    assert state.hidden is not None
+    assert state.hidden.untyped_storage().nbytes() == torch_backend.state_bytes(state)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_takes_half_of_the_bytes(precision: str) -> None:
+    """The bytes of a state follow the precision in which it is kept."""
+    half = TorchBackend(random_ranker(), precision=precision)
+    assert half.state_bytes(after_a_stage(half)) == 2 * WIDTH * sum(LENGTHS)
+
+
+def test_a_processor_has_no_device_memory(backend: Backend[Any]) -> None:
+    """On a processor there is no device's memory to know, and nothing to return to it."""
+    assert backend.device_memory is None
+    backend.free_memory()
+    assert backend.counts.graph_hits == backend.counts.graph_misses == 0

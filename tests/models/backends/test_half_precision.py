@@ -1,0 +1,64 @@
+"""Which networks fit into float16, on networks whose activations are made large on purpose."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from tests.tiny import bert_tokenizer, random_pairs, random_ranker
+
+from cerberank_models.backends.half_precision import LARGEST, MARGIN, largest_activation
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.network.ranker import Ranker
+
+
+def swollen(factor: float) -> Ranker:
+    """A ranker in whose first layer one channel between the two products of the feed-forward is so large."""
+    ranker = random_ranker()
+    with torch.no_grad():
+        ranker.get_parameter("body.0.up.bias")[0] = factor
+        ranker.get_parameter("body.0.down.weight")[:, 0] = 0.0  # the channel decides nothing: scores stay as they are
+    return ranker
+
+
+def checkpoint_of(ranker: Ranker, path: Path) -> Checkpoint:
+    export_checkpoint(
+        ranker, bert_tokenizer(), path, card="# random\n", version="1", source="tests", precisions=(), weights=True
+    )
+    return read_checkpoint(path)
+
+
+def test_the_largest_activation_is_found() -> None:
+    """A channel of a known size, inside a layer, is the largest; NaN counts as infinite."""
+    pairs = [random_pairs([5, 9, 12])]
+    usual = largest_activation(random_ranker(), pairs)
+    assert 1.0 < usual < 1000.0
+    found = largest_activation(swollen(10_000.0), pairs)
+    assert abs(found - 10_000.0) < 2 * usual
+    broken = random_ranker()
+    with torch.no_grad():
+        broken.get_parameter("heads.1.classifier.dense.bias")[0] = torch.nan
+    assert largest_activation(broken, pairs) == float("inf")
+    assert not any(module._forward_hooks for module in broken.modules())
+
+
+def test_fp16_gives_way_to_bf16(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A network near the end of float16 is opened in bf16, and a warning says why; scores stay near those of fp32."""
+    checkpoint = checkpoint_of(swollen(2 * LARGEST), tmp_path / "swollen")
+    with caplog.at_level(logging.WARNING):
+        backend = open_backend(checkpoint, kind="torch", precision="fp16")
+    assert backend.precision == "bf16"
+    assert f"a margin of {MARGIN:g}" in caplog.text
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_others_keep_the_precision(precision: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An ordinary network is computed in the precision that was asked for, without a word."""
+    checkpoint = checkpoint_of(random_ranker(), tmp_path / "usual")
+    with caplog.at_level(logging.WARNING):
+        assert open_backend(checkpoint, kind="torch", precision=precision).precision == precision
+    assert caplog.text == ""

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.tiny import bert_tokenizer
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.shape import main
+
+SMALL = ("--width", "32", "--attention-heads", "4", "--vocabulary", "300", "--max-length", "48")
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> str:
+    bert_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    return str(tmp_path / "tokenizer.json")
+
+
+def test_the_notation_of_the_paper_gives_the_shape(
+    tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """B3 2H1 with exits and ONNX graphs, of a width of its own; the output says that the weights are random."""
+    out = tmp_path / "out"
+    call = ["B3", "2H1", str(out), *SMALL, "--exits", "1,2", "--precisions", "fp32,int8", "--tokenizer", tokenizer]
+    assert main(call) == 0
+    checkpoint = read_checkpoint(out)
+    assert f"{out}: random-b3-2h1-width-32 (B3 2H1, 3 stages), random weights" in capsys.readouterr().out
+    assert (str(checkpoint.config.architecture), len(checkpoint.config.stages)) == ("B3 2H1", 3)
+    assert (checkpoint.config.transformer.hidden_size, checkpoint.config.encoding.max_length) == (32, 48)
+    assert checkpoint.config.architecture.classifier_activation == "gelu"  # ELECTRA's, whose shape is the default
+    assert checkpoint.precisions == ("fp32", "int8")
+
+
+def test_a_plain_encoder_ends_in_an_exit(tokenizer: str, tmp_path: Path) -> None:
+    """0H0: the cascade's shape, weights alone."""
+    out = tmp_path / "out"
+    assert main(["B4", "0H0", str(out), *SMALL, "--exits", "2,4", "--tokenizer", tokenizer]) == 0
+    checkpoint = read_checkpoint(out)
+    assert [stage.kind for stage in checkpoint.config.stages] == ["exit", "exit"]
+    assert checkpoint.precisions == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["B3", "2H1", "--exits", "9"], "exits must come after"),
+        (["B3", "0H0"], "needs an exit after its last layer"),
+        (["B3", "2H1", "--attention-heads", "5"], "multiple of attention_heads"),
+        (["B3", "2H1", "--max-length", "600"], "exceeds the encoder's 512 positions"),
+        (["B3", "2H1", "--precisions", "fp8"], "unknown precision fp8"),
+        (["B3", "2H1", "--tokenizer", "nowhere.json"], "nowhere.json does not exist; name a tokenizer.json"),
+        (["B3", "2H1", "--tokenizer", __file__], "is no tokenizer"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(
+    arguments: list[str], message: str, tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, the reason, and no folder."""
+    body, heads, *options = arguments
+    out = tmp_path / "out"
+    assert main([body, heads, str(out), *SMALL, "--tokenizer", tokenizer, *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("shape", [("11", "3H1"), ("B11", "3"), ("Bx", "3H1"), ("B11", "B11")])
+def test_other_notations_are_a_wrong_call(
+    shape: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, and an example."""
+    with pytest.raises(SystemExit) as ended:
+        main([*shape, str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert "such as" in capsys.readouterr().err

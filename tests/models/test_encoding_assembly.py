@@ -1,0 +1,148 @@
+"""The assembly of pairs from joined bytes, and the token cache, against a loop over lists that says what is meant."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.tiny import TEXT, bert_tokenizer, roberta_tokenizer
+from tokenizers import Tokenizer
+
+from cerberank_models.config import PAIR_TEMPLATES, EncodingConfig, Family
+from cerberank_models.encoding import (
+    CHARACTERS_PER_TOKEN,
+    MOST_CHARACTERS,
+    Candidate,
+    EncodedPairs,
+    PairEncoder,
+    replace_surrogates,
+)
+from cerberank_models.token_cache import TokenCache
+
+FAMILIES: dict[Family, int] = {"bert": 2, "electra": 3, "roberta": 1}
+"""Each family with a size of its table of segments; 2 makes the context share the candidate's."""
+TEXTS = (
+    st.text(st.characters(codec=None), max_size=60)
+    | st.text(TEXT, max_size=60)
+    | st.integers(0, 50).map(lambda count: "b " * count)
+    | st.sampled_from(["", " ", "\ud800", "a" * 500, "b " * 1000])
+)
+CANDIDATES = st.lists(st.builds(Candidate, text=TEXTS, previous=TEXTS, next=TEXTS), max_size=6)
+
+
+@cache
+def tokenizer(family: Family) -> Tokenizer:
+    return roberta_tokenizer() if family == "roberta" else bert_tokenizer()
+
+
+def encoder(family: Family, config: EncodingConfig, *, digest: str = "the same file") -> PairEncoder:
+    return PairEncoder(
+        tokenizer(family), family=family, config=config, type_vocab_size=FAMILIES[family], tokenizer_digest=digest
+    )
+
+
+def assembled(family: Family, config: EncodingConfig, question: str, candidates: list[Candidate]) -> EncodedPairs:
+    """The pairs, one token after the other."""
+    characters = min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * config.max_length)
+    template, found = PAIR_TEMPLATES[family], tokenizer(family)
+    head, separator = found.token_to_id(template.first), found.token_to_id(template.separator)
+    budget = config.max_length - 2 - template.between * (config.segments - 1)
+
+    def ids(text: str) -> list[int]:
+        made: list[int] = found.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids
+        return made
+
+    asked = ids(question)
+    cut = len(asked) > config.question_length or len(question) > characters
+    asked = asked[: config.question_length]
+    token_ids: list[int] = []
+    type_ids: list[int] = []
+    offsets, truncated = [0], []
+    for each in candidates:
+        answer = ids(each.text)
+        room = budget - len(asked)
+        truncated.append(cut or len(answer) > room or len(each.text) > characters)
+        segments = [asked, answer[:room]]
+        if config.segments == 3:
+            context = " ".join(part for part in (each.previous, each.next) if part)
+            segments.append(ids(context)[: room - len(segments[1])])
+        for index, segment in enumerate(segments):
+            before = [head] if index == 0 else [separator] * (template.between - 1)
+            token_ids += [*before, *segment, separator]
+            type_ids += [min(index, FAMILIES[family] - 1)] * (len(before) + len(segment) + 1)
+        offsets.append(len(token_ids))
+    return EncodedPairs(
+        token_ids=np.asarray(token_ids, dtype=np.int32),
+        type_ids=np.asarray(type_ids, dtype=np.int32),
+        offsets=np.asarray(offsets, dtype=np.int64),
+        truncated=np.asarray(truncated, dtype=np.bool_),
+    )
+
+
+def assert_equal(got: EncodedPairs, expected: EncodedPairs) -> None:
+    for name in ("token_ids", "type_ids", "offsets", "truncated"):
+        found, wanted = getattr(got, name), getattr(expected, name)
+        assert found.dtype == wanted.dtype, name
+        assert found.flags.writeable, name
+        np.testing.assert_array_equal(found, wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("segments", [2, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+@given(asked=st.tuples(TEXTS, CANDIDATES), length=st.integers(8, 64), data=st.data())
+@settings(deadline=None, max_examples=80)
+def test_pairs_equal_the_loop(
+    family: Family, segments: int, asked: tuple[str, list[Candidate]], length: int, data: st.DataObject
+) -> None:
+    """Tokens, types, offsets and flags are the loop's for any texts and lengths, also of texts that are cut."""
+    most = data.draw(st.integers(1, length - 7))
+    config = EncodingConfig.model_validate({"max_length": length, "question_length": most, "segments": segments})
+    question, candidates = asked
+    got = encoder(family, config).encode(question, candidates)
+    assert_equal(got, assembled(family, config, question, candidates))
+
+
+@pytest.mark.parametrize("segments", [2, 3])
+@given(asked=st.lists(st.tuples(TEXTS, CANDIDATES), min_size=2, max_size=4), most=st.sampled_from([0, 2000, 10**6]))
+@settings(deadline=None, max_examples=60)
+def test_cached_tokens_make_the_same_pairs(segments: int, asked: list[tuple[str, list[Candidate]]], most: int) -> None:
+    """Whatever other questions and budgets left in the cache, and however much of it was evicted."""
+    shared = TokenCache(most)
+    for length in (48, 16, 48):
+        config = EncodingConfig.model_validate({"max_length": length, "question_length": 8, "segments": segments})
+        for question, candidates in [*asked, asked[0]]:
+            for words in (question, "b " * 9):
+                got = encoder("bert", config).encode(words, candidates, shared)
+                assert_equal(got, assembled("bert", config, words, candidates))
+
+
+def test_a_repeated_text_is_not_tokenised_again() -> None:
+    """Neither candidate, question nor context, whichever encoder of the same file and encoding saw it first."""
+    config, shared = EncodingConfig(max_length=48, question_length=16, segments=3), TokenCache(10**6)
+    candidates = [Candidate(text="a", previous="b", next="c"), Candidate(text="d")]
+    encoder("bert", config).encode("how tall", candidates, shared)
+    assert (shared.counts.hits, shared.counts.misses) == (0, 5)
+    encoder("bert", config).encode("how tall", candidates, shared)
+    assert (shared.counts.hits, shared.counts.misses) == (5, 5)
+    encoder("bert", config).encode("what", candidates, shared)
+    assert (shared.counts.hits, shared.counts.misses) == (9, 6)
+
+
+def test_partitions_files_and_budgets_share_nothing() -> None:
+    """Tokens of another tenant, another tokenizer or another length are misses; so are those of unnamed files."""
+    config, shared = EncodingConfig(max_length=48, question_length=16), TokenCache(10**6)
+    longer = EncodingConfig(max_length=64, question_length=16)
+    unnamed = [PairEncoder(tokenizer("bert"), family="bert", config=config, type_vocab_size=2) for _ in range(2)]
+    for each, partition in [
+        (encoder("bert", config), ""),
+        (encoder("bert", config), "tenant"),
+        (encoder("bert", config), "tenant2"),
+        (encoder("bert", config, digest="another file"), ""),
+        (encoder("bert", longer), ""),
+        *((each, "") for each in unnamed),
+    ]:
+        each.encode("how tall", [Candidate(text="a")], shared, partition=partition)
+        assert shared.counts.hits == 0

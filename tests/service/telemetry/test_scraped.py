@@ -1,0 +1,68 @@
+"""Gauges that are read at each scrape."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from tests.models.nvml import Nvml
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend, Faults
+from tests.service.following import BODY
+from tests.service.observe import samples
+
+from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
+from cerberank_service.telemetry.series import LABELLED_VERSION
+
+RUNNING = "cerberank_engine_running{model=fake-ranker,version=7}"
+
+
+def test_samples_are_those_of_the_moment() -> None:
+    """A label that moved leaves no series of the old version behind."""
+    rows = [(("m", "stable", "1"), 1.0)]
+    registry = CollectorRegistry()
+    registry.register(ScrapedGauge(LABELLED_VERSION, lambda: rows))
+    labels = {"model": "m", "label": "stable", "version": "1"}
+    assert registry.get_sample_value("cerberank_labelled_version", labels) == 1.0
+    rows[:] = [(("m", "stable", "2"), 1.0)]
+    assert registry.get_sample_value("cerberank_labelled_version", labels) is None
+    assert registry.get_sample_value("cerberank_labelled_version", labels | {"version": "2"}) == 1.0
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    """A nought would be a claim; the series are declared all the same."""
+    registry = CollectorRegistry()
+    registry.register(DeviceCollector(lambda: None, lambda: None))
+    text = generate_latest(registry).decode()
+    assert "# HELP cerberank_device_memory_used_bytes" in text
+    assert registry.get_sample_value("cerberank_device_memory_used_bytes") is None
+    registry = CollectorRegistry()
+    registry.register(DeviceCollector(lambda: DeviceMemory(total=10, free=4), lambda: None))
+    assert registry.get_sample_value("cerberank_device_memory_used_bytes") == 6
+    assert registry.get_sample_value("cerberank_device_utilisation_ratio") is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_service_shows_its_gpu(serve: Serve, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """By NVML, which no failed CUDA context blocks; nothing on a processor."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(total=1000, free=100))
+    found = samples(serve(FakeBackend(), device=device, backend="onnx", precision="int8"))
+    shown = {name: value for name, value in found.items() if name.startswith("cerberank_device_")}
+    expected = {
+        "cerberank_device_memory_total_bytes{}": 1000,
+        "cerberank_device_memory_used_bytes{}": 900,
+        "cerberank_device_utilisation_ratio{}": 0.4,
+    }
+    assert shown == (expected if device == "cuda" else {})
+
+
+def test_an_engine_that_has_ended_is_shown(serve: Serve) -> None:
+    """1 while it takes questions, 0 when its thread has failed."""
+    backend = FakeBackend()
+    client = serve(backend)
+    assert samples(client)[RUNNING] == 1
+    backend.faults = Faults(always=True, error=SystemExit)
+    assert client.post("/v1/rank", json=BODY).status_code == 503
+    assert samples(client)[RUNNING] == 0

@@ -1,0 +1,148 @@
+"""Which versions a memory holds: estimates by precision, the budget of a device, and a swap that does not fit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.models.nvml import Nvml
+from tests.service.fakes import FakeBackend
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import samples, wait_until
+from tests.service.pushes import push
+
+from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.registry import BACKENDS
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Label
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.settings import Settings
+from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.memory_budget import (
+    MEMORY_PER_BYTE,
+    PROCESSOR_BYTES,
+    WORKSPACE_BYTES,
+    DeviceFullError,
+    budget,
+    check_room,
+    version_bytes,
+)
+
+FILES = {"model.safetensors": 1000, "onnx/fp16/stage-0.onnx": 500, "onnx/int8/stage-0.onnx": 250}
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision", "device", "size"),
+    [
+        ("torch", "fp32", "cpu", 1000 * MEMORY_PER_BYTE),
+        ("torch", "fp16", "cpu", 1000 * MEMORY_PER_BYTE),
+        ("onnx", "int8", "cpu", 250 * MEMORY_PER_BYTE),
+        ("torch", "fp32", "cuda", 1000 + WORKSPACE_BYTES),
+        ("torch", "fp16", "cuda:1", 500 + WORKSPACE_BYTES),
+        ("torch", "bf16", "cuda", 500 + WORKSPACE_BYTES),
+        ("onnx", "fp16", "cuda", 500 + WORKSPACE_BYTES),
+    ],
+)
+def test_a_version_takes_its_weights_in_the_precision_in_which_it_is_served(
+    backend: str, precision: str, device: str, size: int
+) -> None:
+    """On a GPU half of an fp32 file in half precision, and the workspace; graphs are in their precision already."""
+    settings = Settings(backend=backend, precision=precision, device=device)
+    assert version_bytes(BACKENDS[backend], settings, FILES) == size
+
+
+@pytest.mark.parametrize(
+    ("settings", "memory", "most"),
+    [
+        ({}, None, PROCESSOR_BYTES),
+        ({"model_memory_bytes": 5}, None, 5),
+        ({"device": "cuda"}, DeviceMemory(total=1000, free=1), 900),
+        ({"device": "cuda", "model_memory_bytes": 5}, DeviceMemory(total=1000, free=1), 5),
+        ({"device": "cuda"}, None, sys.maxsize),
+    ],
+)
+def test_the_budget_is_what_was_set_or_follows_the_device(
+    settings: dict[str, object], memory: DeviceMemory | None, most: int
+) -> None:
+    """2 GiB on a processor, 90 % of a GPU; a GPU whose memory nobody can read has no budget."""
+    assert budget(Settings.model_validate(settings), memory) == most
+
+
+def test_room_is_checked_by_what_is_free() -> None:
+    """The message has the figures; where nothing is known nothing is refused."""
+    check_room(10 * GIB, None)
+    check_room(10 * GIB, DeviceMemory(total=20 * GIB, free=10 * GIB))
+    with pytest.raises(DeviceFullError, match=r"about 10\.0 GiB .* 9\.0 GiB of 20\.0 GiB are free"):
+        check_room(10 * GIB, DeviceMemory(total=20 * GIB, free=9 * GIB))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    """A GPU whose memory a test may change."""
+    made = Nvml(free=70 * GIB, total=80 * GIB)
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    return made
+
+
+@pytest.fixture
+def pushed(store: FolderStore, made: Callable[..., Checkpoint]) -> Callable[[str, Label], None]:
+    """Pushes a version with a label."""
+    return lambda version, label: push(store, made(version), label)
+
+
+@pytest.mark.parametrize(
+    ("memory", "refusal"),
+    [
+        ((1 * GIB, 80 * GIB), ("failed", "1.0 GiB of 80.0 GiB are free")),  # another process has taken it
+        ((4 * GIB, 4 * GIB), ("refused", "bytes of memory")),  # not beside the version that serves
+    ],
+)
+def test_a_swap_that_does_not_fit_the_gpu_is_refused(
+    follow: Follow, pushed: Callable[[str, Label], None], gpu: Nvml, memory: tuple[int, int], refusal: tuple[str, str]
+) -> None:
+    """Under load the version that serves goes on; nothing of the new one is opened; the reason says too big."""
+    opened: list[str] = []
+
+    def load(settings: Settings) -> Loaded:
+        assert settings.checkpoint is not None
+        checkpoint = read_checkpoint(settings.checkpoint)
+        opened.append(checkpoint.manifest.version)
+        if len(opened) == 1:
+            gpu.free = memory[0]
+        return Loaded(checkpoint, FakeBackend(checkpoint.config))
+
+    gpu.total = memory[1]
+    pushed("1", "stable")
+    client = follow(load, device="cuda", backend="onnx", precision="int8")
+    wait_until(lambda: served_by(client) == "1")
+    pushed("2", "canary")
+    wait_until(lambda: (entry(client, "2").get("reason") or "").startswith("too_big: "))
+    assert entry(client, "2")["state"] == refusal[0]
+    assert refusal[1] in entry(client, "2")["reason"]
+    assert opened == ["1"]
+    assert served_by(client) == "1"
+    assert samples(client)["cerberank_rejected_versions_total{reason=too_big}"] == 1
+    assert client.get("/health/ready").status_code == 200
+
+
+def test_memory_that_runs_out_while_a_version_opens_is_too_big(
+    follow: Follow, pushed: Callable[[str, Label], None]
+) -> None:
+    """By the library's own error, which is no MemoryError."""
+
+    def load(settings: Settings) -> Loaded:
+        assert settings.checkpoint is not None
+        checkpoint = read_checkpoint(settings.checkpoint)
+        if checkpoint.manifest.version == "2":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return Loaded(checkpoint, FakeBackend(checkpoint.config))
+
+    pushed("1", "stable")
+    client = follow(load)
+    wait_until(lambda: served_by(client) == "1")
+    pushed("2", "canary")
+    wait_until(lambda: (entry(client, "2").get("reason") or "").startswith("too_big: CUDA out of memory"))
+    assert served_by(client) == "1"

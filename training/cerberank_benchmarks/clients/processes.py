@@ -1,0 +1,227 @@
+"""Closed-loop clients in processes of their own, which load a server faster than one Python process could.
+
+In: a job. Out: the latencies of all requests. A child process reads its job from stdin, warms up, says that it is
+ready, and begins when it is told; it imports the standard library alone, so that it starts at once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+MOST_PROCESSES = 8
+VARIANTS = 4
+"""Different questions of a job whose texts repeat."""
+PARSED = 8
+"""A client reads every so-manieth answer; of the others it looks at the status."""
+SERIAL_WORDS = 5
+"""The first words of a candidate are its number: no two candidates are equal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What some clients do."""
+
+    port: int
+    clients: int
+    candidates: int
+    seconds: float
+    repeated: bool
+    """Whether requests have the same texts again, so that a server may remember their tokens."""
+    vocabulary: tuple[str, ...]
+    """Words that a tokenizer knows as one token each."""
+    question_words: int
+    candidate_words: int
+    seed: int
+    first_client: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class Outcome:
+    """What happened to the requests; times are of the monotonic clock, which all processes share."""
+
+    seconds: list[float] = field(default_factory=list)
+    """One for every answered request."""
+    failed: int = 0
+    began: float = float("inf")
+    ended: float = 0.0
+    encode_ms: list[float] = field(default_factory=list)
+    compute_ms: list[float] = field(default_factory=list)
+    """The server's own times, of the answers that were read."""
+    processor_seconds: float = 0.0
+
+    def add(self, more: Outcome) -> None:
+        """Join the requests of other clients."""
+        self.seconds += more.seconds
+        self.failed += more.failed
+        self.began, self.ended = min(self.began, more.began), max(self.ended, more.ended)
+        self.encode_ms += more.encode_ms
+        self.compute_ms += more.compute_ms
+        self.processor_seconds += more.processor_seconds
+
+
+def ask_from_processes(job: Job) -> tuple[Outcome, int]:
+    """Run the job in up to `MOST_PROCESSES` processes; returns the outcome and their number.
+
+    Raises RuntimeError when a process fails, which it does when its first request is not answered.
+    """
+    count = min(job.clients, MOST_PROCESSES)
+    shares = [(job.clients + place) // count for place in range(count)]
+    children, first = [], job.first_client
+    try:
+        for share in shares:
+            children.append(_child())
+            _tell(children[-1], json.dumps(asdict(replace(job, clients=share, first_client=first))))
+            first += share
+        for child in children:
+            _expect(child)  # ready
+        for child in children:
+            _tell(child, "go")
+        outcome = Outcome()
+        for child in children:
+            outcome.add(Outcome(**json.loads(_expect(child))))
+        return outcome, count
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
+def bodies(job: Job, client: int) -> Iterator[bytes]:
+    """The requests of a client, without end; repeated ones are the same for all clients."""
+    rng = random.Random(f"{job.seed} {0 if job.repeated else client + 1}")
+    tails = [" ".join(rng.choices(job.vocabulary, k=job.candidate_words - SERIAL_WORDS)) for _ in range(64)]
+    serial = rng.randrange(len(job.vocabulary) ** SERIAL_WORDS)
+
+    def body() -> bytes:
+        nonlocal serial
+        question = " ".join(rng.choices(job.vocabulary, k=job.question_words))
+        texts = [f"{_number(serial + place, job.vocabulary)} {tails[place % 64]}" for place in range(job.candidates)]
+        serial += job.candidates
+        return json.dumps({"question": question, "candidates": texts}).encode()
+
+    if not job.repeated:
+        while True:
+            yield body()
+    known = [body() for _ in range(VARIANTS)]
+    while True:
+        yield from known
+
+
+def _number(serial: int, vocabulary: Sequence[str]) -> str:
+    words = []
+    for _ in range(SERIAL_WORDS):
+        serial, digit = divmod(serial, len(vocabulary))
+        words.append(vocabulary[digit])
+    return " ".join(words)
+
+
+def _child() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cerberank_benchmarks.clients.processes"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def _tell(child: subprocess.Popen[str], line: str) -> None:
+    assert child.stdin is not None, "a child is started with pipes"
+    try:
+        child.stdin.write(line + "\n")
+        child.stdin.flush()
+    except BrokenPipeError:
+        pass  # it has ended: what it wrote is read by _expect
+
+
+def _expect(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None, "a child is started with pipes"
+    assert child.stderr is not None, "a child is started with pipes"
+    line = child.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a client process failed: {child.stderr.read()[-500:]}")
+    return line
+
+
+class _Client(threading.Thread):
+    """One client: a connection, and a request as soon as the one before it is answered."""
+
+    def __init__(self, job: Job, number: int, go: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._job, self._go = job, go
+        self._bodies = bodies(job, number)
+        self._connection = http.client.HTTPConnection("127.0.0.1", job.port, timeout=120)
+        self.outcome = Outcome()
+
+    def warm_up(self) -> None:
+        """Send what may be remembered, or one request. Raises RuntimeError when it is not answered."""
+        for _ in range(VARIANTS if self._job.repeated else 1):
+            status, content = self._ask(next(self._bodies))
+            if status != 200:
+                raise RuntimeError(f"the server answered {status}: {content[:300]!r}")
+
+    def run(self) -> None:
+        outcome, content = self.outcome, next(self._bodies)
+        self._go.wait()
+        outcome.began = time.monotonic()
+        end = outcome.began + self._job.seconds
+        while True:
+            started = time.monotonic()
+            status, answer = self._ask(content)
+            outcome.ended = time.monotonic()
+            if status == 200:
+                outcome.seconds.append(outcome.ended - started)
+                if len(outcome.seconds) % PARSED == 1:
+                    self._read(answer)
+            else:
+                outcome.failed += 1
+            if outcome.ended >= end:
+                return
+            content = next(self._bodies)
+
+    def _ask(self, content: bytes) -> tuple[int, bytes]:
+        try:
+            self._connection.request("POST", "/v1/rank", content)
+            response = self._connection.getresponse()
+            return response.status, response.read()
+        except (http.client.HTTPException, OSError) as error:
+            self._connection.close()
+            return 0, repr(error).encode()
+
+    def _read(self, answer: bytes) -> None:
+        document = json.loads(answer)
+        if len(document["results"]) != self._job.candidates:
+            self.outcome.failed += 1
+        self.outcome.encode_ms.append(document["timing_ms"]["encode"])
+        self.outcome.compute_ms.append(document["timing_ms"]["compute"])
+
+
+def main() -> None:
+    """A child process."""
+    given = json.loads(sys.stdin.readline())
+    job = Job(**given | {"vocabulary": tuple(given["vocabulary"])})
+    go = threading.Event()
+    clients = [_Client(job, job.first_client + number, go) for number in range(job.clients)]
+    for client in clients[:1] if job.repeated else clients:
+        client.warm_up()
+    for client in clients:
+        client.start()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    used = time.process_time()
+    go.set()
+    outcome = Outcome()
+    for client in clients:
+        client.join()
+        outcome.add(client.outcome)
+    outcome.processor_seconds = time.process_time() - used
+    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""`cerberank bench gpu`: everything that is to be known of one GPU, in one bounded run.
+
+It needs no data set and no network. `gpu.json` and `gpu.md` in --out are written again after every row; a piece for
+which there is no time is listed as not run, and a piece that fails does not keep the others from running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from cerberank_benchmarks.gpu import ceilings, faults, graphs, kernel, peers, scores, served, steps, table5, training
+from cerberank_benchmarks.gpu.lab import TINY, Findings, Lab, OutOfTimeError, Sizes, lab_for
+from cerberank_benchmarks.gpu.record import PieceRecord, Record
+from cerberank_benchmarks.machine import describe_gpu, describe_machine
+from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_models.checkpoint.bundled import default_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One measurement, which yields rows and problems as it finds them."""
+
+    text: str
+    run: Callable[[Lab], Findings]
+
+
+PIECES: dict[str, Piece] = {
+    "ceilings": Piece(ceilings.TEXT, ceilings.run),
+    "kernel": Piece(kernel.TEXT, kernel.run),
+    "parity": Piece(scores.PARITY, scores.parity),
+    "invariance": Piece(scores.INVARIANCE, scores.invariance),
+    "graphs": Piece(graphs.GRAPHS, graphs.graphs),
+    "steps": Piece(steps.TEXT, steps.run),
+    "table5": Piece(table5.TEXT, table5.run),
+    "peers": Piece(peers.TEXT, peers.run),
+    "served": Piece(served.TEXT, served.run),
+    "faults": Piece(faults.TEXT, faults.run),
+    "training": Piece(training.TEXT, training.run),
+    "fusion": Piece(graphs.FUSION, graphs.fusion),
+}
+"""By name, in the order in which they run."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns 1 when a piece failed or found a problem, 2 for a wrong call."""
+    arguments = _parser().parse_args(argv)
+    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
+        print(f"cerberank bench gpu: PyTorch {torch.__version__} finds no GPU here", file=sys.stderr)  # noqa: T201
+        return 2
+    if not arguments.tokenizer.is_file():
+        print(f"cerberank bench gpu: there is no {arguments.tokenizer}; name one by --tokenizer", file=sys.stderr)  # noqa: T201
+        return 2
+    if arguments.tiny:
+        torch.set_num_threads(1)  # of networks of a few weights; several threads would only wait for each other
+    with tempfile.TemporaryDirectory() as scratch:
+        lab = lab_for(
+            arguments.device,
+            precision=arguments.precision,
+            sizes=TINY if arguments.tiny else Sizes(),
+            scratch=Path(scratch),
+            tokenizer=arguments.tokenizer,
+            end=time.perf_counter() + 60 * arguments.minutes,
+            seed=arguments.seed,
+        )
+        record = measure(lab, arguments.pieces, arguments.out, together=4 if arguments.tiny else 1)
+        log = Path(scratch) / served.SERVER_LOG
+        if log.is_file() and (printed := log.read_bytes()):
+            write_bytes(arguments.out / served.SERVER_LOG, printed)
+    sys.stdout.write(record.markdown() + "\n")
+    return 1 if record.failed else 0
+
+
+def measure(lab: Lab, names: Sequence[str], out: Path, *, together: int = 1) -> Record:
+    """Run the pieces `names` and write their record to the folder `out`.
+
+    `together` pieces run at a time, the last ones first: for sizes at which times mean nothing.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    settings = {"device": lab.device, "precision": lab.precision, "sizes": "tiny" if together > 1 else "full"}
+    machine = describe_machine() | describe_gpu(lab.device)
+    found = {name: PieceRecord(name=name, text=piece.text, reason="not asked for") for name, piece in PIECES.items()}
+    record = Record(folder=out, machine=machine, settings=settings, pieces=list(found.values()))
+    run = _Run(lab, record, Lock())
+    if together == 1:
+        for name in _ordered(names):
+            run(found[name])
+    else:
+        with ThreadPoolExecutor(together) as pool:
+            list(pool.map(run, [found[name] for name in reversed(_ordered(names))]))
+    record.write()
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    lab: Lab
+    record: Record
+    lock: Lock
+
+    def __call__(self, piece: PieceRecord) -> None:
+        if self.lab.remaining <= 0:
+            piece.reason = "out of time"
+            return
+        self._note(f"{piece.name} ...")
+        piece.status, piece.reason = "running", ""
+        started = self.lab.clock()
+        try:
+            self._collect(piece)
+            piece.status = "ran"
+        except OutOfTimeError:
+            piece.status, piece.reason = "cut", "out of time"
+        except Exception as error:  # one piece must not end the others
+            piece.status, piece.reason = "failed", f"{type(error).__name__}: {error}"
+        piece.seconds = self.lab.clock() - started
+        self.lab.taken_bytes()  # returns the piece's memory, for the pieces that start processes
+        with self.lock:
+            self.record.write()
+        self._note(f"{piece.name}: {piece.status} {piece.reason} ({piece.seconds:.1f} s)")
+
+    def _collect(self, piece: PieceRecord) -> None:
+        # Closing the generator ends what the piece has started, such as a server.
+        with closing(PIECES[piece.name].run(self.lab)) as findings:
+            for finding in findings:
+                piece.add(finding)
+                with self.lock:
+                    self.record.write()
+                self.lab.check_time()
+
+    def _note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _ordered(names: Sequence[str]) -> list[str]:
+    return [name for name in PIECES if name in names]
+
+
+def _pieces(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in PIECES]:
+        raise argparse.ArgumentTypeError(f"there is no piece {', '.join(unknown)}; there are {', '.join(PIECES)}")
+    return names
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cerberank bench gpu", description=__doc__)
+    default: dict[str, Any] = {"pieces": list(PIECES), "tokenizer": default_checkpoint() / "tokenizer.json"}
+    parser.set_defaults(**default)
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of gpu.json and gpu.md")
+    parser.add_argument("--minutes", type=float, default=25.0, help="pieces begin and go on until then; default 25")
+    parser.add_argument("--pieces", type=_pieces, metavar="NAME,NAME", help=", ".join(PIECES))
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the pieces without a GPU")
+    parser.add_argument("--precision", choices=("fp16", "bf16", "fp32"), help="default: fp16 on a GPU, else fp32")
+    parser.add_argument("--tiny", action="store_true", help="tiny networks, four pieces at a time: no figure counts")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of served networks; default: the bundled one")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser

@@ -1,0 +1,266 @@
+"""Where the pieces of `cerberank bench gpu` measure: a device, a precision, sizes, a clock and a deadline.
+
+On a GPU the backend takes its own attention kernel and CUDA graphs. On a processor stand-ins take their places, which
+compute the same with other means, so that every piece runs everywhere; figures from there say nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cerberank_benchmarks.gpu.stand_ins import sdpa_kernel, uncompiled, written_again
+from cerberank_models.backends.cuda_graphs import Capture
+from cerberank_models.backends.torch_backend import GRAPH_TOKENS, TorchBackend
+from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.varlen import VarlenAttention, kernel_for
+
+Value = float | int | str
+Row = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A result that is wrong; the run's exit code is then 1."""
+
+    text: str
+
+
+Finding = Row | Problem
+Findings = Generator[Finding, None, None]
+"""What a piece yields; closing it ends what the piece has started."""
+
+
+class OutOfTimeError(Exception):
+    """The deadline has passed; a piece ends where this is raised and keeps the rows that it has."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """How much the pieces measure; the defaults are for a GPU."""
+
+    warm_up: int = 3
+    rounds: int = 20
+    """Timed runs of a figure, at least three and no more than fit into `figure_seconds`."""
+    figure_seconds: float = 0.5
+    matmul: int = 8192
+    """Rows and columns of the matrices whose product gives the matmul rate."""
+    copy_bytes: int = 4 << 30
+    width: int | None = None
+    """Replaces the width of every network."""
+    candidates: int = 500
+    tokens: int = 50
+    """Tokens of a pair."""
+    longest: int = 512
+    """Lengths of pairs from 1 to this many tokens, for the attention kernel."""
+    questions: int = 10
+    graph_tokens: int = GRAPH_TOKENS
+    """Graphs are captured up to so many tokens, by default as in the service; a larger question runs without."""
+    graph_steps: tuple[int, ...] = (256, 1024, 4096, 16_384, 32_768, 65_536)
+    steps: tuple[int, ...] = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144)
+    batches: tuple[int, ...] = (32, 64, 128, 256, 512)
+    """Batch sizes that the peer is tried with."""
+    clients: tuple[int, ...] = (1, 4, 16, 64)
+    served: tuple[int, ...] = (20, 500, 5000)
+    """Candidates of a request."""
+    served_seconds: float = 1.5
+    served_networks: int = 2
+    """1 leaves the smaller network out."""
+    fault_step: int = 262_144
+    """Tokens of a step that does not fit into the memory that is left."""
+    fault_bytes: int = 4 << 30
+    """Memory that is left for it."""
+    training_layers: int = 12
+    training_questions: int = 32
+    """Questions of a training step, of ten candidates each."""
+    training_steps: int = 60
+
+
+TINY = Sizes(
+    warm_up=1,
+    rounds=1,
+    matmul=64,
+    copy_bytes=1 << 20,
+    width=64,
+    candidates=6,
+    tokens=20,
+    longest=16,
+    questions=1,
+    graph_tokens=256,
+    graph_steps=(64, 300),
+    steps=(64, 128),
+    batches=(2, 4),
+    clients=(1, 2),
+    served=(3,),
+    served_seconds=0.1,
+    served_networks=1,
+    fault_step=400,
+    training_layers=2,
+    training_questions=2,
+    training_steps=2,
+)
+"""Every piece in seconds on a processor: shows that the pieces run, and no figure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """What all pieces share."""
+
+    device: str
+    precision: str
+    """The half precision that is measured; fp32 where the device is a processor."""
+    sizes: Sizes
+    scratch: Path
+    """A folder for checkpoints, made-up questions and logs."""
+    tokenizer: Path
+    """`tokenizer.json` for the networks that read texts."""
+    end: float = float("inf")
+    """The deadline, by `clock`."""
+    seed: int = 0
+    clock: Callable[[], float] = field(default=time.perf_counter)
+    kernel: VarlenAttention | None = None
+    """Replaces the device's variable-length attention."""
+    capture: Capture | None = None
+    """Replaces the capture of CUDA graphs."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision's number format."""
+        return PRECISIONS[self.precision]
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline, at most an hour; 0 or less after it."""
+        return min(3600.0, self.end - self.clock())
+
+    def check_time(self) -> None:
+        """Raises OutOfTimeError after the deadline."""
+        if self.remaining <= 0:
+            raise OutOfTimeError
+
+    def attention(self, dtype: torch.dtype, head_size: int) -> VarlenAttention:
+        """The kernel that a backend of this lab uses. Raises RuntimeError where the GPU has none for the shape."""
+        kernel = self.kernel or kernel_for(torch.device(self.device), dtype, head_size)
+        if kernel is None:
+            raise RuntimeError(f"no variable-length attention for {dtype}, heads of {head_size} on {self.device}")
+        return kernel
+
+    def backend(
+        self, ranker: Ranker, *, precision: str | None = None, graph_tokens: int = 0, fuse: bool = False
+    ) -> TorchBackend:
+        """A backend that takes over `ranker`; fp32 is computed as a reference, without the kernel.
+
+        Raises OutOfTimeError after the deadline.
+        """
+        self.check_time()
+        precision = precision or self.precision
+        reference = precision == "fp32" and not graph_tokens
+        self.synchronise()  # the backend has a stream of its own, which does not wait for the weights
+        return TorchBackend(
+            ranker,
+            device=self.device,
+            precision=precision,
+            graph_tokens=graph_tokens,
+            kernel=None if reference else self.kernel,
+            capture=self.capture,
+            fuse=self._fuse if fuse else None,
+        )
+
+    @property
+    def _fuse(self) -> Fuse:
+        return _compiled if self.on_gpu else uncompiled
+
+    def synchronise(self) -> None:
+        """Wait for everything that the device was given to do."""
+        if self.on_gpu:
+            torch.cuda.synchronize(self.device)
+
+    def random(self, *shape: int, dtype: torch.dtype | None = None, seed: int = 0) -> Tensor:
+        """Normal numbers on the device, the same for the same arguments."""
+        generator = torch.Generator(self.device).manual_seed(self.seed + seed)
+        values = torch.randn(shape, generator=generator, device=self.device, dtype=torch.float32)
+        return values.to(dtype or self.dtype)
+
+    def seconds(self, run: Callable[[], object], *, inner: int = 1) -> float:
+        """Median seconds of `run` with everything that it starts on the device, timed `inner` calls at a time."""
+        return self.compared({"": run}, inner=inner)[""]
+
+    def compared(self, runs: Mapping[str, Callable[[], object]], *, inner: int = 1) -> dict[str, float]:
+        """Median seconds of each function; they run in turns, so that noise affects all alike.
+
+        Raises OutOfTimeError where the deadline passes before there is a median.
+        """
+        for run in runs.values():
+            for _ in range(self.sizes.warm_up):
+                self.check_time()
+                run()
+        times: dict[str, list[float]] = {name: [] for name in runs}
+        began = self.clock()
+        for done in range(self.sizes.rounds):
+            if done >= 3 and self.clock() - began > self.sizes.figure_seconds * len(runs):
+                break
+            for name, run in runs.items():
+                self.check_time()
+                times[name].append(self._once(run, inner))
+        return {name: statistics.median(values) for name, values in times.items()}
+
+    def _once(self, run: Callable[[], object], inner: int) -> float:
+        self.synchronise()
+        started = self.clock()
+        for _ in range(inner):
+            run()
+        self.synchronise()
+        return (self.clock() - started) / inner
+
+    def taken_bytes(self) -> int:
+        """Memory of the GPU that this process needs, after what it does not need is returned; 0 on a processor."""
+        gc.collect()
+        if not self.on_gpu:
+            return 0
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved(self.device)
+
+    @contextmanager
+    def memory_left(self, left: int) -> Iterator[int]:
+        """Hold the GPU's memory but for `left` bytes, so that other processes run out of it; gives the bytes held."""
+        held: list[Tensor] = []
+        if self.on_gpu:
+            self.taken_bytes()
+            free, _ = torch.cuda.mem_get_info(self.device)
+            while (surplus := free - left) > 1 << 26:
+                held.append(torch.empty(min(surplus, 8 << 30), dtype=torch.uint8, device=self.device))
+                free, _ = torch.cuda.mem_get_info(self.device)
+        try:
+            yield sum(part.numel() for part in held)
+        finally:
+            held.clear()
+            if self.on_gpu:
+                torch.cuda.empty_cache()
+
+
+def lab_for(device: str, *, precision: str | None = None, **fields: Any) -> Lab:
+    """A lab whose kernel and capture are the device's own on a GPU, and stand-ins on a processor."""
+    if device.startswith("cuda"):
+        return Lab(device=device, precision=precision or "fp16", **fields)
+    stand_ins = {"kernel": sdpa_kernel, "capture": written_again} | fields
+    return Lab(device=device, precision=precision or "fp32", **stand_ins)
+
+
+def _compiled(function: Any) -> Any:
+    return torch.compile(function, dynamic=True)

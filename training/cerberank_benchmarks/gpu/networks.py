@@ -1,0 +1,125 @@
+"""The networks that are measured: shapes of the papers with random weights, made on the device, and their operations.
+
+Their weights rank nothing. Speed does not depend on weights, rounding errors do: networks with trained weights have
+larger outliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from cerberank_benchmarks.gpu.lab import Lab
+from cerberank_benchmarks.weights import MAX_LENGTH, head_width
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig, TransformerConfig
+from cerberank_models.drop import DropPolicy
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.ranker import Ranker
+
+VOCABULARY = 30_522
+"""BERT's and ELECTRA's."""
+DEVIATION = 0.06
+"""The deviation of random weights: wide enough that scores differ; else equal results would prove nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """A network of a paper or a product."""
+
+    name: str
+    layers: int
+    width: int
+    heads: int = 1
+    """k of B_(n-1) kH_1; 0 is a plain encoder, whose last layer computes all tokens."""
+    exits: tuple[int, ...] = ()
+
+
+MINI = Shape(name="MiniLM-L6", layers=6, width=384)
+BASE = Shape(name="BASE", layers=12, width=768, heads=0, exits=(12,))
+ONE_HEAD = Shape(name="B11 1H1", layers=12, width=768)
+THREE_HEADS = Shape(name="B11 3H1", layers=12, width=768, heads=3)
+CASCADE = Shape(name="B11 3H1, exits 4 6 8 10", layers=12, width=768, heads=3, exits=(4, 6, 8, 10))
+LARGE = Shape(name="LARGE", layers=24, width=1024, heads=0, exits=(24,))
+
+
+def config_of(lab: Lab, shape: Shape) -> RankerConfig:
+    """The configuration; attention heads are 64 wide from a width of 768 on, 32 below (as MiniLM's)."""
+    width = lab.sizes.width or shape.width
+    return RankerConfig(
+        name="random",
+        transformer=TransformerConfig(
+            family="bert",
+            vocab_size=VOCABULARY,
+            hidden_size=width,
+            layers=shape.layers,
+            attention_heads=width // head_width(width),
+            intermediate_size=4 * width,
+            max_positions=512,
+            embedding_size=width,
+        ),
+        architecture=ArchitectureConfig(body_layers=shape.layers - (1 if shape.heads else 0), heads=shape.heads),
+        exits=tuple(ExitConfig(after=after) for after in shape.exits),
+        encoding=EncodingConfig(max_length=MAX_LENGTH, question_length=64),
+    )
+
+
+def random_ranker(lab: Lab, shape: Shape, *, seed: int = 0) -> Ranker:
+    """The network on the lab's device, in fp32, the same weights for the same seed."""
+    with torch.device(lab.device):
+        ranker = Ranker(config_of(lab, shape))
+    generator = torch.Generator(lab.device).manual_seed(lab.seed + seed)
+    with torch.no_grad():
+        for part in ranker.modules():
+            if isinstance(part, nn.Linear | nn.Embedding):
+                part.weight.normal_(0.0, DEVIATION, generator=generator)
+            if isinstance(part, nn.Linear):
+                part.bias.zero_()
+    return ranker.eval()
+
+
+def equal_pairs(lab: Lab, count: int, *, tokens: int | None = None, seed: int = 0) -> EncodedPairs:
+    """Random pairs of the sizes' number of tokens, or of `tokens`."""
+    return random_pairs(lab, [tokens or lab.sizes.tokens] * count, seed=seed)
+
+
+def mixed_pairs(lab: Lab, count: int, *, seed: int = 0) -> EncodedPairs:
+    """Random pairs of lengths around the sizes' number of tokens, half of it at least."""
+    mean = lab.sizes.tokens
+    rng = np.random.default_rng([lab.seed, seed])
+    return random_pairs(lab, rng.integers(mean // 2, mean + mean // 2, count).tolist(), seed=seed)
+
+
+def random_pairs(lab: Lab, lengths: Sequence[int], *, seed: int = 0) -> EncodedPairs:
+    """Random token ids; the second half of each pair has type 1."""
+    rng = np.random.default_rng([lab.seed, seed, 1])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]).astype(np.int64)
+    place = np.concatenate([np.arange(length) >= length // 2 for length in lengths])
+    return EncodedPairs(
+        token_ids=rng.integers(1000, VOCABULARY, offsets[-1]).astype(np.int32),
+        type_ids=place.astype(np.int32),
+        offsets=offsets,
+        truncated=np.zeros(len(lengths), np.bool_),
+    )
+
+
+def operations(config: RankerConfig, candidates: int, tokens: int, policy: DropPolicy | None = None) -> float:
+    """Floating-point operations for `candidates` pairs of `tokens`, dropped by `policy`; a product and a sum are two.
+
+    Matrix products and attention count; embeddings, norms and activations do not. A head's last layer computes its
+    queries and its feed-forward for the first token alone.
+    """
+    policy = policy or config.drop_policy(0.0)
+    width, inner = config.transformer.hidden_size, config.transformer.intermediate_size
+    layer = 2 * tokens * (4 * width**2 + 2 * width * inner) + 4 * tokens**2 * width
+    last = 2 * tokens * 2 * width**2 + 2 * (2 * width**2 + 2 * width * inner) + 4 * tokens * width
+    architecture = config.architecture
+    head = (architecture.head_layers - 1) * layer + last + 2 * width**2
+    total = 0.0
+    for stage, alive in zip(config.stages, policy.expected_alive(candidates), strict=True):
+        end = 2 * 2 * width**2 if stage.kind == "exit" else architecture.heads * head
+        total += alive * ((stage.stop - stage.start) * layer + end)
+    return total

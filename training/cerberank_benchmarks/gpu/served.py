@@ -1,0 +1,163 @@
+"""Piece `served`: the real `cerberank serve` under clients in processes of their own. Other pieces use its server."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from cerberank_benchmarks.clients.processes import Job, Outcome, ask_from_processes
+from cerberank_benchmarks.clients.server import Server, cerberank_server
+from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem, Row
+from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, random_ranker
+from cerberank_benchmarks.workload import WORDS
+from cerberank_models.backends.processors import usable_processors
+from cerberank_models.export.checkpoint import export_checkpoint
+
+TEXT = (
+    "`cerberank serve` with random weights, and closed-loop clients on the same machine. A pair has as many tokens as "
+    "in the other pieces. cold: no text is sent twice; cached: four requests are sent again and again, and the "
+    "service may keep their tokens (CERBERANK_TOKEN_CACHE_BYTES), never their scores. Encode and compute are medians "
+    "of the service's own times; client processes near one processor each limit the rate, not the service."
+)
+QUESTION_WORDS = 8
+SPECIAL_TOKENS = 3
+LARGE, MOST_CLIENTS = 1000, 16
+"""Requests beyond so many candidates are sent by no more clients."""
+TOKEN_CACHE = 1 << 30
+OUT_OF_MEMORY = "cerberank_out_of_memory_total"
+"""Batches that did not fit into memory."""
+ENOUGH = 100
+"""A p99 of fewer requests would be their maximum, and is left out."""
+SERVER_LOG = "server.log"
+"""In the lab's scratch folder, and beside `gpu.json` where a server printed anything."""
+
+
+def run(lab: Lab) -> Findings:
+    """A row for each network, number of clients, candidates, and kind of texts."""
+    for shape in (THREE_HEADS, MINI)[: lab.sizes.served_networks]:
+        checkpoint = served_checkpoint(lab, shape)
+        started = lab.clock()
+        with service(lab, checkpoint) as server:
+            yield {
+                "network": shape.name,
+                "start, s": lab.clock() - started,
+                "tokens of a step": counted(server, "cerberank_step_tokens"),
+                "encode workers": encode_workers(),
+                "token cache, MB": TOKEN_CACHE / 1e6,
+            }
+            for clients in lab.sizes.clients:
+                for candidates in lab.sizes.served:
+                    if candidates > LARGE and clients > MOST_CLIENTS:
+                        continue
+                    for repeated in (False, True):
+                        outcome, processes = ask_from_processes(
+                            job(lab, server, clients=clients, candidates=candidates, repeated=repeated)
+                        )
+                        row: Row = {
+                            "network": shape.name,
+                            "clients": clients,
+                            "candidates": candidates,
+                            "texts": "cached" if repeated else "cold",
+                        }
+                        yield {**row, **_figures(outcome, candidates, processes)}
+                        if outcome.failed:
+                            yield Problem(f"{shape.name}, {clients} x {candidates}: {outcome.failed} requests failed")
+            yield {
+                "network": shape.name,
+                "graph hits": counted(server, "cerberank_graph_hits_total"),
+                "graph misses": counted(server, "cerberank_graph_misses_total"),
+                "padding tokens": counted(server, "cerberank_padding_tokens_total"),
+                "out of memory": counted(server, OUT_OF_MEMORY),
+            }
+
+
+def served_checkpoint(lab: Lab, shape: Shape) -> Path:
+    """A checkpoint of the shape with random weights."""
+    folder = lab.scratch / f"served {shape.name}"
+    with suppress(FileExistsError):  # another piece has written the same
+        export_checkpoint(
+            random_ranker(lab, shape),
+            Tokenizer.from_file(str(lab.tokenizer)),
+            folder,
+            card=f"# {shape.name}\n\nRandom weights, to measure time with.\n",
+            version="random",
+            source="cerberank bench gpu",
+            precisions=(),
+        )
+    return folder
+
+
+@contextmanager
+def service(lab: Lab, checkpoint: Path, **settings: str | float) -> Iterator[Server]:
+    """`cerberank serve` on the lab's device; what it printed is appended to `SERVER_LOG` when it ends."""
+    own = Path(tempfile.mkdtemp(dir=lab.scratch))
+    try:
+        with cerberank_server(
+            checkpoint,
+            own,
+            patience=min(300.0, max(1.0, lab.remaining)),
+            **{
+                "backend": "torch",
+                "precision": lab.precision,
+                "device": lab.device,
+                "threads": torch.get_num_threads(),  # on a processor, as many as this process uses
+                "encode_workers": encode_workers(),
+                "max_queued_tokens": 1_000_000_000,
+                "token_cache_bytes": TOKEN_CACHE,
+                "log_level": "warning",
+                **settings,
+            },
+        ) as server:
+            yield server
+    finally:
+        with (lab.scratch / SERVER_LOG).open("ab") as log:
+            log.write((own / "cerberank.log").read_bytes())
+
+
+def encode_workers() -> int:
+    """More than the service's default of two where there are many processors: cold texts would wait for them."""
+    return max(2, min(8, usable_processors() // 2))
+
+
+def counted(server: Server, metric: str) -> int:
+    """The sum of a metric's samples, 0 where it has none."""
+    lines = server.client.get("/metrics").raise_for_status().text.splitlines()
+    return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith((f"{metric} ", f"{metric}{{")))
+
+
+def job(lab: Lab, server: Server, *, clients: int, candidates: int, repeated: bool) -> Job:
+    """Clients of `server` whose pairs have the lab's number of tokens; cold texts differ from those of other jobs."""
+    return Job(
+        port=server.client.base_url.port or 0,
+        clients=clients,
+        candidates=candidates,
+        seconds=lab.sizes.served_seconds,
+        repeated=repeated,
+        vocabulary=tuple(dict.fromkeys(WORDS)),
+        question_words=QUESTION_WORDS,
+        candidate_words=lab.sizes.tokens - QUESTION_WORDS - SPECIAL_TOKENS,
+        seed=random.Random(f"{lab.seed} {clients} {candidates} {repeated}").randrange(1 << 30),
+    )
+
+
+def _figures(outcome: Outcome, candidates: int, processes: int) -> Row:
+    seconds = outcome.ended - outcome.began
+    if not outcome.seconds:
+        return {"requests": 0}
+    return {
+        "requests": len(outcome.seconds),
+        "pairs/s": candidates * len(outcome.seconds) / seconds,
+        "p50 ms": 1000 * float(np.quantile(outcome.seconds, 0.5)),
+        "p99 ms": 1000 * float(np.quantile(outcome.seconds, 0.99)) if len(outcome.seconds) >= ENOUGH else "",
+        "encode ms": float(np.median(outcome.encode_ms)),
+        "compute ms": float(np.median(outcome.compute_ms)),
+        "client processes": processes,
+        "processors of a client process": outcome.processor_seconds / seconds / processes,
+    }

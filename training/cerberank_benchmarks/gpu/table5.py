@@ -1,0 +1,118 @@
+"""Piece `table5`: the networks of the CERBERUS paper's Table 5 on one question, and cascades at their drop ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from cerberank_benchmarks.gpu.ceilings import matmul_rate
+from cerberank_benchmarks.gpu.lab import Findings, Lab
+from cerberank_benchmarks.gpu.networks import (
+    BASE,
+    CASCADE,
+    LARGE,
+    ONE_HEAD,
+    THREE_HEADS,
+    Shape,
+    equal_pairs,
+    operations,
+    random_ranker,
+)
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.drop import relative_cost
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.rank import rank_pairs
+
+TEXT = (
+    "One question as one step, without tokenising, with graphs. BASE and LARGE compute every layer for all tokens; "
+    "the ensemble runs three LARGE one after the other. The share is of the matmul rate measured beside it; the op "
+    "count is the layers run, relative to dropping nothing."
+)
+ALPHAS = (0.0, 0.3, 0.5)
+MEMBERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    run: Callable[[], object]
+    operations: float
+
+
+def run(lab: Lab) -> Findings:
+    """A row for each network; then 3H1 against 1H1 and against BASE; then a row for each drop ratio."""
+    ceiling, pairs = matmul_rate(lab), equal_pairs(lab, lab.sizes.candidates)
+    base = [_entry(lab, shape, pairs) for shape in (BASE, ONE_HEAD, THREE_HEADS)]
+    seconds = _timed(lab, base)
+    for entry in base:
+        yield _row(entry, seconds[entry.name], ceiling, len(pairs))
+    yield {
+        "B11 3H1 / B11 1H1": seconds[THREE_HEADS.name] / seconds[ONE_HEAD.name],
+        "B11 3H1 / BASE": seconds[THREE_HEADS.name] / seconds[BASE.name],
+    }
+    yield from _cascades(lab, pairs, ceiling)
+    members = [_backend(lab, LARGE, seed) for seed in range(MEMBERS)]
+    work = operations(members[0].config, len(pairs), lab.sizes.tokens)
+    large = [
+        _Entry(LARGE.name, partial(rank_pairs, members[0], pairs), work),
+        _Entry(f"ensemble of {MEMBERS} {LARGE.name}", partial(_together, members, pairs), MEMBERS * work),
+    ]
+    seconds |= _timed(lab, large)
+    for entry in large:
+        yield _row(entry, seconds[entry.name], ceiling, len(pairs))
+    yield {"ensemble / B11 3H1": seconds[large[1].name] / seconds[THREE_HEADS.name]}
+
+
+def _cascades(lab: Lab, pairs: EncodedPairs, ceiling: float) -> Findings:
+    backend = _backend(lab, CASCADE, 0)
+    policies = {alpha: backend.config.drop_policy(alpha) for alpha in ALPHAS}
+    entries = {
+        alpha: _Entry(
+            f"{CASCADE.name}, alpha {alpha:g}",
+            partial(rank_pairs, backend, pairs, policy),
+            operations(backend.config, len(pairs), lab.sizes.tokens, policy),
+        )
+        for alpha, policy in policies.items()
+    }
+    seconds = _timed(lab, list(entries.values()))
+    whole = seconds[entries[0.0].name]
+    for alpha, entry in entries.items():
+        time = seconds[entry.name] / whole
+        cost = relative_cost(backend.config.stage_layers, policies[alpha].ratios)
+        yield _row(entry, seconds[entry.name], ceiling, len(pairs)) | {
+            "time": time,
+            "op count": cost,
+            "time / op count": time / cost,
+        }
+
+
+def _entry(lab: Lab, shape: Shape, pairs: EncodedPairs) -> _Entry:
+    backend = _backend(lab, shape, 0)
+    work = operations(backend.config, len(pairs), lab.sizes.tokens)
+    return _Entry(shape.name, partial(rank_pairs, backend, pairs), work)
+
+
+def _backend(lab: Lab, shape: Shape, seed: int) -> TorchBackend:
+    return lab.backend(random_ranker(lab, shape, seed=seed), graph_tokens=lab.sizes.graph_tokens)
+
+
+def _timed(lab: Lab, entries: list[_Entry]) -> dict[str, float]:
+    return lab.compared({entry.name: entry.run for entry in entries})
+
+
+def _together(members: list[TorchBackend], pairs: EncodedPairs) -> object:
+    return np.mean([rank_pairs(member, pairs).scores for member in members], axis=0)
+
+
+def _row(entry: _Entry, seconds: float, ceiling: float, candidates: int) -> dict[str, float | int | str]:
+    return {
+        "network": entry.name,
+        "ms": 1000 * seconds,
+        "pairs/s": candidates / seconds,
+        "TFLOP": entry.operations / 1e12,
+        "TFLOP/s": entry.operations / seconds / 1e12,
+        "share of the matmul rate": entry.operations / seconds / ceiling,
+    }

@@ -1,0 +1,156 @@
+"""Piece `training`: questions a second of `cerberank teach` and `cerberank distil`, in one process and on all GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cerberank_benchmarks.gpu.lab import Findings, Lab
+from cerberank_benchmarks.settings import BenchmarkSettings
+from cerberank_benchmarks.weights import cross_encoder
+from cerberank_benchmarks.workload import Workload
+from cerberank_models.cli import main as cerberank
+
+TEXT = (
+    "Made-up questions of ten candidates, random weights. teach: a base encoder by Hugging Face's Trainer, steps "
+    "between its first and its last record of the loss; distil: B_(n-1) 3H1 on the labels, the later half of the steps."
+)
+QUESTIONS, CANDIDATES = 64, 10
+LOGGED = 50
+"""`teach` records the loss after so many steps, or after each evaluation where these are more frequent."""
+
+
+def run(lab: Lab) -> Findings:
+    """A row for each verb and number of processes."""
+    settings = BenchmarkSettings(
+        layers=lab.sizes.training_layers, width=lab.sizes.width or 768, tokenizer=lab.tokenizer, seed=lab.seed
+    )
+    base, data = cross_encoder(settings, lab.scratch / "training", labels=2), _questions(lab, settings)
+    gpus = torch.cuda.device_count() if lab.on_gpu else 0
+    for processes in [1] + ([gpus] if gpus > 1 else []):
+        for verb, timed in (("teach", _teach), ("distil", _distil)):
+            step = lab.sizes.training_questions * (processes if verb == "teach" else 1)
+            seconds = timed(lab, _Task(verb, base, data, processes))
+            yield {
+                "verb": verb,
+                "processes": processes,
+                "layers": settings.layers,
+                "width": settings.width,
+                "questions a step": step,
+                "ms a step": 1000 * seconds,
+                "questions/s": step / seconds,
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    verb: str
+    base: Path
+    data: str
+    processes: int
+
+
+def _teach(lab: Lab, task: _Task) -> float:
+    """Seconds of a step, from the times at which TensorBoard's records were written."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow
+
+    steps = lab.sizes.training_steps
+    # With as many steps between evaluations as there are, none comes between two records.
+    steps, evaluate = (max(steps, 2 * LOGGED), max(steps, 2 * LOGGED)) if lab.on_gpu else (steps, 1)
+    out = lab.scratch / f"teach {task.processes}"
+    options: list[str | int] = ["--evaluate-every", evaluate, "--precision", "bf16" if lab.on_gpu else "fp32"]
+    options += ["--device", "auto" if lab.on_gpu else "cpu", "--steps", steps]
+    if lab.on_gpu:
+        with _started(lab, task, out, options) as process:
+            try:
+                process.wait(max(1.0, lab.remaining))
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                raise
+        _check(process, out)
+    elif code := cerberank(_arguments(lab, task, out, options)):  # in a process of its own, importing takes longest
+        raise RuntimeError(f"exit code {code}")
+    events = next(out.rglob("events.out.tfevents.*")).parent
+    records = EventAccumulator(str(events)).Reload().Scalars("train/loss")
+    return float((records[-1].wall_time - records[0].wall_time) / (records[-1].step - records[0].step))
+
+
+def _distil(lab: Lab, task: _Task) -> float:
+    """Seconds of a step by the run's own log; the run is ended after it, before it evaluates and exports."""
+    steps, endless = lab.sizes.training_steps, 1_000_000
+    out = lab.scratch / f"distil {task.processes}"
+    options: list[str | int] = [
+        "--recipe",
+        "electra-base-b11-3h1",
+        "--strategy",
+        "hard",
+        "--device",
+        "cuda" if lab.on_gpu else "cpu",
+    ]
+    options += ["--body-layers", lab.sizes.training_layers - 1, "--steps", endless, "--evaluate-every", endless]
+    with _started(lab, task, out, options) as process:
+        records: list[float] = []
+        while len(records) < steps and process.poll() is None and lab.remaining > 0:
+            time.sleep(0.05)
+            records = _logged(out / "log.jsonl")
+        process.terminate()
+        process.wait(60)
+    if len(records) < steps:
+        _check(process, out)
+        raise RuntimeError(f"distil made {len(records)} of {steps} steps")
+    late = records[steps // 2 : steps]
+    return sum(late) / len(late)
+
+
+def _logged(path: Path) -> list[float]:
+    """Seconds of the steps so far; a line that is being written does not count."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    return [record["seconds"] for line in lines if "seconds" in (record := json.loads(line))]
+
+
+def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> subprocess.Popen[bytes]:
+    """The verb as a user starts it; what it prints goes to `<out>.log`."""
+    several = ["torch.distributed.run", f"--nproc-per-node={task.processes}", "-m"] if task.processes > 1 else []
+    command = [sys.executable, "-m", *several, "cerberank_models", *_arguments(lab, task, out, options)]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    if not lab.on_gpu:
+        environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
+    if task.processes == 1 and lab.on_gpu:
+        # Hugging Face's Trainer would spread one process over all GPUs that it sees.
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        environment["CUDA_VISIBLE_DEVICES"] = first
+    with out.with_name(out.name + ".log").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+
+def _arguments(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> list[str]:
+    data = ["--train", task.data, "--dev", task.data, "--dev-questions", "2", "--max-length", "128"]
+    size = ["--questions-per-step", str(lab.sizes.training_questions), "--out", str(out)]
+    return [task.verb, "--base", str(task.base), *data, *size, *map(str, options)]
+
+
+def _check(process: subprocess.Popen[bytes], out: Path) -> None:
+    if process.returncode:
+        printed = out.with_name(out.name + ".log").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"exit code {process.returncode}: {printed[-800:]}")
+
+
+def _questions(lab: Lab, settings: BenchmarkSettings) -> str:
+    """A file of questions with made-up candidates, the first of which is the right one."""
+    workload, path = Workload(settings), lab.scratch / "questions.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(QUESTIONS):
+            task = workload.task(CANDIDATES, seed=number)
+            candidates = [{"text": text, "label": int(place == 0)} for place, text in enumerate(task.texts)]
+            file.write(json.dumps({"question": f"{number} {task.question}", "candidates": candidates}) + "\n")
+    return f"jsonl:{path}"
