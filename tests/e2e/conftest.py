@@ -42,12 +42,17 @@ SERVE = ("-m", "cerberank_models", "serve")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> Process:
-    """Start the service on a free port and wait until it listens; it may still be loading."""
+def launch(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> subprocess.Popen[bytes]:
+    """Start the program on a free port, without waiting for anything; its output goes to `log`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment |= {"CERBERANK_CHECKPOINT": str(checkpoint), "CERBERANK_PORT": "0", **settings}
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, *program], env=environment, stderr=output, stdout=output, cwd=ROOT)
+        return subprocess.Popen([sys.executable, *program], env=environment, stderr=output, stdout=output, cwd=ROOT)
+
+
+def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> Process:
+    """Start the service on a free port and wait until it listens; it may still be loading."""
+    process = launch(checkpoint, log, program=program, **settings)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"running on (https?://[\d.:]+)", log.read_text()):

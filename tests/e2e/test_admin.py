@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from tests.e2e.conftest import START_SECONDS, Process, start
+from tests.e2e.conftest import START_SECONDS, Process, launch, start
 from tests.models.stores import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -140,6 +140,6 @@ def test_without_a_token_there_is_no_admin_port(tiny_checkpoint: Path, tmp_path:
         finally:
             quiet.process.kill()
             quiet.process.wait()
-        refused = start(tiny_checkpoint, tmp_path / "refused", CERBERANK_ADMIN_TOKEN=TOKEN, CERBERANK_ADMIN_PORT=port)
-        assert refused.process.wait(timeout=60) != 0
-        assert "address already in use" in refused.log.read_text()
+        log = tmp_path / "refused"
+        assert launch(tiny_checkpoint, log, CERBERANK_ADMIN_TOKEN=TOKEN, CERBERANK_ADMIN_PORT=port).wait(60) != 0
+        assert "address already in use" in log.read_text()
