@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.verbs import GROUP, installed_verbs
-from cerberank_service.settings import markdown_table
+from cerberank_service.settings.environment import markdown_table
 from cerberank_service.telemetry import metrics_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -82,7 +82,8 @@ ELSEWHERE = {
         *(f"benchmarks/gpu/{name}" for name in ("served", "stand_ins", "steps", "table5", "training")),
     ],
     "benchmarks/clients/test_open_loop.py": ["benchmarks/clients/traffic"],
-    "service/test_settings.py": ["service/limits", "service/removed_settings"],
+    "service/settings/test_fields.py": [f"service/settings/{name}" for name in ("__main__", "limits", "values")],
+    "service/settings/test_environment.py": ["service/settings/removed"],
     "test_docs.py": ["service/telemetry/metrics_table"],
     "models/backends/test_onnx_device_backend.py": ["models/export/checkpoint", "models/export/forms"],
 }

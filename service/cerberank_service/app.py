@@ -23,9 +23,9 @@ from cerberank_service.http.openapi import describe_body, describe_errors, with_
 from cerberank_service.http.pages import add_pages
 from cerberank_service.http.plain_routes import add_health, add_metrics, add_models
 from cerberank_service.http.rank_route import RankRoute
-from cerberank_service.limits import PRODUCTION, Limits
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
+from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.versions.loading import Loader, load
 
 

@@ -15,10 +15,10 @@ from fastapi import FastAPI
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.http.protocol import bounded
-from cerberank_service.limits import PRODUCTION, Limits
 from cerberank_service.memory import keep_spare_memory, return_large_arrays
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
+from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 

@@ -15,13 +15,13 @@ from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.response_headers import Load
-from cerberank_service.limits import PRODUCTION, Limits
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.labels import Labels
 from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
+from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.series import ENGINE_RUNNING, LABELLED_VERSION

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from cerberank_service.limits import Limits
 from cerberank_service.serve import main
+from cerberank_service.settings.limits import Limits
 
 if __name__ == "__main__":
     sys.exit(main([], Limits(client_seconds=1.0)))

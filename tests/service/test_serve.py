@@ -14,10 +14,10 @@ from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import engine_of, wait_until
 
 from cerberank_service.app import create_app
-from cerberank_service.removed_settings import REMOVED
 from cerberank_service.serve import SWITCH_SECONDS, Server, assemble, main
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
+from cerberank_service.settings.removed import REMOVED
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
 

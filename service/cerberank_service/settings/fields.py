@@ -1,75 +1,26 @@
-"""All settings of the service; each is an environment variable `CERBERANK_<NAME>`.
-
-`python -m cerberank_service.settings` prints the table in the README.
-"""
+"""All settings of the service; each is an environment variable `CERBERANK_<NAME>`."""
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cerberank_models.backends.registry import (
-    BACKENDS,
-    check_precision,
-    precisions_help,
-    spec_of,
-    usual_backend,
-    usual_precision,
+from cerberank_models.backends.registry import BACKENDS, precisions_help
+from cerberank_service.settings.values import (
+    DEVICES,
+    backend_of,
+    checked_step_tokens,
+    checked_token,
+    either,
+    listed,
+    precision_of,
 )
-from cerberank_service.removed_settings import REMOVED
 
-
-class SettingsError(ValueError):
-    """A variable has a value that cannot be used; the message names it."""
-
-
-SHORTEST_TOKEN = 16
 BODIES = 16
 """Number of bodies of the largest size that may be received at the same time."""
-
-
-_DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
-
-
-def _token(value: SecretStr | None) -> SecretStr | None:
-    """The token if it is long enough; None for an empty one, because templates leave a variable out by emptying it."""
-    token = "" if value is None else value.get_secret_value()
-    if not token:
-        return None
-    if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
-        raise ValueError(f"a token has at least {SHORTEST_TOKEN} ASCII characters and no blank")
-    return value
-
-
-def _step_tokens(value: int) -> int:
-    if 0 < value < 128:
-        raise ValueError("a step has at least 128 tokens; 0 chooses their number")
-    return value
-
-
-def _backend(value: str, info: ValidationInfo) -> str:
-    """The backend, by default the device's usual one."""
-    return spec_of(value or usual_backend(info.data["device"])).name
-
-
-def _precision(value: str, info: ValidationInfo) -> str:
-    """Check the precision against the backend; an unknown backend already has an error of its own."""
-    if "backend" not in info.data:
-        return value
-    backend = info.data["backend"]
-    return check_precision(backend, value or usual_precision(backend, info.data["device"]))
-
-
-def _either(names: Iterable[str]) -> str:
-    return " or ".join(f"`{name}`" for name in names)
 
 
 class Settings(BaseSettings):
@@ -141,7 +92,7 @@ class Settings(BaseSettings):
     ] = None
     admin_token: Annotated[
         SecretStr | None,
-        AfterValidator(_token),
+        AfterValidator(checked_token),
         Field(description="Token of the admin port, 16 characters or more; empty does not open it."),
     ] = None
     admin_host: Annotated[str, Field(description="Address that the admin port listens on.")] = "127.0.0.1"
@@ -150,19 +101,19 @@ class Settings(BaseSettings):
         str,
         Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
     ] = ""
-    device: Annotated[str, Field(description=f"{_either(_DEVICES)}; decides the next two.")] = "cpu"
+    device: Annotated[str, Field(description=f"{either(DEVICES)}; decides the next two.")] = "cpu"
     backend: Annotated[
         str,
-        AfterValidator(_backend),
+        AfterValidator(backend_of),
         Field(
             validate_default=True,
-            description=f"What runs the model, each with an extra of its own: {_either(BACKENDS)}; empty takes onnx "
+            description=f"What runs the model, each with an extra of its own: {either(BACKENDS)}; empty takes onnx "
             "on a processor, torch on a GPU.",
         ),
     ] = ""
     precision: Annotated[
         str,
-        AfterValidator(_precision),
+        AfterValidator(precision_of),
         Field(
             validate_default=True,
             description=f"Number format of weights and activations: {precisions_help()}; empty takes fp16 on a GPU, on "
@@ -183,7 +134,7 @@ class Settings(BaseSettings):
     encode_workers: Annotated[int, Field(ge=1, le=64, description="Threads that parse, tokenise and render.")] = 2
     step_tokens: Annotated[
         int,
-        AfterValidator(_step_tokens),
+        AfterValidator(checked_step_tokens),
         Field(ge=0, description="Tokens of one engine step, at least 128; 0: 8,192, on a GPU as measured at warm-up."),
     ] = 0
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
@@ -248,46 +199,9 @@ class Settings(BaseSettings):
     @property
     def alias_names(self) -> frozenset[str]:
         """The aliases as a set."""
-        return frozenset(_listed(self.aliases))
+        return frozenset(listed(self.aliases))
 
     @property
     def cors_list(self) -> list[str]:
         """The origins as a list."""
-        return _listed(self.cors_origins)
-
-
-def _listed(value: str) -> list[str]:
-    return [item.strip() for item in value.split(",") if item.strip()]
-
-
-def read_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError naming every variable that is wrong or was removed."""
-    named = {name.upper() for name, value in os.environ.items() if value}  # templates leave one out by emptying it
-    if gone := [name for name in REMOVED if name in named]:
-        raise SettingsError("; ".join(f"{name} is no setting any more: {REMOVED[name]}" for name in gone))
-    try:
-        return Settings()
-    except ValidationError as error:
-        raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
-
-
-def _problem(problem: ErrorDetails) -> str:
-    """The error of a variable with its name, and with its value unless that is a secret."""
-    if not problem["loc"]:
-        return problem["msg"].removeprefix("Value error, ")
-    name = str(problem["loc"][0])
-    shown = "" if name.endswith("token") else f"={problem['input']!r}"
-    return f"CERBERANK_{name.upper()}{shown}: {problem['msg']}"
-
-
-def markdown_table() -> str:
-    """The settings as a Markdown table."""
-    rows = ["| variable | default | meaning |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default in (None, "") else f"`{field.default}`"
-        rows.append(f"| `CERBERANK_{name.upper()}` | {default} | {field.description} |")
-    return "\n".join(rows)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown_table() + "\n")
+        return listed(self.cors_origins)

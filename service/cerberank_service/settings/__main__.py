@@ -1,0 +1,8 @@
+"""Prints the settings as the table in the README."""
+
+import sys
+
+from cerberank_service.settings.environment import markdown_table
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown_table() + "\n")

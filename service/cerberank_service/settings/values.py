@@ -1,0 +1,54 @@
+"""Checks and default choices of single settings, for the fields of `Settings`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pydantic import SecretStr, ValidationInfo
+
+from cerberank_models.backends.registry import BACKENDS, check_precision, spec_of, usual_backend, usual_precision
+
+SHORTEST_TOKEN = 16
+DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
+"""The kinds of devices that some backend runs on."""
+
+
+def checked_token(value: SecretStr | None) -> SecretStr | None:
+    """The token if it is long enough; None for an empty one, because templates leave a variable out by emptying it."""
+    token = "" if value is None else value.get_secret_value()
+    if not token:
+        return None
+    if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
+        raise ValueError(f"a token has at least {SHORTEST_TOKEN} ASCII characters and no blank")
+    return value
+
+
+def checked_step_tokens(value: int) -> int:
+    """The number of tokens. Raises ValueError for one that is too small to be a step."""
+    if 0 < value < 128:
+        raise ValueError("a step has at least 128 tokens; 0 chooses their number")
+    return value
+
+
+def backend_of(value: str, info: ValidationInfo) -> str:
+    """The backend, by default the device's usual one."""
+    return spec_of(value or usual_backend(info.data["device"])).name
+
+
+def precision_of(value: str, info: ValidationInfo) -> str:
+    """Check the precision against the backend; an unknown backend already has an error of its own."""
+    if "backend" not in info.data:
+        return value
+    backend = info.data["backend"]
+    return check_precision(backend, value or usual_precision(backend, info.data["device"]))
+
+
+def either(names: Iterable[str]) -> str:
+    """The names as a choice, for a description."""
+    return " or ".join(f"`{name}`" for name in names)
+
+
+def listed(value: str) -> list[str]:
+    """The items of a comma-separated list, without blanks and empty ones."""
+    return [item.strip() for item in value.split(",") if item.strip()]

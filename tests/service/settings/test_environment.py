@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cerberank_service import settings as settings_module
+from cerberank_service.settings import Settings, SettingsError, read_settings
+from cerberank_service.settings.removed import REMOVED
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "eight"),
+        ("PORT", "70000"),
+        ("BACKEND", "tensorflow"),
+        ("ENCODE_WORKERS", "0"),
+        ("STEP_TOKENS", "1"),
+        ("MAX_CANDIDATES", "0"),
+        ("MAX_BODY_BYTES", "-1"),
+        ("DRAIN_SECONDS", "-0.5"),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_variable_s_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """The message names the variable and repeats the value."""
+    monkeypatch.setenv(f"CERBERANK_{name}", value)
+    with pytest.raises(SettingsError, match=f"CERBERANK_{name}='{value}'"):
+        read_settings()
+
+
+def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two mistakes take one look, not two."""
+    monkeypatch.setenv("CERBERANK_PORT", "x")
+    monkeypatch.setenv("CERBERANK_BACKEND", "y")
+    with pytest.raises(SettingsError, match=r"(?s)CERBERANK_BACKEND.*CERBERANK_PORT|CERBERANK_PORT.*CERBERANK_BACKEND"):
+        read_settings()
+
+
+def test_every_removed_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removed variables are found in upper and lower case, and none of them is a setting."""
+    monkeypatch.setenv("CERBERANK_COPIES", "/copies")
+    monkeypatch.setenv("cerberank_state_bytes", "0")
+    with pytest.raises(SettingsError, match=r"(?s)CERBERANK_COPIES.*TMPDIR.*CERBERANK_STATE_BYTES"):
+        read_settings()
+    assert not {name.removeprefix("CERBERANK_").lower() for name in REMOVED} & Settings.model_fields.keys()
+
+
+def test_a_removed_variable_that_is_empty_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates leave a variable out by emptying it."""
+    monkeypatch.setenv("CERBERANK_STATE_BYTES", "")
+    assert read_settings() == Settings()
+
+
+def test_nothing_else_in_the_service_reads_the_environment() -> None:
+    """Only the client programs read variables of their own; other readers would skip the validation."""
+    package = Path(settings_module.__file__).parents[1]
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
+    }
+    assert readers == {"settings/environment.py", "admin/command.py", "admin/options.py", "access/keys_command.py"}
