@@ -41,7 +41,6 @@ ELSEWHERE = {
     "service/dialects/test_native.py": ["service/call", "service/dialects/native_schema"],
     "service/dialects/test_open_inference.py": ["service/http/open_inference_routes"],
     "service/engine/test_admission.py": ["service/engine/objective"],
-    "service/http/test_large_bodies.py": ["service/http/large_body_reader"],
     "service/http/test_rank_route.py": ["service/ranking/rank"],
     "service/ranking/test_score_cache.py": ["service/engine/known_scores"],
     "service/rollout/test_shadow.py": ["service/rollout/labels", "service/telemetry/shadow_metrics"],

@@ -30,7 +30,7 @@ CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
 
 MOST_CHARACTERS = 64 * 1024
-"""No encoder reads more characters of a text, whatever its `max_length`, so callers may cut texts here (`readable`)."""
+"""No encoder reads more characters of a text, whatever its `max_length`."""
 
 ID_BYTES = 4
 """Tokens of a text are the `bytes` of int32, which are joined faster than lists and take less of the cache."""
@@ -99,11 +99,6 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
         offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
         truncated=np.concatenate([part.truncated for part in parts]),
     )
-
-
-def readable(text: str) -> str:
-    """`text`, or a prefix for which every encoder gives the same tokens and the same truncation."""
-    return text[: MOST_CHARACTERS + 1]
 
 
 def replace_surrogates(text: str) -> str:

@@ -19,9 +19,10 @@ from cerberank_service.errors import ErrorBody
 from cerberank_service.http import open_inference_routes
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
-from cerberank_service.http.openapi import describe_body, describe_errors, with_components
+from cerberank_service.http.exposition import Exposition, add_metrics
+from cerberank_service.http.openapi import add_document, describe_body, describe_errors, with_components
 from cerberank_service.http.pages import add_pages
-from cerberank_service.http.plain_routes import add_health, add_metrics, add_models
+from cerberank_service.http.plain_routes import add_health, add_models
 from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
@@ -45,7 +46,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
         yield
-        service.begin_shutdown()
+        service.refuse()
         await service.end_shutdown()
 
     app = FastAPI(
@@ -53,6 +54,9 @@ def create_app(
         version=version("cerberank"),
         summary="Puts the candidate sentence that answers the question first.",
         lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
         responses=describe_errors(ErrorBody),
     )
     app.state.service = service
@@ -71,7 +75,6 @@ def create_app(
         settings=settings,
         access=service.access,
         bodies=service.bodies,
-        large_bodies=service.large_bodies,
         workers=service.workers,
         versions=service.versions,
         ranking=service.ranking,
@@ -95,7 +98,8 @@ def create_app(
     open_inference_routes.add(app, service.versions, settings, rank)
     add_health(app, service.versions)
     add_models(app, service.versions, service.shadow, service.rules.promotion, settings)
-    add_metrics(app, service.metrics, service.versions, service.load)
+    add_metrics(app, Exposition(service.metrics, service.versions, service.load, seconds=limits.exposition_seconds))
+    add_document(app)
     add_pages(app)
     with_components(app, [*(dialect.request for dialect in dialects), InferRequest], keyed=keyed)
     return app

@@ -1,4 +1,7 @@
-"""`cerberank serve`: runs the app, and the admin app, in a uvicorn process with graceful shutdown."""
+"""`cerberank serve`: runs the app, and the admin app, in uvicorn servers until a signal ends them.
+
+Each server runs in a thread with an event loop of its own; the main thread waits for signals and leads the shutdown.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,15 @@ import argparse
 import math
 import signal
 import sys
-from socket import socket
-from types import FrameType
+import threading
+from queue import Empty, SimpleQueue
 
 import uvicorn
 from fastapi import FastAPI
 
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
-from cerberank_service.http.protocol import bounded
-from cerberank_service.memory import keep_spare_memory, return_large_arrays
+from cerberank_service.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
@@ -24,42 +26,50 @@ from cerberank_service.telemetry.tracing import open_provider
 
 GRACE_SECONDS = 5
 """Time after the drain time for sending the last answers."""
+POLL_SECONDS = 0.01
 SWITCH_SECONDS = 0.0005
 """Python's switch interval: how long a thread keeps the GIL while others wait for it. An answer passes through several
-threads; with Python's default of 5 ms each of them could wait that long for a thread that reads a large body."""
+threads; with Python's default of 5 ms each of them could wait that long for a thread that parses a large body."""
+
+Ending = SimpleQueue[int]
+"""Numbers of the signals received, and 0 when a server has ended. Its `put` is reentrant, as signal handlers need."""
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server that begins the service's graceful shutdown before it closes the sockets.
+class Server:
+    """A uvicorn server in a thread."""
 
-    The shutdown does not begin in the signal handler, which may interrupt a holder of one of the service's locks.
-    """
+    def __init__(self, name: str, config: uvicorn.Config, ending: Ending) -> None:
+        """Nothing listens before `start`; 0 is put into `ending` when the server has ended."""
+        self._server, self._ending = uvicorn.Server(config), ending
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def __init__(self, config: uvicorn.Config, service: Service, admin: uvicorn.Server | None = None) -> None:
-        """`service` belongs to the app; `admin` is started and stopped with this server, on the same event loop."""
-        super().__init__(config)
-        self._service, self._admin = service, admin
+    @property
+    def started(self) -> bool:
+        """Whether it has listened; False when it could not, which uvicorn has logged."""
+        return self._server.started
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the main loop. Uvicorn's own handler would raise the signal again after a clean shutdown."""
-        self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+    def start(self) -> None:
+        """Start, and wait until it listens or has ended."""
+        self._thread.start()
+        while self._thread.is_alive() and not self._server.started:
+            self._thread.join(POLL_SECONDS)
 
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Listen, then on the admin port too, on the same event loop."""
-        await super().startup(sockets)
-        self._service.large_bodies.start()
-        if self._admin is not None:
-            self._admin.config.load()
-            self._admin.lifespan = self._admin.config.lifespan_class(self._admin.config)
-            await self._admin.startup()
+    def stop(self, *, at_once: bool = False) -> None:
+        """Close the listening socket; end when the requests in progress are answered, or at once."""
+        self._server.force_exit = at_once
+        self._server.should_exit = True
 
-    async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Refuse new requests, then let uvicorn close its sockets and wait for the requests in progress."""
-        self._service.begin_shutdown()
-        await super().shutdown(sockets)
-        if self._admin is not None:
-            await self._admin.shutdown()
+    def join(self, seconds: float) -> None:
+        """Wait for the thread to end, at most `seconds`."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            self._server.run()
+        except SystemExit:  # uvicorn has logged why it cannot start
+            pass
+        finally:
+            self._ending.put(0)
 
 
 def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
@@ -71,49 +81,89 @@ def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
     try:
         settings = read_settings()
         app = assemble(settings, limits)
-    except (ValueError, OSError) as error:  # settings, keys, a store of an unknown kind
+        return run(app, settings, limits)
+    except (ValueError, OSError) as error:  # settings, keys, a certificate, a store of an unknown kind
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
-    run(app, settings, limits)
-    return 0
 
 
 def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
-    """The app; also configures the process's logs, traces and memory allocator.
+    """The app; also configures the process's logs and traces.
 
     Raises SettingsError, or the error of reading a file that a setting names.
     """
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
-    return_large_arrays()
-    keep_spare_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(settings, tracer_provider=provider, limits=limits)
 
 
-def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> None:
-    """Serve until SIGTERM or SIGINT."""
+def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
+    """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
+
+    Raises OSError or ValueError for a certificate that cannot be used.
+    """
     service: Service = app.state.service
-    admin = None
+    ending: Ending = SimpleQueue()
+    servers = [Server("server", _config(app, settings, limits, settings.host, settings.port), ending)]
     if settings.admin_token is not None:
-        admin_app = create_admin(settings, service.versions, service.operations, service.metrics)
-        admin = uvicorn.Server(_config(admin_app, settings, limits, settings.admin_host, settings.admin_port))
-    Server(_config(app, settings, limits, settings.host, settings.port), service, admin).run()
+        admin = create_admin(settings, service.versions, service.operations, service.metrics)
+        config = _config(admin, settings, limits, settings.admin_host, settings.admin_port)
+        servers.append(Server("admin-server", config, ending))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: ending.put(number))
+    if settings.tls_certificate is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sent by hooks that renew certificates, which are noticed anyway
+    for server in servers:
+        server.start()
+    if ending.get():
+        _shut_down(servers, service, settings, ending)
+    started = all(server.started for server in servers)
+    for server in servers:
+        server.stop()
+        server.join(GRACE_SECONDS)
+    return 0 if started else 1
+
+
+def _shut_down(servers: list[Server], service: Service, settings: Settings, ending: Ending) -> None:
+    """Let load balancers notice, then answer the accepted requests within the drain time. A further signal hurries."""
+    public = servers[0]
+    service.leave()
+    _wait(ending, settings.lame_duck_seconds)
+    service.refuse()
+    public.stop()
+    if _wait(ending, settings.drain_seconds) == signal.SIGINT:
+        public.stop(at_once=True)
+    service.versions.stop()
+    public.join(GRACE_SECONDS)
+
+
+def _wait(ending: Ending, seconds: float) -> int | None:
+    """Wait for the next signal (0: the end of a server), at most `seconds`; None when there was none."""
+    try:
+        return ending.get(timeout=seconds)
+    except Empty:
+        return None
 
 
 def _config(app: FastAPI, settings: Settings, limits: Limits, host: str, port: int) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=bounded(limits.head_bytes, limits.client_seconds),
+        http="h11",
+        h11_max_incomplete_event_size=limits.head_bytes,
         ws="none",
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
         log_config=None,
         access_log=settings.log_level == "debug",
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
-        timeout_graceful_shutdown=int(settings.drain_seconds) + GRACE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + GRACE_SECONDS,
+        timeout_notify=CHECK_SECONDS,
     )
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        certificate = Certificate(settings.tls_certificate, settings.tls_key)
+        config.ssl_context_factory = lambda config, default: certificate.context
+        config.callback_notify = certificate.reload_if_changed
+    return config

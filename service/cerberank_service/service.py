@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from functools import partial
 
@@ -13,7 +12,6 @@ from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
-from cerberank_service.http.large_bodies import LargeBodies
 from cerberank_service.http.response_headers import Load
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.workers import Workers
@@ -70,12 +68,9 @@ class Service:
             limit=settings.max_body_bytes,
             seconds=limits.client_seconds,
             total_bytes=settings.max_bodies_bytes,
-            busy=self.versions.answering,
         )
-        self.large_bodies = LargeBodies(total_bytes=settings.max_bodies_bytes)
         self.ranking = Ranking(settings)
         self.metrics.registry.register(TokenCacheCollector(self.ranking.tokens))
-        self._stopping = False
 
     def _register_scraped(self) -> None:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
@@ -89,12 +84,13 @@ class Service:
         self.source.start()
         self.shadow.start()
 
-    def begin_shutdown(self) -> None:
-        """Refuse new requests; those in progress have the drain time. Called on the event loop."""
-        if not self._stopping:
-            self._stopping = True
-            self.versions.refuse()
-            asyncio.get_running_loop().call_later(self.settings.drain_seconds, self.versions.stop)
+    def leave(self) -> None:
+        """Become not ready, so that load balancers send requests elsewhere; requests are still accepted."""
+        self.versions.leave()
+
+    def refuse(self) -> None:
+        """Refuse new requests; those in progress are answered."""
+        self.versions.refuse()
 
     def load(self) -> Load:
         """The current load: accepted questions that are not answered yet."""
@@ -112,4 +108,3 @@ class Service:
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()
-        self.large_bodies.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from tests.e2e.conftest import Process, start
+from tests.e2e.conftest import Process, launch, serving, start
 
 MANY = [f"{number} metres word " + "word " * (number % 30) for number in range(3000)]
 
@@ -37,6 +38,51 @@ def test_sigterm_answers_what_was_accepted(service: Process) -> None:
     assert statuses.count(200) >= 1
     assert set(statuses) <= {200, 503, 0}
     assert service.process.wait(timeout=60) == 0
+
+
+def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """For the lame-duck time the probe fails and questions are answered; a second signal ends it early."""
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_LAME_DUCK_SECONDS="600") as service:
+        service.terminate()
+        end = time.monotonic() + 60
+        while httpx.get(f"{service.url}/health/ready").status_code == 200:
+            assert time.monotonic() < end, "still ready after SIGTERM"
+            time.sleep(0.01)
+        assert httpx.get(f"{service.url}/health/live").status_code == 200
+        answer = httpx.post(f"{service.url}/v1/rank", json={"question": "how tall ?", "candidates": ["330 metres"]})
+        assert answer.status_code == 200
+        service.terminate()
+        assert service.process.wait(timeout=60) == 0
+
+
+def test_what_is_not_done_after_the_drain_time_is_answered_with_503(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Nothing that was accepted is left without an answer."""
+    body = {"question": "how tall ?", "candidates": MANY}
+    with (
+        serving(tiny_checkpoint, tmp_path / "log", CERBERANK_DRAIN_SECONDS="0") as service,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        answers = [pool.submit(httpx.post, f"{service.url}/v1/rank", json=body, timeout=120) for _ in range(8)]
+        with httpx.Client(base_url=service.url) as probe:
+            end = time.monotonic() + 60
+            while _queued(probe) == 0:
+                assert time.monotonic() < end, "nothing was queued"
+                time.sleep(0.005)
+        service.terminate()
+        statuses = {future.result().status_code for future in answers if future.exception() is None}
+        assert 503 in statuses
+        assert statuses <= {200, 503}
+        assert service.process.wait(timeout=60) == 0
+
+
+def test_an_occupied_port_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Exit code 1 and the address, without a traceback."""
+    log = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert launch(tiny_checkpoint, log, CERBERANK_PORT=port).wait(60) == 1
+    assert "address already in use" in log.read_text()
+    assert "Traceback" not in log.read_text()
 
 
 def _queued(client: httpx.Client) -> float:

@@ -22,6 +22,7 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
+from cerberank_service.settings.limits import Limits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.state import State
@@ -48,7 +49,7 @@ def open_app(no_settings: None) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(load: Loader, **settings: object) -> TestClient:
-            app = create_app(Settings.model_validate(settings), load)
+            app = create_app(Settings.model_validate(settings), load, limits=Limits(exposition_seconds=0.0))
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start

@@ -14,6 +14,7 @@ from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, V
 from cerberank_service.access.bearer import bearer, digest, same
 from cerberank_service.admin.operations import Operations
 from cerberank_service.dialects.native_schema import Ratio
+from cerberank_service.dialects.wire import Few
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.openapi import describe_errors
@@ -43,7 +44,7 @@ class LabelMove(Change):
 class ScheduleChange(Change):
     """One ratio for every exit, one per exit, or null for the checkpoint's own."""
 
-    drop_schedule: Ratio | list[Ratio] | None
+    drop_schedule: Ratio | Annotated[list[Ratio], Few] | None
 
 
 class TokenGuard:

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, candidate_kind, not_blank, validate, without
+from cerberank_service.dialects.wire import Document, Few, Items, Wire, candidate_kind, not_blank, validate
 from cerberank_service.errors import ServiceError
 
 
@@ -55,7 +55,7 @@ class RerankV1(Wire):
     documents: Annotated[list[DocumentIn], Items]
     model: str | None = None
     top_n: Annotated[int | None, Field(ge=1)] = None
-    rank_fields: list[str] | None = None
+    rank_fields: Annotated[list[str] | None, Few] = None
     return_documents: bool = False
     max_chunks_per_doc: Annotated[int | None, Field(ge=1, description="Accepted; documents are not chunked.")] = None
 
@@ -110,7 +110,7 @@ def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
     request = validate(RerankV1, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, without(request, "query") if request.return_documents else without(request, "query", "documents")
+    return call, request
 
 
 def text_of(document: str | DocumentV1) -> str:

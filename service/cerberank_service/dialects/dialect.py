@@ -30,9 +30,7 @@ class Dialect:
     error: type[BaseModel]
     """The error body of `format_error`, for OpenAPI."""
     parse: Callable[[Document], tuple[RankCall, Any]]
-    """Returns the call and the options for `render`. The options contain only texts that the answer repeats, because
-    those of large bodies are sent between processes. Raises ServiceError (400 or 422).
-    """
+    """Returns the call and the options for `render`. Raises ServiceError (400 or 422)."""
     render: Callable[[RankAnswer, Any], Any]
     """Returns JSON-ready values for an answer and the options from `parse`."""
     format_error: ErrorFormat

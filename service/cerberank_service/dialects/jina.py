@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
 from cerberank_service.errors import ServiceError
 
 
@@ -48,7 +48,7 @@ def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
     request = validate(JinaRerank, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
-    return call, without(request, "query") if request.return_documents else without(request, "query", "documents")
+    return call, request
 
 
 def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:

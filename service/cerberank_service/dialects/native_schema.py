@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, field_validator
 
-from cerberank_service.dialects.wire import Items, Wire, candidate_kind, not_blank
+from cerberank_service.dialects.wire import Few, Items, Wire, candidate_kind, not_blank
 
 Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 
@@ -38,7 +38,7 @@ CandidateIn = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(candidate_kind)
 ]
 DropRatioIn = Annotated[
-    Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Tag("<list>")], Discriminator(_ratio_kind)
+    Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Few, Tag("<list>")], Discriminator(_ratio_kind)
 ]
 
 

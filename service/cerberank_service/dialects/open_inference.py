@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.tensors import Tensor, read_tensors
-from cerberank_service.dialects.wire import Document, Wire, validate, without
+from cerberank_service.dialects.wire import Document, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -45,8 +45,8 @@ class InferRequest(Wire):
 
     id: Annotated[str | None, Field(max_length=128)] = None
     parameters: InferParameters = InferParameters()
-    inputs: Annotated[list[Tensor], Field(min_length=2, max_length=2)]
-    outputs: Annotated[list[RequestedOutput] | None, Field(max_length=len(OUTPUTS))] = None
+    inputs: Annotated[list[Tensor], Field(min_length=2, max_length=2, fail_fast=True)]
+    outputs: Annotated[list[RequestedOutput] | None, Field(max_length=len(OUTPUTS), fail_fast=True)] = None
 
     @model_validator(mode="after")
     def _both_inputs(self) -> InferRequest:
@@ -89,7 +89,7 @@ def parse(document: Document, *, model: str, version: str | None) -> tuple[RankC
         drop_ratio=request.parameters.drop_ratio,
         deadline_ms=None if timeout is None else timeout / 1000.0,
     )
-    return call, without(request, "inputs")
+    return call, request
 
 
 def render(answer: RankAnswer, request: InferRequest) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 
@@ -60,7 +60,7 @@ def _parse(document: Document) -> tuple[RankCall, RerankRequest]:
         candidates=tuple(Candidate(text=text) for text in request.texts),
         refuse_truncation=request.truncate is False,
     )
-    return call, without(request, "query") if request.return_text else without(request, "query", "texts")
+    return call, request
 
 
 def _render(answer: RankAnswer, request: RerankRequest) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ class Tensor(Wire):
     """An input tensor; `data` is flat or nested by row."""
 
     name: Literal["question", "candidates"]
-    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=8)]
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=8, fail_fast=True)]
     datatype: Literal["BYTES"]
     parameters: TensorParameters = TensorParameters()
     data: Annotated[list[JsonValue] | None, Items] = None

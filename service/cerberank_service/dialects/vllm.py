@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
 from cerberank_service.errors import Kind, ServiceError
 
 Texts = str | Annotated[list[str], Items]
@@ -77,7 +77,7 @@ def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
     request = validate(VllmRerank, document)
     candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
     call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None)
-    return call, without(request, "query")
+    return call, request
 
 
 def scores_of(answer: RankAnswer, request: Common) -> list[float]:

@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.vllm import Common, Texts, VllmError, format_error, scores_of, texts_of, usage_of
-from cerberank_service.dialects.wire import Document, Wire, not_blank, validate, without
+from cerberank_service.dialects.wire import Document, Wire, not_blank, validate
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names of the two sides in the versions of vLLM's API."""
@@ -74,9 +74,7 @@ def _parse_score(document: Document) -> tuple[RankCall, VllmScore]:
     request = validate(VllmScore, document)
     queries, texts = request.sides()
     candidates = tuple(Candidate(text=text) for text in texts_of(texts))
-    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), without(
-        request, *{name for pair in PAIRS for name in pair}
-    )
+    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), request
 
 
 def _render_score(answer: RankAnswer, request: VllmScore) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate, without
+from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
 from cerberank_service.errors import ServiceError
 
 
@@ -56,7 +56,7 @@ def _parse(document: Document) -> tuple[RankCall, VoyageRerank]:
         top_k=request.top_k,
         refuse_truncation=not request.truncation,
     )
-    return call, without(request, "query") if request.return_documents else without(request, "query", "documents")
+    return call, request
 
 
 def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:

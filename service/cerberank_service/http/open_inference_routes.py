@@ -21,6 +21,7 @@ from cerberank_service.dialects.open_inference import (
     render,
 )
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.http.body import read_number
 from cerberank_service.http.openapi import describe_body, describe_errors, describe_path
 from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.settings import Settings
@@ -103,7 +104,6 @@ def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[st
 
 def _infer_dialect(request: Request) -> Dialect:
     """A dialect for this request alone, because its path and headers are inputs of the parser."""
-    length = request.headers.get(JSON_LENGTH)
     return Dialect(
         paths=(request.url.path,),
         summary="infer",
@@ -116,7 +116,7 @@ def _infer_dialect(request: Request) -> Dialect:
             model=request.path_params["model"],
             version=request.path_params.get("version"),
         ),
-        json_bytes=int(length) if length is not None and length.isdecimal() else None,
+        json_bytes=read_number(request.headers.get(JSON_LENGTH)),
         render=render,
         format_error=format_error,
     )

@@ -1,4 +1,7 @@
-"""The HTML pages: a playground at `/` and the service's state at `/status`, as static files without external assets."""
+"""The HTML pages: a playground at `/`, the service's state at `/status` and Swagger UI at `/docs`.
+
+They are static files, and load nothing from other hosts. Swagger UI is the copy in the package `fastapi-swagger`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 STATIC = Path(__file__).parent / "static"
-PAGES = {"/": "playground.html", "/status": "status.html"}
+PAGES = {"/": "playground.html", "/status": "status.html", "/docs": "docs.html"}
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cache-Control": "no-cache",
@@ -34,9 +37,10 @@ class Assets(StaticFiles):
 
 
 def add_pages(app: FastAPI) -> None:
-    """Add both pages and their assets to `app`."""
+    """Add the pages and their assets to `app`."""
     for path, name in PAGES.items():
         app.add_api_route(path, _page(name), methods=["GET"], include_in_schema=False, name=name)
+    app.mount("/assets/swagger", Assets(packages=[("fastapi_swagger", "resources")]), name="swagger")
     app.mount("/assets", Assets(directory=STATIC), name="assets")
 
 

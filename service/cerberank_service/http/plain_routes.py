@@ -1,22 +1,19 @@
-"""The routes that do not rank: health, models, shadow comparison, text-embeddings-inference's `/info`, metrics."""
+"""The routes that do not rank: health, models, shadow comparison, text-embeddings-inference's `/info`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from cerberank_service.dialects import tei
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.openapi import describe_errors
-from cerberank_service.http.response_headers import Load
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.rollout.shadow_figures import PromotionRule, judge
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.describe import describe
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
@@ -82,16 +79,3 @@ def add_models(
     async def tei_info() -> dict[str, Any]:
         live = versions.find(None, "stable")
         return tei.info(live.checkpoint, live.precision, settings, live.engine.step_tokens)
-
-
-def add_metrics(app: FastAPI, metrics: Metrics, versions: VersionRegistry, load: Callable[[], Load]) -> None:
-    """Add `/metrics` for Prometheus."""
-
-    @app.get("/metrics", include_in_schema=False)
-    async def exposition(request: Request) -> Response:
-        now = load()
-        metrics.queued_tokens.set(now.queued_tokens)
-        metrics.queued_seconds.set(now.queued_seconds)
-        metrics.ready.set(versions.snapshot.state is State.READY)
-        text, media_type = metrics.render(request.headers.get("accept", ""))
-        return Response(text, media_type=media_type)

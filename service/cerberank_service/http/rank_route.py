@@ -1,7 +1,6 @@
 """The ranking route: the steps of a request from its body to its response.
 
-body -> read (worker thread, or another process for a large body) -> prepare (the same worker)
--> engine -> render and count (worker) -> response
+body -> read and prepare (worker) -> engine -> render and count (worker) -> response
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ from cerberank_service.access.access import Access, Caller
 from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, ErrorFormat
 from cerberank_service.engine.job import Ranked
-from cerberank_service.errors import ServiceError
+from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
-from cerberank_service.http.large_bodies import LargeBodies
-from cerberank_service.http.large_body import LargeBody
 from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing
 from cerberank_service.ranking.rank import Question, Ranking, Rendered
-from cerberank_service.ranking.read import Read, Reader
+from cerberank_service.ranking.read import Reader
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
@@ -64,7 +61,6 @@ class RankRoute:
     settings: Settings
     access: Access
     bodies: Bodies
-    large_bodies: LargeBodies
     workers: Workers
     versions: VersionRegistry
     ranking: Ranking
@@ -92,6 +88,7 @@ class RankRoute:
     async def _answered(
         self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
     ) -> Response:
+        self._check_room()
         caller = self.access.admit(request.scope["headers"])
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
@@ -108,15 +105,19 @@ class RankRoute:
             rendered.content, media_type="application/json", headers=self._headers(request, rendered.answer)
         )
 
+    def _check_room(self) -> None:
+        """Raises ServiceError (503) while as many ranking requests as the settings allow are in progress."""
+        if self.metrics.count_in_flight() >= self.settings.max_requests:
+            raise ServiceError(Kind.UNAVAILABLE, "too many requests are in progress", retry_after=1)
+
     async def _ranked(
-        self, body: bytes | LargeBody, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
+        self, body: bytes, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
     ) -> Rendered:
         received, trace = time.monotonic(), exemplar()
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
-            sent = body if isinstance(body, bytes) else await self.large_bodies.read(reader, body)
             question = await self.workers.run(
-                lambda: self._prepared(sent, reader, caller, lease, received=received, timeout_ms=timeout_ms)
+                lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms)
             )
             if caller is not None:
                 caller.charge(question.prepared.pairs.tokens)
@@ -128,7 +129,7 @@ class RankRoute:
 
     def _prepared(
         self,
-        sent: bytes | Read,
+        body: bytes,
         reader: Reader,
         caller: Caller | None,
         lease: Lease,
@@ -136,8 +137,8 @@ class RankRoute:
         received: float,
         timeout_ms: float | None,
     ) -> Question:
-        """The question of a body, or of a large body that was already parsed. For a worker. Raises FormattedError."""
-        read = reader(sent) if isinstance(sent, bytes) else sent
+        """The question of a body. For a worker. Raises FormattedError."""
+        read = reader(body)
         with errors_in(read.dialect):
             if isinstance(read.outcome, ServiceError):
                 raise read.outcome

@@ -20,7 +20,7 @@ from cerberank_service.settings.values import (
 )
 
 BODIES = 16
-"""Number of bodies of the largest size that may be received at the same time."""
+"""Number of bodies of the largest size that may be held at the same time."""
 
 
 class Settings(BaseSettings):
@@ -138,7 +138,10 @@ class Settings(BaseSettings):
         Field(ge=0, description="Tokens of one engine step, at least 128; 0: 8,192, on a GPU as measured at warm-up."),
     ] = 0
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
-    max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 16 * 1024 * 1024
+    max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 4 * 1024 * 1024
+    max_requests: Annotated[
+        int, Field(ge=1, description="Most ranking requests in progress; further ones get 503. Probes do not count.")
+    ] = 512
     keep_alive_seconds: Annotated[
         float, Field(gt=0, description="How long a connection may wait for its next request; longer than a proxy's.")
     ] = 75.0
@@ -170,6 +173,13 @@ class Settings(BaseSettings):
     drain_seconds: Annotated[
         float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
     ] = 20.0
+    lame_duck_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="After SIGTERM, how long requests are still taken while readiness fails, for load balancers.",
+        ),
+    ] = 0.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Field(description="Log level; `info` has a line for every answer."),
@@ -193,7 +203,7 @@ class Settings(BaseSettings):
 
     @property
     def max_bodies_bytes(self) -> int:
-        """Memory limit of bodies being received (beyond 64 KB each), and again of large bodies waiting to be parsed."""
+        """Memory limit of the bodies of all requests that are not answered yet, beyond 64 KB each."""
         return BODIES * self.max_body_bytes
 
     @property

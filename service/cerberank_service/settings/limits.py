@@ -12,7 +12,9 @@ class Limits:
     head_bytes: int = 32 * 1024
     """Largest size of a request's path and headers."""
     client_seconds: float = 30.0
-    """Time-out for receiving a head, for receiving a body, and for progress of a client that reads an answer."""
+    """Time-out for receiving a body."""
+    exposition_seconds: float = 1.0
+    """Age up to which an exposition of the metrics is given again, because making one takes milliseconds."""
 
 
 PRODUCTION = Limits()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import choose_encoder
 
 from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.config import TunedSchedule
@@ -91,11 +90,6 @@ class Metrics:
         """Number of requests in progress."""
         (family,) = self.in_flight.collect()
         return int(family.samples[0].value)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The exposition and its media type: OpenMetrics, which has exemplars, if the `Accept` header allows it."""
-        encode, media_type = choose_encoder(accept)
-        return encode(self.registry), media_type
 
 
 class EngineMetrics:

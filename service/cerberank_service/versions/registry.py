@@ -211,6 +211,11 @@ class VersionRegistry:
         with self._lock:
             self._snapshot = replace(self._snapshot, settled=True)
 
+    def leave(self) -> None:
+        """Become not ready; requests are still accepted."""
+        with self._lock:
+            self._snapshot = replace(self._snapshot, leaving=True)
+
     def refuse(self) -> None:
         """Become not ready; requests that were accepted are still answered."""
         with self._lock:

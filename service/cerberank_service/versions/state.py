@@ -89,6 +89,8 @@ class Snapshot:
     device_failed: bool = False
     """Whether the device failed in a version that is not loaded any more, or while one was loaded."""
     draining: bool = False
+    leaving: bool = False
+    """Whether the process is about to stop, and still takes questions until load balancers have noticed."""
     stopped: bool = False
 
     @property
@@ -98,7 +100,7 @@ class Snapshot:
             return State.STOPPED
         if not self.settled:
             return State.LOADING
-        if self.draining:
+        if self.draining or self.leaving:
             return State.DRAINING
         return State.READY if self.stable() and not self.broken else State.FAILED
 

@@ -20,7 +20,6 @@ from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.engine.low_priority import LiveTraffic, at_low_priority
-from cerberank_service.memory import return_freed_memory
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
@@ -227,7 +226,6 @@ class Watcher:
             self._live_traffic.wait_until_idle()
             del live, known
             self._live_traffic.wait_until_idle()
-            return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
             self._wake.set()
 

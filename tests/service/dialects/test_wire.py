@@ -1,18 +1,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from cerberank_service.dialects import DIALECTS, wire
 from cerberank_service.dialects.native import parse
 from cerberank_service.dialects.native_schema import EXAMPLE, RankRequest
+from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.shared_paths import by_path
-from cerberank_service.dialects.wire import CEILING, Document, _has_more_commas, check_fields, read_json
+from cerberank_service.dialects.wire import (
+    CEILING,
+    STRUCTURE_PER_CANDIDATE,
+    Document,
+    _has_more,
+    check_structure,
+    read_json,
+)
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.read import Reader
 
@@ -136,34 +146,84 @@ def test_a_thousand_unknown_fields_make_one_error() -> None:
     assert error.message == "candidates[0]: has far too many fields"
 
 
-def test_far_too_many_fields_are_refused_unread() -> None:
-    """The number of fields that the candidates may have is accepted, and colons in texts do not count."""
-    fields = b"{%s}" % b",".join(b'"%d" \n:0' % number for number in range(264))
-    check_fields(fields, 10)
-    with pytest.raises(ServiceError) as caught:
-        check_fields(fields.replace(b"}", b',"more":0}'), 10)
-    assert caught.value.kind is Kind.INVALID
-    check_fields(b'{"question": "%s"}' % (b"12:30 " * 1000), 10)
+NESTED = st.recursive(
+    st.text(st.sampled_from(',:[{"\\u é\n'), max_size=8) | st.integers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+)
 
 
-NESTED = st.recursive(st.text(st.sampled_from(',"\\u é\n'), max_size=8) | st.integers(), st.lists)
+def _marks(value: Any) -> dict[bytes, int]:
+    """How often each mark is in the JSON of a value, texts left out."""
+
+    def without_texts(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(place): without_texts(each) for place, each in enumerate(value.values())}
+        return [without_texts(each) for each in value] if isinstance(value, list) else 0
+
+    text = json.dumps(without_texts(value))
+    return {mark: text.count(mark.decode()) for mark in STRUCTURE_PER_CANDIDATE}
 
 
-def _without_texts(value: Any) -> Any:
-    return [_without_texts(item) for item in value] if isinstance(value, list) else 0
-
-
-@given(NESTED, st.booleans(), st.integers(-1, 1))
-def test_far_too_many_items_are_refused_unread(value: Any, ascii_only: bool, more: int) -> None:
-    """Items are counted by the commas between them; commas in texts do not count, whatever surrounds them."""
+@given(NESTED, st.booleans(), st.sampled_from(list(STRUCTURE_PER_CANDIDATE)), st.booleans())
+def test_structure_is_counted_outside_of_texts(value: Any, ascii_only: bool, mark: bytes, one_less: bool) -> None:
+    """A body with exactly as much of everything as it may have is not refused, and with one mark more it is."""
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
-    commas = json.dumps(_without_texts(value)).count(",")
-    assert _has_more_commas(body, commas + more) == (more < 0)
+    counts = _marks(value)
+    most = counts | {mark: counts[mark] - one_less}
+    assert _has_more(body, most) == one_less
 
 
-def test_items_of_as_many_candidates_as_are_allowed_are_read() -> None:
-    """The rule is for millions: prose with more commas than the limit passes, and one item too many does not."""
-    check_fields(b'["%s"]' % (b"1,2,3 " * 1000), 10)
-    check_fields(b"[%s0]" % (b"0," * 264), 10)
-    with pytest.raises(ServiceError, match="far too many items"):
-        check_fields(b"[%s0]" % (b"0," * 265), 10)
+@pytest.mark.parametrize("mark", STRUCTURE_PER_CANDIDATE)
+def test_far_too_much_structure_is_refused_unread(mark: bytes) -> None:
+    """Prose may hold any number of marks; outside of texts there are as many as the candidates may need."""
+    check_structure(b'["%s"]' % (mark * 5000), 10)
+    most = 10 * STRUCTURE_PER_CANDIDATE[mark] + 64
+    check_structure(mark * most, 10)
+    with pytest.raises(ServiceError, match="far too many fields or items") as caught:
+        check_structure(mark * (most + 1), 10)
+    assert caught.value.kind is Kind.INVALID
+
+
+def _lists(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every list in a core schema of pydantic, at any depth, but for those of JsonValue, which refuses nothing."""
+    if isinstance(schema, dict):
+        items = schema.get("items_schema", {})
+        if schema.get("type") == "list" and "JsonValue" not in items.get("schema_ref", ""):
+            yield schema
+        for each in schema.values():
+            yield from _lists(each)
+    elif isinstance(schema, list | tuple):
+        for each in schema:
+            yield from _lists(each)
+
+
+@pytest.mark.parametrize(
+    "request_", {each.request for each in DIALECTS} | {InferRequest}, ids=lambda each: each.__name__
+)
+def test_every_list_of_the_wire_is_bounded_and_ends_at_its_first_error(request_: type[BaseModel]) -> None:
+    """Without it, a list of a hundred thousand wrong values would hold the GIL for a second to make as many errors."""
+    found = list(_lists(request_.__pydantic_core_schema__))
+    assert found
+    for each in found:
+        assert each.get("max_length", CEILING + 1) <= CEILING, each["items_schema"]
+        assert each.get("fail_fast"), each["items_schema"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"question": "q", "candidates": ["a"], "drop_ratio": ["x"] * 90_000},
+        {"question": "q", "candidates": ["a"], "drop_ratio": [0.5] * 90_000},
+        {"query": "q", "documents": ["a"], "rank_fields": [1] * 90_000},
+        {"query": "q", "documents": ["a"], "rank_fields": ["text"] * 90_000},
+        {"inputs": [1] * 90_000},
+        {"inputs": [], "outputs": [1] * 90_000},
+        {"inputs": [{"name": "question", "shape": ["x"] * 90_000, "datatype": "BYTES"}]},
+    ],
+)
+def test_a_list_of_many_wrong_values_makes_few_errors(body: dict[str, Any]) -> None:
+    """For every request that has such a list: no error for each value."""
+    for model in {each.request for each in DIALECTS} | {InferRequest}:
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate(body)
+        assert caught.value.error_count() <= 20

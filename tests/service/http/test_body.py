@@ -1,23 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.http.body import BYTES_PER_SECOND, UNCOUNTED_BYTES, Bodies
-from cerberank_service.http.large_body import LARGE_BYTES, LargeBody, read_descriptor
+from cerberank_service.http.body import UNCOUNTED_BYTES, Bodies, read_number
 
 
 async def read(bodies: Bodies, request: Request) -> bytes:
-    """A small body."""
+    """The whole body."""
     async with bodies.received(request) as received:
-        assert isinstance(received, bytes)
         return received
 
 
@@ -106,80 +103,55 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
     asyncio.run(run())
 
 
-def test_large_bodies_together_are_bounded_and_small_ones_come_through() -> None:
-    """What would not fit is told to come back; when a large one is read, the next may come."""
+def test_large_bodies_are_held_until_they_are_answered_and_small_ones_come_through() -> None:
+    """What would not fit is told to come back; when a large one is answered, the next may come."""
     large = [b"x" * UNCOUNTED_BYTES, b"y" * 100]
 
     async def run() -> None:
         bodies = Bodies(limit=2 * UNCOUNTED_BYTES, seconds=20.0, total_bytes=150)
-        first, hold = Client([*large, b"z" * 50]), asyncio.Event()
-
-        async def slowly() -> dict[str, Any]:
-            if len(first.pieces) == 1:
-                await hold.wait()
-            return await first.receive()
-
-        reading = asyncio.ensure_future(read(bodies, Request({"type": "http", "headers": []}, slowly)))
-        await asyncio.sleep(0.01)
-        with pytest.raises(ServiceError) as caught:
-            await read(bodies, Client(large).request())
-        assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
-        assert await read(bodies, Client([b"small"]).request()) == b"small"
-        hold.set()
-        assert len(await reading) == UNCOUNTED_BYTES + 150
+        async with bodies.received(Client([*large, b"z" * 50]).request()) as held:
+            assert len(held) == UNCOUNTED_BYTES + 150
+            with pytest.raises(ServiceError) as caught:
+                await read(bodies, Client(large).request())
+            assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
+            assert await read(bodies, Client([b"small"]).request()) == b"small"
         assert len(await read(bodies, Client(large).request())) == UNCOUNTED_BYTES + 100
 
     asyncio.run(run())
 
 
-def test_a_large_body_comes_whole_and_is_closed_with_the_request() -> None:
-    """The body is complete for any split into chunks, and is closed with the request."""
-    pieces = [b"abc" * 100_000, b"", b"d" * LARGE_BYTES, b"e"]
+@pytest.mark.parametrize("end", ["answered", "failed", "too large", "left", "cancelled"])
+def test_what_a_body_held_is_given_back_however_it_ends(end: str) -> None:
+    """A second body of the full total size comes through afterwards."""
+    total = [b"x" * (UNCOUNTED_BYTES + 100)]
 
     async def run() -> None:
-        bodies = Bodies(limit=2 * LARGE_BYTES, seconds=20.0, total_bytes=2 * LARGE_BYTES)
-        async with bodies.received(Client(pieces).request()) as large:
-            assert isinstance(large, LargeBody)
-            descriptor = large.descriptor()
-            assert read_descriptor(descriptor) == b"".join(pieces)
-            os.close(descriptor)
-        with pytest.raises(ValueError, match="closed"):
-            large.descriptor()
+        bodies = Bodies(limit=2 * UNCOUNTED_BYTES, seconds=20.0, total_bytes=100)
+        if end in ("answered", "failed"):
+            with suppress(RuntimeError):
+                async with bodies.received(Client(total).request()):
+                    if end == "failed":
+                        raise RuntimeError
+        elif end == "cancelled":
+            first = Client(total, leaves=True)
+
+            async def silence() -> dict[str, Any]:
+                return await first.receive() if first.pieces else await asyncio.Event().wait()
+
+            reading = asyncio.ensure_future(read(bodies, Request({"type": "http", "headers": []}, silence)))
+            await asyncio.sleep(0.01)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        else:
+            more = Client([*total, b"x" * UNCOUNTED_BYTES] if end == "too large" else total, leaves=end == "left")
+            with pytest.raises(ServiceError):
+                await read(bodies, more.request())
+        assert await read(bodies, Client(total).request()) == total[0]
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("place", ["__init__", "write"])
-def test_a_large_body_without_room_is_told_to_come_again(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptor or no memory is left: no fault of the client's."""
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "no room")
-
-    monkeypatch.setattr(LargeBody, place, full)
-    with pytest.raises(ServiceError) as caught:
-        asyncio.run(
-            read(Bodies(limit=10**7, seconds=20.0, total_bytes=10**7), Client([b"a" * (LARGE_BYTES + 1)]).request())
-        )
-    assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
-
-
-@pytest.mark.parametrize("busy", [True, False])
-def test_a_large_body_is_taken_in_slowly_while_others_are_answered(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bodies beyond a megabyte are slowed down only while requests are being answered."""
-    waited: list[float] = []
-
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
-
-    monkeypatch.setattr(asyncio, "sleep", note)
-
-    async def run() -> None:
-        bodies = Bodies(limit=4 * LARGE_BYTES, seconds=20.0, total_bytes=4 * LARGE_BYTES, busy=lambda: busy)
-        async with bodies.received(Client([b"a" * LARGE_BYTES]).request()):
-            assert not waited
-        async with bodies.received(Client([b"a" * LARGE_BYTES, b"b", b"c" * LARGE_BYTES]).request()) as large:
-            assert len(large) == 2 * LARGE_BYTES + 1
-
-    asyncio.run(run())
-    assert sum(waited) == pytest.approx((1 + LARGE_BYTES) / BYTES_PER_SECOND if busy else 0.0)
+def test_numbers_of_bytes_in_headers() -> None:
+    """Only decimal numbers are read, and any number of digits is a number."""
+    assert [read_number(text) for text in (None, "", "-1", "1.5", "\u0663", "12")] == [None, None, None, None, None, 12]
+    assert (read_number("9" * 5000) or 0) > 10**17

@@ -24,10 +24,10 @@ def test_every_field_is_an_environment_variable(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_defaults_are_the_ones_that_the_issue_states() -> None:
-    """Port 8000, int8 on ONNX, 10,000 candidates, 16 MB."""
+    """Port 8000, int8 on ONNX, 10,000 candidates, 4 MB."""
     settings = read_settings()
     assert (settings.port, settings.backend, settings.precision) == (8000, "onnx", "int8")
-    assert (settings.max_candidates, settings.max_body_bytes) == (10_000, 16 * 1024 * 1024)
+    assert (settings.max_candidates, settings.max_body_bytes) == (10_000, 4 * 1024 * 1024)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

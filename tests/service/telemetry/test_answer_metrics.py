@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client import generate_latest
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer, Timing
@@ -81,4 +82,4 @@ def test_an_answer_of_a_forgotten_version_brings_no_series_back(metrics: Metrics
     """It would stay for ever: nothing removes the series of a version that is gone."""
     metrics.forget("m", "1")
     metrics.answered(answer())
-    assert 'version="1"' not in metrics.render()[0].decode()
+    assert 'version="1"' not in generate_latest(metrics.registry).decode()

@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from prometheus_client import generate_latest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
@@ -30,7 +31,7 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
 
 def test_series_without_a_model_exist_while_it_loads() -> None:
     """Errors by kind are there from the first scrape."""
-    text = Metrics().render()[0].decode()
+    text = generate_latest(Metrics().registry).decode()
     for kind in Kind:
         assert f'cerberank_errors_total{{kind="{kind.label}"}} 0.0' in text
 
