@@ -38,7 +38,9 @@ class Kind(Enum):
 class ServiceError(Exception):
     """An error that is sent to the client; the message says what to change.
 
-    Create a new instance for every raise, because an exception collects the traceback of each raise.
+    Create a new instance for every raise (`dataclasses.replace`), because an exception collects the traceback of each.
+    Raised from a local variable it is part of a cycle with its traceback, and the request's body stays in memory until
+    the garbage collector looks for cycles.
     """
 
     kind: Kind

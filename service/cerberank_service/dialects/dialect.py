@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,3 +39,21 @@ class Dialect:
     """On a shared path: whether a body with these fields is in this dialect; None for the path's first dialect."""
     json_bytes: int | None = None
     """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
+
+
+class FormattedError(Exception):
+    """An error with the error format of the request's dialect."""
+
+    def __init__(self, error: Exception, format_error: ErrorFormat) -> None:
+        """`error` is rendered with `format_error`."""
+        super().__init__(str(error))
+        self.error, self.format_error = error, format_error
+
+
+@contextmanager
+def errors_in(dialect: Dialect) -> Iterator[None]:
+    """Wrap every exception of the block in a FormattedError; cancellations pass unchanged."""
+    try:
+        yield
+    except Exception as error:
+        raise FormattedError(error, dialect.format_error) from error

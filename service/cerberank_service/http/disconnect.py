@@ -25,6 +25,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         for each in (task, watch):
             each.cancel()
         await asyncio.gather(task, watch, return_exceptions=True)
+        del task, watch, each  # an error's traceback holds this frame: a cycle
 
 
 async def _gone(request: Request) -> None:

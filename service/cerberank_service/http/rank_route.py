@@ -6,15 +6,14 @@ body -> read and prepare (worker) -> engine -> render and count (worker) -> resp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fastapi import Request, Response
 
 from cerberank_service.access.access import Access, Caller
 from cerberank_service.call import RankAnswer
-from cerberank_service.dialects.dialect import Dialect, ErrorFormat
+from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
 from cerberank_service.engine.job import Ranked
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.body import Bodies
@@ -36,24 +35,6 @@ CLIENT_GONE = 499
 """Status of a request whose client has disconnected; the same as in nginx's logs."""
 
 
-class FormattedError(Exception):
-    """An error with the error format of the request's dialect."""
-
-    def __init__(self, error: Exception, format_error: ErrorFormat) -> None:
-        """`RankRoute` renders `error` with `format_error`."""
-        super().__init__(str(error))
-        self.error, self.format_error = error, format_error
-
-
-@contextmanager
-def errors_in(dialect: Dialect) -> Iterator[None]:
-    """Wrap every exception of the block in a FormattedError; cancellations pass unchanged."""
-    try:
-        yield
-    except Exception as error:
-        raise FormattedError(error, dialect.format_error) from error
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRoute:
     """Answers ranking requests in the dialects of their paths; its fields belong to the service."""
@@ -73,17 +54,14 @@ class RankRoute:
     async def __call__(self, request: Request, dialects: tuple[Dialect, ...]) -> Response:
         """The response to a request on a path that `dialects` share; errors become responses as well."""
         request_id, trace_id = request_id_of(request), None
-        format_error = dialects[0].format_error
         try:
             with self.tracing.request(request.scope["route"].path, request.headers, request_id) as span:
                 trace_id = span.trace_id
-                try:
-                    return await self._answered(request, dialects, request_id, span)
-                except FormattedError as formatted:
-                    format_error = formatted.format_error
-                    raise formatted.error from formatted.error.__cause__
+                return await self._answered(request, dialects, request_id, span)
+        except FormattedError as formatted:
+            return self.errors.respond(formatted.error, request_id, formatted.format_error, trace_id=trace_id)
         except Exception as error:  # the client gets an error response, the log the reason
-            return self.errors.respond(error, request_id, format_error, trace_id=trace_id)
+            return self.errors.respond(error, request_id, dialects[0].format_error, trace_id=trace_id)
 
     async def _answered(
         self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
@@ -140,13 +118,11 @@ class RankRoute:
         """The question of a body. For a worker. Raises FormattedError."""
         read = reader(body)
         with errors_in(read.dialect):
-            if isinstance(read.outcome, ServiceError):
-                raise read.outcome
-            call, options = read.outcome
+            call = read.call
             if caller is not None:
                 call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later
             deadline = due(received, call.deadline_ms, timeout_ms)
-            return self.ranking.prepare(call, lease, read.dialect, options, received=received, deadline=deadline)
+            return self.ranking.prepare(call, lease, read.dialect, read.options, received=received, deadline=deadline)
 
     def _rendered(
         self, question: Question, ranked: Ranked, request_id: str, trace: Mapping[str, str] | None

@@ -108,7 +108,7 @@ class Ranking:
             raise
         if isinstance(outcome, ServiceError):
             live.failed += outcome.kind is Kind.INTERNAL
-            raise outcome
+            raise replace(outcome)
         live.answered += 1
         return outcome
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerberank_service.call import RankCall
-from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.dialect import Dialect, errors_in
 from cerberank_service.dialects.shared_paths import select_dialect
 from cerberank_service.dialects.wire import check_structure, read_json
 from cerberank_service.errors import Kind, ServiceError
@@ -14,11 +14,11 @@ from cerberank_service.errors import Kind, ServiceError
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The result of reading a body. An error is a value, because it is formatted by the dialect that was selected."""
+    """A call, the dialect in which it came, and the dialect's options for rendering the answer."""
 
     dialect: Dialect
-    outcome: tuple[RankCall, Any] | ServiceError
-    """The call with its dialect's rendering options, or the error."""
+    call: RankCall
+    options: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,15 @@ class Reader:
     most_candidates: int
 
     def __call__(self, body: bytes) -> Read:
-        """Read a body; never raises ServiceError."""
-        dialect = self.dialects[0]
-        try:
+        """Read a body. Raises FormattedError: in the first dialect's format until the body's own is known."""
+        with errors_in(self.dialects[0]):
             check_structure(body, self.most_candidates)
-            document = read_json(body, dialect.json_bytes)
+            document = read_json(body, self.dialects[0].json_bytes)
             dialect = select_dialect(self.dialects, document)
+        with errors_in(dialect):
             call, options = dialect.parse(document)
             self._check_candidates(call)
-        except ServiceError as error:
-            return Read(dialect, error)
-        return Read(dialect, (call, options))
+        return Read(dialect, call, options)
 
     def _check_candidates(self, call: RankCall) -> None:
         if (count := len(call.candidates)) > self.most_candidates:

@@ -69,7 +69,8 @@ class RequestSpan:
 
     def failed(self, error: Exception) -> None:
         """Set an error's kind; not its message, which may quote a request's text."""
-        kind = error.kind if isinstance(error, ServiceError) else Kind.INTERNAL
+        known = next((each for each in (error, error.__cause__) if isinstance(each, ServiceError)), None)
+        kind = Kind.INTERNAL if known is None else known.kind
         self.span.set_attributes({"http.response.status_code": kind.value, "error.type": kind.label})
         if kind.value >= Kind.INTERNAL.value:
             self.span.set_status(Status(StatusCode.ERROR))

@@ -9,6 +9,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 
 from cerberank_service.dialects import DIALECTS
+from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.shared_paths import by_path, select_dialect
 from cerberank_service.dialects.wire import read_json
 from cerberank_service.ranking.read import Reader
@@ -39,7 +40,9 @@ def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) ->
 def test_what_is_no_object_is_the_first_dialect_s(body: bytes) -> None:
     """Which then says what is wrong with it."""
     for dialects in SHARED.values():
-        assert Reader(dialects, 10)(body).dialect is dialects[0]
+        with pytest.raises(FormattedError) as caught:
+            Reader(dialects, 10)(body)
+        assert caught.value.format_error is dialects[0].format_error
 
 
 def test_half_an_emoji_does_not_change_the_dialect() -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from cerberank_service.dialects import DIALECTS, wire
+from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import parse
 from cerberank_service.dialects.native_schema import EXAMPLE, RankRequest
 from cerberank_service.dialects.open_inference import InferRequest
@@ -119,7 +120,8 @@ def test_json_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "from_json", lambda text, **options: read.append(text) or from_json(text, **options))
     for path, dialects in by_path(DIALECTS).items():
         read.clear()
-        Reader(dialects, 10)(b'{"query": "q", "documents": ["a"], "question": "q"}')
+        with pytest.raises(FormattedError):
+            Reader(dialects, 10)(b'{"query": "q", "documents": ["a"], "question": "q"}')
         assert len(read) == 1, path
 
 

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend
+from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import wait_until
 
 from cerberank_service.dialects import cohere, voyage
+from cerberank_service.dialects.dialect import FormattedError, errors_in
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.http.rank_route import FormattedError, errors_in
 from cerberank_service.ranking import rank
 
 QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
@@ -89,3 +92,52 @@ def test_a_question_waits_for_the_engine_off_the_workers(serve: Serve) -> None:
     assert client.post("/v1/rank", json={"question": "how?"}).status_code == 422
     gate.set()
     thread.join()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[",
+        b'{"question": "q"}',
+        b'{"question": "q", "candidates": ["a"], "model": "unknown"}',
+        b'{"question": "q", "candidates": ["a", "a", "a"]}',
+        b'{"question": "q", "candidates": ["explode"]}',
+    ],
+    ids=["malformed", "invalid", "unknown model", "too many candidates", "internal"],
+)
+def test_a_refused_request_leaves_no_cycle_behind(serve: Serve, body: bytes) -> None:
+    """An error in a cycle with its traceback would keep the body of four megabytes until the collector runs."""
+    client = serve(FakeBackend(), max_candidates=2)
+    client.post("/v1/rank", content=body)
+    gc.collect()
+    gc.disable()
+    logging.disable()  # pytest keeps the errors of log records
+    try:
+        before = {id(each) for each in gc.get_objects()}
+        assert client.post("/v1/rank", content=body).status_code >= 400
+        made = [each for each in gc.get_objects() if id(each) not in before]
+        assert [each for each in made if type(each) in {ServiceError, FormattedError, RuntimeError}] == []
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+
+
+def test_requests_beyond_the_limit_are_told_to_come_again(serve: Serve) -> None:
+    """The requests in progress are answered, probes do not count, and room that is free again is used."""
+    backend = FakeBackend()
+    client = serve(backend, max_requests=2)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            accepted = [pool.submit(client.post, "/v1/rank", json=QUESTION) for _ in range(2)]
+            metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
+            wait_until(lambda: metrics.count_in_flight() == 2)
+            refused = client.post("/v1/rank", json=QUESTION)
+            assert client.get("/health/ready").status_code == 200
+        finally:
+            gate.set()
+        assert {each.result(20).status_code for each in accepted} == {200}
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert client.post("/v1/rank", json=QUESTION).status_code == 200

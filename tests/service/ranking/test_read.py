@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cerberank_service.call import RankCall
 from cerberank_service.dialects import DIALECTS
+from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.read import Reader
@@ -19,17 +19,15 @@ def body(*candidates: object, **fields: object) -> bytes:
 
 
 def refused(content: bytes) -> ServiceError:
-    made = READING(content).outcome
-    assert isinstance(made, ServiceError)
-    return made
+    with pytest.raises(FormattedError) as caught:
+        READING(content)
+    assert isinstance(caught.value.error, ServiceError)
+    return caught.value.error
 
 
 def test_too_many_candidates_are_refused_with_the_limit() -> None:
     """The limit itself is accepted, and one candidate more is refused."""
-    made = READING(body("a", "b", "c")).outcome
-    assert isinstance(made, tuple)
-    call = made[0]
-    assert isinstance(call, RankCall)
+    call = READING(body("a", "b", "c")).call
     assert [candidate.text for candidate in call.candidates] == ["a", "b", "c"]
     error = refused(body("a", "a", "a", "a"))
     assert error.kind is Kind.INVALID
@@ -39,8 +37,8 @@ def test_too_many_candidates_are_refused_with_the_limit() -> None:
 @pytest.mark.parametrize(
     ("content", "kind"), [(b"{", Kind.MALFORMED), (body(), Kind.INVALID), (body(*"a" * 1000), Kind.INVALID)]
 )
-def test_what_is_wrong_with_a_body_comes_back_as_a_value(content: bytes, kind: Kind) -> None:
-    """It is answered in the format of the dialect that was read."""
+def test_what_is_wrong_with_a_body_has_its_kind(content: bytes, kind: Kind) -> None:
+    """Broken JSON is 400, fields that are missing or too many are 422."""
     assert refused(content).kind is kind
 
 
@@ -48,14 +46,12 @@ def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
     """On a shared path the error has the format of the dialect whose fields were recognised."""
     (dialects,) = [each for each in SHARED if {"jina", "voyage"} <= {dialect.tag for dialect in each}]
     voyage = next(dialect for dialect in dialects if dialect.tag == "voyage")
-    read = Reader(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')
-    assert read.dialect is voyage
-    assert isinstance(read.outcome, ServiceError)
+    with pytest.raises(FormattedError) as caught:
+        Reader(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')
+    assert caught.value.format_error is voyage.format_error
 
 
 def test_texts_that_the_answer_repeats_stay_whole() -> None:
     """What the model cannot read, the client may want back."""
     giant = "a " * 10**6
-    made = READING(body(giant, "b", return_text=True)).outcome
-    assert isinstance(made, tuple)
-    assert made[1].texts == (giant, "b")
+    assert READING(body(giant, "b", return_text=True)).options.texts == (giant, "b")
