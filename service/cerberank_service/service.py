@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import threading
 from functools import partial
+from importlib.metadata import version
 
 from opentelemetry.trace import TracerProvider
 
@@ -24,7 +26,7 @@ from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
-from cerberank_service.telemetry.series import ENGINE_RUNNING, LABELLED_VERSION
+from cerberank_service.telemetry.series import BUILD_INFO, ENGINE_RUNNING, LABELLED_VERSION, STALLED_SECONDS
 from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
@@ -81,6 +83,8 @@ class Service:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
         register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
         register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
+        register(ScrapedGauge(STALLED_SECONDS, versions.stalled))
+        register(ScrapedGauge(BUILD_INFO, lambda: [(_build(self.settings), 1.0)]))
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
 
@@ -113,3 +117,8 @@ class Service:
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()
         self.large_bodies.close()
+
+
+def _build(settings: Settings) -> tuple[str, ...]:
+    """The labels of `BUILD_INFO`."""
+    return version("cerberank"), platform.python_version(), settings.backend, settings.device, settings.precision

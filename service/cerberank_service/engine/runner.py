@@ -62,6 +62,8 @@ class Runner:
         """`step_tokens` is the initial limit of a step."""
         self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
         self._limit = StepLimit(step_tokens)
+        self.calls = 0
+        """Calls of the model that have begun."""
 
     @property
     def step_tokens(self) -> int:
@@ -143,6 +145,7 @@ class Runner:
         return self._backend.select(joined, by_row[np.searchsorted(rows, part.rows, sorter=by_row)])
 
     def _run(self, stage: int, state: Any, parts: list[Part]) -> StageOutput[Any]:
+        self.calls += 1
         before = self._clock()
         output = self._backend.run(state, stage)
         self._speeds.observe(stage, sum(part.tokens for part in parts), self._clock() - before)

@@ -135,12 +135,29 @@ LABELLED_VERSION = Series(
 ENGINE_RUNNING = Series(
     "engine_running", "gauge", "1 while a version takes questions, 0 once its engine failed", VERSION
 )
+STALLED_SECONDS = Series(
+    "stalled_seconds", "gauge", "Seconds in which accepted questions have waited without any progress", VERSION
+)
+BUILD_INFO = Series(
+    "build_info",
+    "gauge",
+    "1, with the release and what it runs on",
+    ("version", "python", "backend", "device", "precision"),
+)
 DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "The GPU's memory; no sample without a GPU and NVML")
 DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory in use on the GPU, by all of its processes")
 DEVICE_UTILISATION = Series(
     "device_utilisation_ratio", "gauge", "Share of the last moment in which a kernel ran on the GPU"
 )
-SCRAPED = (LABELLED_VERSION, ENGINE_RUNNING, DEVICE_MEMORY, DEVICE_MEMORY_USED, DEVICE_UTILISATION)
+SCRAPED = (
+    LABELLED_VERSION,
+    ENGINE_RUNNING,
+    STALLED_SECONDS,
+    BUILD_INFO,
+    DEVICE_MEMORY,
+    DEVICE_MEMORY_USED,
+    DEVICE_UTILISATION,
+)
 """Series that are not updated but read at each scrape (`scraped.py`)."""
 
 TOKEN_CACHE = (
