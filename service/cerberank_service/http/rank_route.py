@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from fastapi import Request, Response
 
-from cerberank_service.access.access import Access, Caller
+from cerberank_service.access.access import Access, Caller, charged
 from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, ErrorFormat
 from cerberank_service.engine.job import Ranked
@@ -92,7 +92,9 @@ class RankRoute:
     async def _answered(
         self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
     ) -> Response:
-        caller = self.access.admit(request.scope["headers"])
+        caller = self.access.caller(request.scope["headers"])
+        if caller is not None:
+            caller.enter()
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
         with self.metrics.in_flight.track_inprogress():
@@ -118,9 +120,7 @@ class RankRoute:
             question = await self.workers.run(
                 lambda: self._prepared(sent, reader, caller, lease, received=received, timeout_ms=timeout_ms)
             )
-            if caller is not None:
-                caller.charge(question.prepared.pairs.tokens)
-            with errors_in(question.dialect):
+            with errors_in(question.dialect), charged(caller, question.prepared.pairs.tokens):
                 ranked = await self.ranking.rank(question)
                 rendered = await self.workers.run(lambda: self._rendered(question, ranked, request_id, trace))
             self.shadow.offer(question.call, question.live, ranked)
