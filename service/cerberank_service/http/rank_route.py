@@ -30,7 +30,7 @@ from cerberank_service.ranking.read import Read, Reader
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.logs import log_answer
+from cerberank_service.telemetry.logs import log_answer, request_fields
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.tracing import RequestSpan, Tracing, exemplar
 from cerberank_service.versions.registry import Lease, VersionRegistry
@@ -87,13 +87,14 @@ class RankRoute:
                     format_error = formatted.format_error
                     raise formatted.error from formatted.error.__cause__
         except Exception as error:  # the client gets an error response, the log the reason
-            return self.errors.respond(error, request_id, format_error, trace_id=trace_id)
+            return self.errors.respond(error, request, format_error, trace_id=trace_id)
 
     async def _answered(
         self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
     ) -> Response:
         caller = self.access.caller(request.scope["headers"])
         if caller is not None:
+            request.state.key = caller.key.name
             caller.enter()
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
@@ -105,7 +106,8 @@ class RankRoute:
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
         span.answered(rendered.answer)
-        log_answer(rendered.answer, span.trace_id, rendered.question if self.settings.log_questions else None)
+        question = rendered.question if self.settings.log_questions else None
+        log_answer(rendered.answer, request_fields(request), span.trace_id, question)
         return Response(
             rendered.content, media_type="application/json", headers=self._headers(request, rendered.answer)
         )
