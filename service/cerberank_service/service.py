@@ -24,6 +24,7 @@ from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
+from cerberank_service.telemetry.descriptors import DescriptorWatch
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.series import BUILD_INFO, ENGINE_RUNNING, LABELLED_VERSION, STALLED_SECONDS
@@ -67,6 +68,7 @@ class Service:
             if store is None
             else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll, after_poll=self.rules.apply)
         )
+        self.descriptors = DescriptorWatch(self.metrics)
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
@@ -92,6 +94,7 @@ class Service:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""
         self.source.start()
         self.shadow.start()
+        self.descriptors.start()
 
     def begin_shutdown(self) -> None:
         """Refuse new requests; those in progress have the drain time. Called on the event loop."""
@@ -113,6 +116,7 @@ class Service:
         """End the threads, after all requests are answered."""
         self.versions.stop()
         self.shadow.stop()
+        self.descriptors.stop()
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()

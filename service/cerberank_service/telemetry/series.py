@@ -124,6 +124,11 @@ SERIES = (
         "Sum of the squares of first candidates' scores, for their deviation",
         VERSION,
     ),
+    Series(
+        "without_descriptors_seconds",
+        "counter",
+        "Seconds in which no file descriptor was left, so that new connections were closed at once",
+    ),
     Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
     Series("requests_in_flight", "gauge", "Requests being handled"),
     Series("queued_tokens", "gauge", "Tokens of accepted, unanswered requests"),
