@@ -104,7 +104,7 @@ class Runner:
                 (part, own if np.isfinite(own.scores).all() else not_a_number())
                 for part, own in zip(parts, _split(output, parts, self._backend), strict=True)
             ]
-        except Exception as error:
+        except Exception as error:  # a backend's libraries raise what they like; `faults` tells the kinds apart
             fault = fault_of(error)
             if fault is Fault.DEVICE:
                 raise DeviceFailedError(str(error)) from error
@@ -118,7 +118,7 @@ class Runner:
     def _free_memory(self) -> None:
         try:
             self._backend.free_memory()
-        except Exception as error:
+        except Exception as error:  # as above
             if fault_of(error) is Fault.DEVICE:
                 raise DeviceFailedError(str(error)) from error
             logger.warning("memory could not be freed before the retry: %s", error)

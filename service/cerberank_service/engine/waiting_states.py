@@ -94,7 +94,7 @@ class WaitingStates:
             if not chunk.whole:
                 try:
                     state = backend.select(chunk.state, chunk.places)
-                except Exception as error:
+                except Exception as error:  # raised again unless memory has run out, whose types are the libraries' own
                     if fault_of(error) is not Fault.MEMORY:
                         raise
                     self._evict(number)  # run again when it is needed: the copy would have freed memory, not taken it
