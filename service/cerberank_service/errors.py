@@ -34,6 +34,10 @@ class Kind(Enum):
         return self.name.lower()
 
 
+QUOTING = frozenset({Kind.MALFORMED, Kind.NOT_FOUND, Kind.CONFLICT, Kind.INVALID})
+"""Kinds whose messages may quote a request: names that were asked for, fields that are none."""
+
+
 @dataclass(eq=False)
 class ServiceError(Exception):
     """An error that is sent to the client; the message says what to change.
@@ -47,12 +51,19 @@ class ServiceError(Exception):
     message: str
     retry_after: int | None = None
     """Whole seconds, because clients do not parse fractions."""
+    reason: str = ""
+    """What the log says instead of a message that may quote the request."""
 
     @property
     def headers(self) -> dict[str, str]:
         """`Retry-After` where waiting helps; `WWW-Authenticate` for a missing key."""
         challenge = {"WWW-Authenticate": "Bearer"} if self.kind is Kind.UNAUTHORIZED else {}
         return challenge if self.retry_after is None else {"Retry-After": str(max(1, self.retry_after))}
+
+    @property
+    def logged(self) -> str:
+        """What the log may say: the reason, or the message if errors of this kind never quote a request."""
+        return self.reason or ("" if self.kind in QUOTING else self.message)
 
 
 class ErrorFields(BaseModel):
@@ -88,7 +99,16 @@ MESSAGES = {
 def from_validation(error: ValidationError) -> ServiceError:
     """A ServiceError (422) that names the first invalid fields."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    return ServiceError(Kind.INVALID, describe_problems(problems))
+    return ServiceError(Kind.INVALID, describe_problems(problems), reason=reason_of(problems))
+
+
+def reason_of(problems: Sequence[Mapping[str, Any]]) -> str:
+    """The types of the first three of pydantic's problems, for the log.
+
+    >>> reason_of([{"type": "missing", "loc": ("question",), "msg": "Field required"}])
+    'missing'
+    """
+    return ", ".join(dict.fromkeys(str(problem["type"]) for problem in problems[:3]))
 
 
 def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:

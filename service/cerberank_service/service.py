@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from functools import partial
+from importlib.metadata import version
 
 from opentelemetry.trace import TracerProvider
 
@@ -20,9 +22,10 @@ from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
+from cerberank_service.telemetry.descriptors import DescriptorWatch
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
-from cerberank_service.telemetry.series import ENGINE_RUNNING, LABELLED_VERSION
+from cerberank_service.telemetry.series import BUILD_INFO, ENGINE_RUNNING, LABELLED_VERSION, STALLED_SECONDS
 from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
@@ -63,6 +66,7 @@ class Service:
             if store is None
             else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll, after_poll=self.rules.apply)
         )
+        self.descriptors = DescriptorWatch(self.metrics)
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
@@ -76,6 +80,8 @@ class Service:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
         register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
         register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
+        register(ScrapedGauge(STALLED_SECONDS, versions.stalled))
+        register(ScrapedGauge(BUILD_INFO, lambda: [(_build(self.settings), 1.0)]))
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
 
@@ -83,6 +89,7 @@ class Service:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""
         self.source.start()
         self.shadow.start()
+        self.descriptors.start()
 
     def leave(self) -> None:
         """Become not ready, so that load balancers send requests elsewhere; requests are still accepted."""
@@ -105,6 +112,12 @@ class Service:
         """End the threads, after all requests are answered."""
         self.versions.stop()
         self.shadow.stop()
+        self.descriptors.stop()
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()
+
+
+def _build(settings: Settings) -> tuple[str, ...]:
+    """The labels of `BUILD_INFO`."""
+    return version("cerberank"), platform.python_version(), settings.backend, settings.device, settings.precision

@@ -146,10 +146,10 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
     assert client.post(path, json=body | {"priority": 1000}).status_code == 422
 
 
-def test_with_an_objective_what_would_be_late_is_refused_at_once(serve: Serve) -> None:
-    """While another question needs a minute, the refusal has a Retry-After; afterwards questions are accepted."""
+def test_what_would_be_late_is_refused_at_once_by_default(serve: Serve) -> None:
+    """While another question needs a minute, the refusal has a Retry-After; an idle service takes that one as well."""
     backend = FakeBackend()
-    client = serve(backend, objective_slowdown=2.0)
+    client = serve(backend)
     set_speed(client, 1.0)
     gate = threading.Event()
     backend.faults = Faults(gate=gate)

@@ -1,7 +1,8 @@
 """Authentication by API keys with quotas; without a key file every request is accepted.
 
 Each process counts quotas for itself. The file is checked for changes every second, so that a removed key stops working
-without a restart. A file that cannot be read leaves the keys unchanged.
+without a restart. While it cannot be read the keys stay as they are, `cerberank_keys_stale` is 1, and it is tried again
+every second.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from cerberank_service.access.bearer import bearer, digest, same
@@ -32,29 +34,44 @@ class Caller:
         self.key, self._metrics = key, metrics
         self._requests = Bucket(key.requests_per_minute, clock) if key.requests_per_minute else None
         self._tokens = Bucket(key.tokens_per_minute, clock) if key.tokens_per_minute else None
-        metrics.for_key(key.name)
+        metrics.for_key(key.id)
 
     def enter(self) -> None:
         """Count a request. Raises ServiceError (429) when a quota is used up."""
-        waits = {
-            name: bucket.wait()
-            for name, bucket in (("requests", self._requests), ("tokens", self._tokens))
-            if bucket is not None
-        }
-        if (wait := max(waits.values(), default=0.0)) > 0.0:
-            name = max(waits, key=lambda each: waits[each])
-            raise ServiceError(
-                Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=math.ceil(wait)
-            )
+        _check({"requests": self._requests, "tokens": self._tokens})
         if self._requests is not None:
             self._requests.take(1)
-        self._metrics.key_requests.labels(self.key.name).inc()
+        self._metrics.key_requests.labels(self.key.id).inc()
 
-    def charge(self, tokens: int) -> None:
-        """Count the tokens of a question, which are known once it is encoded."""
+    @contextmanager
+    def charged(self, tokens: int) -> Iterator[None]:
+        """Take the tokens of a question for the block that answers it; a ServiceError of the block gives them back.
+
+        Raises ServiceError (429) when those that came before have used the quota up. Whoever hangs up pays.
+        """
+        _check({"tokens": self._tokens})
         if self._tokens is not None:
             self._tokens.take(tokens)
-        self._metrics.key_tokens.labels(self.key.name).inc(tokens)
+        try:
+            yield
+        except ServiceError:
+            if self._tokens is not None:
+                self._tokens.take(-tokens)
+            raise
+        self._metrics.key_tokens.labels(self.key.id).inc(tokens)
+
+
+def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[None]:
+    """See `Caller.charged`; without a key nothing is counted."""
+    return nullcontext() if caller is None else caller.charged(tokens)
+
+
+def _check(buckets: Mapping[str, Bucket | None]) -> None:
+    """Raises ServiceError (429) unless every bucket holds a token; the longest wait is told."""
+    waits = {name: bucket.wait() for name, bucket in buckets.items() if bucket is not None}
+    if (wait := max(waits.values(), default=0.0)) > 0.0:
+        name = max(waits, key=lambda each: waits[each])
+        raise ServiceError(Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=math.ceil(wait))
 
 
 class Access:
@@ -65,13 +82,15 @@ class Access:
         self._path, self._metrics, self._clock = path, metrics, clock
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
+        self._problem = ""
+        """Why the file cannot be read; empty when it can."""
         self._checked_at = clock()
         if path is not None:
             self._seen = _state(path)
             self._take(read_keys(path))
 
-    def admit(self, headers: RawHeaders) -> Caller | None:
-        """The caller of a request; None without a key file. Raises ServiceError (401 or 429)."""
+    def caller(self, headers: RawHeaders) -> Caller | None:
+        """The caller of a request; None without a key file. Raises ServiceError (401)."""
         if self._path is None:
             return None
         self._reload_if_changed(self._path)
@@ -79,7 +98,6 @@ class Access:
         caller = None if given is None else self._find(digest(given))
         if caller is None:
             raise ServiceError(Kind.UNAUTHORIZED, "this service needs an API key: Authorization: Bearer KEY")
-        caller.enter()
         return caller
 
     def _find(self, given: bytes) -> Caller | None:
@@ -96,14 +114,17 @@ class Access:
         self._checked_at = self._clock()
         try:
             state = _state(path)
-            if state == self._seen:
-                return
-            self._seen = state
-            self._take(read_keys(path))
+            if state != self._seen:
+                self._take(read_keys(path))
+                self._seen = state
+                logger.info("the key file was reloaded: %d keys", len(self._callers))
+            problem = ""
         except (KeysError, OSError) as error:
-            logger.error("the keys are left as they were: %s", error)
-        else:
-            logger.info("the key file was reloaded: %d keys", len(self._callers))
+            problem = str(error)
+            if problem != self._problem:
+                logger.error("the keys are left as they were, and a key that was removed still works: %s", error)
+        self._problem = problem
+        self._metrics.keys_stale.set(bool(problem))
 
     def _take(self, keys: tuple[Key, ...]) -> None:
         """Replace the keys; unchanged keys keep the state of their quotas."""

@@ -39,6 +39,11 @@ class Key(BaseModel):
     requests_per_minute: Annotated[int | None, Field(ge=1)] = None
     tokens_per_minute: Annotated[int | None, Field(ge=1)] = None
 
+    @property
+    def id(self) -> str:
+        """What stands for the key in metrics, which everybody may read: the beginning of its hash."""
+        return self.sha256[:8]
+
 
 class KeyFile(BaseModel):
     """The content of the key file."""

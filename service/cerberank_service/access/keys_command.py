@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _line(key: Key) -> str:
     requests, tokens = key.requests_per_minute or "any", key.tokens_per_minute or "any"
-    return f"{key.name}  {key.created}  {requests} requests and {tokens} tokens a minute"
+    return f"{key.name}  {key.id}  {key.created}  {requests} requests and {tokens} tokens a minute"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,10 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     add = verbs.add_parser("add", help="make a key and show it once")
-    add.add_argument("name", help="who will use it; stands in metrics")
+    add.add_argument("name", help="who will use it; stands in log lines")
     add.add_argument("--requests-per-minute", type=int, help="default: any number")
     add.add_argument("--tokens-per-minute", type=int, help="tokens of all pairs; default: any number")
     remove = verbs.add_parser("remove", help="let a key no longer work")
     remove.add_argument("name")
-    verbs.add_parser("list", help="show names and quotas")
+    verbs.add_parser("list", help="show names, ids in metrics, and quotas")
     return parser

@@ -8,7 +8,7 @@ from collections.abc import Callable
 class Bucket:
     """A token bucket with the capacity of one minute.
 
-    It may be overdrawn, because the cost of a question is known only after it is encoded.
+    It may be overdrawn by one question, because one may cost more than a minute's worth.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
@@ -23,7 +23,10 @@ class Bucket:
         return max(0.0, (1.0 - self._level) * 60.0 / self.per_minute)
 
     def take(self, amount: int) -> None:
-        """Take `amount`, even below zero: later requests wait until the bucket is refilled."""
+        """Take `amount`, even below zero: later requests wait until the bucket is refilled.
+
+        A negative amount gives back what was taken.
+        """
         self._fill()
         self._level -= amount
 

@@ -16,7 +16,7 @@ from cerberank_service.admin.operations import Operations
 from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.wire import Few
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
-from cerberank_service.http.error_responses import ErrorResponses, request_id_of
+from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import describe_errors
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
@@ -67,7 +67,7 @@ class TokenGuard:
         refusal = ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
         request = Request(scope)
         logger.warning("the admin port refused a request without its token")
-        await self._errors.respond(refusal, request_id_of(request))(scope, receive, send)
+        await self._errors.respond(refusal, request)(scope, receive, send)
 
 
 def create_admin(settings: Settings, versions: VersionRegistry, operations: Operations, metrics: Metrics) -> FastAPI:

@@ -93,20 +93,16 @@ class Admission:
         return OLDEST_FACTOR * (ahead + seconds) - seconds + self._speeds.longest_step()
 
     def check_objective(
-        self, stage_tokens: tuple[float, ...], weight: float, *, now: float, received: float | None
+        self, stage_tokens: tuple[float, ...], weight: float, *, now: float, received: float, deadline: float = inf
     ) -> None:
         """Raises ServiceError (503) when this question, or an accepted one, would miss the objective.
 
-        `received` is the time of arrival; None for a question with a deadline, which is answered by then in any case.
-        An idle engine refuses no question.
+        `received` is the time of arrival. An idle engine refuses no question.
         """
         if not self._pending or self._objective is UNLIMITED:
             return
-        seconds = self._speeds.alone(stage_tokens)
-        done = now + seconds + self.wait(stage_tokens, weight)
-        late = 0.0
-        if received is not None:
-            late = done - received - RESERVE * self._objective.limit(seconds, weight)
+        done = now + self._speeds.alone(stage_tokens) + self.wait(stage_tokens, weight)
+        late = done - received - RESERVE * self._limit(stage_tokens, weight, deadline - received)
         fair_end = self._clock.end_of(self._speeds.shared(stage_tokens), weight)
         late = max(late, self._worst_lateness(fair_end, now, done))
         if late > 0.0:
@@ -115,6 +111,14 @@ class Admission:
                 "it, or a question that was accepted before, would be answered too late; try again later",
                 retry_after=retry_after(max(late, self.seconds / 2)),
             )
+
+    def _limit(self, stage_tokens: tuple[float, ...], weight: float, left: float) -> float:
+        """Seconds that the objective gives a question; infinite for one that is answered by a deadline before that.
+
+        `left` are the seconds from its arrival to its deadline.
+        """
+        limit = self._objective.limit(self._speeds.alone(stage_tokens), weight)
+        return inf if left <= limit else limit
 
     def _worst_lateness(self, fair_end: float, now: float, done: float) -> float:
         """Largest delay, in seconds beyond their limits, that a question that ends at `done` causes for those behind.
@@ -129,12 +133,12 @@ class Admission:
                 late = max(late, done - pending.latest)
         return late
 
-    def check_deadline(self, stage_tokens: tuple[float, ...], weight: float, left: float | None) -> None:
+    def check_deadline(self, stage_tokens: tuple[float, ...], weight: float, left: float) -> None:
         """Raises ServiceError (503) when the backlog keeps the first stage from ending within `left` seconds.
 
         An idle engine refuses no question: it answers with what can be scored in that time.
         """
-        if left is None or not self._pending:
+        if not self._pending:
             return
         first = self._speeds.alone((stage_tokens[0], *[0.0] * (len(stage_tokens) - 1)))
         wait = self.wait(stage_tokens, weight)
@@ -146,15 +150,26 @@ class Admission:
             )
 
     def enter(
-        self, key: int, tokens: int, stage_tokens: tuple[float, ...], weight: float, *, received: float | None = None
+        self,
+        key: int,
+        tokens: int,
+        stage_tokens: tuple[float, ...],
+        weight: float,
+        *,
+        received: float = 0.0,
+        deadline: float = inf,
     ) -> None:
-        """Add an accepted question; the objective of one without a deadline counts from `received`."""
+        """Add an accepted question, which came at `received`."""
         seconds = self._speeds.shared(stage_tokens)
-        pending = Pending(tokens, weight, seconds, self._clock.enter(key, seconds, weight))
-        if received is not None:
-            limit = self._objective.limit(self._speeds.alone(stage_tokens), weight)
-            pending.latest, pending.limit = received + MARGIN * limit, received + limit
-        self._pending[key] = pending
+        limit = self._limit(stage_tokens, weight, deadline - received)
+        self._pending[key] = Pending(
+            tokens,
+            weight,
+            seconds,
+            self._clock.enter(key, seconds, weight),
+            latest=received + MARGIN * limit,
+            limit=received + limit,
+        )
         self.tokens += tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:

@@ -96,12 +96,13 @@ class StageSpeeds:
         """Seconds of `tokens` of a stage, with their share of a full step's fixed part."""
         return tokens * (self.seconds_per_token[stage] + self.fixed_seconds[stage] / self.step_tokens)
 
+    def step(self, stage: int, tokens: float) -> float:
+        """Predicted seconds of a step of `tokens`."""
+        return self.fixed_seconds[stage] + tokens * self.seconds_per_token[stage]
+
     def longest_step(self) -> float:
         """Seconds of the slowest full step."""
-        return max(
-            fixed + self.step_tokens * each
-            for each, fixed in zip(self.seconds_per_token, self.fixed_seconds, strict=True)
-        )
+        return max(self.step(stage, self.step_tokens) for stage in range(len(self._lines)))
 
     def tokens_within(self, seconds: float) -> int:
         """Tokens of a step that takes at most `seconds` in every stage; 0 where the fixed part alone takes longer."""

@@ -15,15 +15,16 @@ from math import inf
 from typing import Any
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_service.engine.admission import Admission, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
-from cerberank_service.engine.job import Job, Outcome
+from cerberank_service.engine.job import Job, Outcome, client_gone, dead, stopped
 from cerberank_service.engine.objective import UNLIMITED, Objective
 from cerberank_service.engine.runner import Part, Result, Runner
 from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.engine.step_limit import LEAST_TOKENS
+from cerberank_service.engine.waiting_states import default_state_bytes
+from cerberank_service.engine.watchdog import Watchdog
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
 
@@ -32,31 +33,6 @@ logger = logging.getLogger(__name__)
 SHORT_STEP_SECONDS = 0.015
 """Length of a step of questions that yield to live traffic. Much shorter steps have more overhead, which would make a
 shadow version look slower than it is."""
-LEAST_STATE_BYTES = 512 * 1024 * 1024
-"""Memory for hidden states that wait between steps, on a processor, and at least as much on a GPU."""
-STATE_SHARE = 8
-"""On a GPU they may take this part of its memory: 5,000 candidates of 50 tokens have 384 MB of them at a width of 768
-in half precision, and a full service has several such questions."""
-
-
-def default_state_bytes(memory: DeviceMemory | None) -> int:
-    """The bound of waiting hidden states for a device's memory; None is a processor's."""
-    return LEAST_STATE_BYTES if memory is None else max(LEAST_STATE_BYTES, memory.total // STATE_SHARE)
-
-
-def stopped() -> ServiceError:
-    """The error of questions that arrive or remain after `Engine.stop`."""
-    return ServiceError(Kind.UNAVAILABLE, "the service is shutting down; ask another replica", retry_after=1)
-
-
-def dead() -> ServiceError:
-    """The error of questions that arrive or wait when the engine's thread has failed."""
-    return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
-
-
-def client_gone() -> ServiceError:
-    """The outcome of a question whose client has disconnected; it is sent to nobody."""
-    return ServiceError(Kind.UNAVAILABLE, "the client has gone")
 
 
 class Engine:
@@ -89,23 +65,35 @@ class Engine:
         self._admission = Admission(most_tokens, self.speeds, objective)
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._jobs: dict[int, Job] = {}
+        """The questions that the thread has received; no other thread uses them."""
+        self._accepted: dict[int, Job] = {}
+        """The questions that are not answered yet. Whoever removes one, under the lock, answers it."""
         self._lock = threading.Lock()
         self._accepting = True
+        self._given_up = False
+        self._turns = 0
+        self._step_seconds = 0.0
         self._drain_deadline: float | None = None
         self._numbers = 0
         self.device_failed = False
         """Whether the thread has ended because its device failed, after which every model on it fails."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._watchdog = Watchdog(self._thread, self._progress, lambda: self._step_seconds, self._give_up)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs and takes questions."""
+        """Whether the thread runs, does not hang, and takes questions."""
         return self._thread.is_alive() and self._accepting
 
     @property
     def running(self) -> bool:
         """Whether the thread has not ended, even if it accepts no more questions."""
         return self._thread.is_alive()
+
+    @property
+    def stalled_seconds(self) -> float:
+        """Seconds in which accepted questions have waited without any progress."""
+        return self._watchdog.seconds
 
     @property
     def step_tokens(self) -> int:
@@ -134,8 +122,9 @@ class Engine:
             self._admission.check_room(0)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, and one that watches it."""
         self._thread.start()
+        self._watchdog.start()
 
     def submit(self, job: Job) -> None:
         """Accept a question.
@@ -146,15 +135,14 @@ class Engine:
         with self._lock:  # a question is either refused here or received by the thread before it ends
             if not self._accepting:
                 raise stopped() if self._drain_deadline is not None else dead()
-            weight, stage_tokens = weight_of(job.priority), job.stage_tokens
-            now = self._clock()
-            left = None if job.deadline is None else job.deadline - now
-            received = job.received if job.deadline is None else None
+            now, weight, stage_tokens = self._clock(), weight_of(job.priority), job.stage_tokens
+            times = {"received": job.received, "deadline": inf if job.deadline is None else job.deadline}
             self._admission.check_room(job.priority)
-            self._admission.check_deadline(stage_tokens, weight, left)
-            self._admission.check_objective(stage_tokens, weight, now=now, received=received)
+            self._admission.check_deadline(stage_tokens, weight, times["deadline"] - now)
+            self._admission.check_objective(stage_tokens, weight, now=now, **times)
             job.key, self._numbers = self._numbers, self._numbers + 1
-            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, received=received)
+            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, **times)
+            self._accepted[job.key] = job
             self._inbox.put(job)
 
     def stop(self, drain_seconds: float) -> None:
@@ -176,37 +164,50 @@ class Engine:
         error = stopped
         try:
             while self._receive():
+                self._turns += 1
                 self._sweep()
-                step = self._next_step()
-                if step is not None:
+                if (step := self._next_step()) is not None:
                     self._execute(step)
         except BaseException as failure:  # whatever ends the thread, every waiting question must get an answer
             self.device_failed = fault_of(failure) is Fault.DEVICE
             logger.exception("the engine failed; every waiting request is answered with an error")
             error = dead
         finally:
-            with self._lock:
-                self._accepting = False
-            while not self._inbox.empty():
-                if (job := self._inbox.get()) is not None:
-                    self._jobs[job.key] = job
-            for job in self._jobs.values():  # scheduler and backend are not used here: they may be what failed
-                with self._lock:
-                    self._admission.leave(job.key, answered=False)
-                job.resolve(error())
-            self._jobs.clear()
+            self._end(error)
+
+    def _end(self, error: Callable[[], ServiceError]) -> None:
+        """Accept no more questions and answer all with `error`; uses neither scheduler nor backend, which may hang."""
+        with self._lock:
+            self._accepting = False
+            left = list(self._accepted.values())
+            self._accepted.clear()
+            for job in left:
+                self._admission.leave(job.key, answered=False)
+        for job in left:
+            job.resolve(error())
+
+    def _give_up(self, seconds: float) -> None:
+        """End without the thread, for the watchdog."""
+        logger.error("the engine has made no progress for %.0f seconds; it is given up", seconds)
+        self._given_up = True
+        self._end(dead)
+
+    def _progress(self) -> int | None:
+        """Changes with every turn of the thread and every model call; None without questions. For the watchdog."""
+        return self._turns + self._runner.calls if self._accepted else None
 
     def _receive(self) -> bool:
         """Receive new questions, and block while there is no work; False when the thread should end."""
+        if self._given_up:
+            return False
         while not self._inbox.empty() or (not self._jobs and self._drain_deadline is None):
             self._admit(self._inbox.get())
-        if self._drain_deadline is None:
-            return True
-        return bool(self._jobs) and self._clock() < self._drain_deadline
+        return self._drain_deadline is None or (bool(self._jobs) and self._clock() < self._drain_deadline)
 
     def _admit(self, job: Job | None) -> None:
         if job is None:
             return
+        self._turns += 1
         self._jobs[job.key] = job
         deadline = inf if job.deadline is None else job.deadline
         self._scheduler.add(job.key, job.stage_tokens, weight=weight_of(job.priority), deadline=deadline)
@@ -255,6 +256,7 @@ class Engine:
         for part in parts:
             if part.job.started is None:
                 part.job.started = now
+        self._step_seconds = self.speeds.step(step.stage, step.tokens)
         results = list(self._runner.run(step.stage, parts))
         self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, counts=self._backend.counts)
         self.speeds.step_tokens = self._runner.step_tokens
@@ -290,6 +292,8 @@ class Engine:
         del self._jobs[job.key]
         self._scheduler.remove(job.key, answered=job.done)
         with self._lock:
+            if self._accepted.pop(job.key, None) is None:  # answered when the engine was given up
+                return
             self._admission.leave(job.key, answered=job.done)
         job.release_states()
         self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)

@@ -15,7 +15,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.waiting_states import Rows, WaitingStates
-from cerberank_service.errors import ServiceError
+from cerberank_service.errors import Kind, ServiceError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +36,21 @@ class Ranked:
 
 
 Outcome = Ranked | ServiceError
+
+
+def stopped() -> ServiceError:
+    """The error of questions that arrive or remain after `Engine.stop`."""
+    return ServiceError(Kind.UNAVAILABLE, "the service is shutting down; ask another replica", retry_after=1)
+
+
+def dead() -> ServiceError:
+    """The error of questions that arrive or wait when the engine's thread has failed or hangs."""
+    return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
+
+
+def client_gone() -> ServiceError:
+    """The outcome of a question whose client has disconnected; it is sent to nobody."""
+    return ServiceError(Kind.UNAVAILABLE, "the client has gone")
 
 
 def stage_tokens(pairs: EncodedPairs, policy: DropPolicy) -> tuple[float, ...]:

@@ -62,6 +62,8 @@ class Runner:
         """`step_tokens` is the initial limit of a step."""
         self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
         self._limit = StepLimit(step_tokens)
+        self.calls = 0
+        """Calls of the model that have begun."""
 
     @property
     def step_tokens(self) -> int:
@@ -102,7 +104,7 @@ class Runner:
                 (part, own if np.isfinite(own.scores).all() else not_a_number())
                 for part, own in zip(parts, _split(output, parts, self._backend), strict=True)
             ]
-        except Exception as error:
+        except Exception as error:  # a backend's libraries raise what they like; `faults` tells the kinds apart
             fault = fault_of(error)
             if fault is Fault.DEVICE:
                 raise DeviceFailedError(str(error)) from error
@@ -116,7 +118,7 @@ class Runner:
     def _free_memory(self) -> None:
         try:
             self._backend.free_memory()
-        except Exception as error:
+        except Exception as error:  # as above
             if fault_of(error) is Fault.DEVICE:
                 raise DeviceFailedError(str(error)) from error
             logger.warning("memory could not be freed before the retry: %s", error)
@@ -143,6 +145,7 @@ class Runner:
         return self._backend.select(joined, by_row[np.searchsorted(rows, part.rows, sorter=by_row)])
 
     def _run(self, stage: int, state: Any, parts: list[Part]) -> StageOutput[Any]:
+        self.calls += 1
         before = self._clock()
         output = self._backend.run(state, stage)
         self._speeds.observe(stage, sum(part.tokens for part in parts), self._clock() - before)

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
-from cerberank_service.errors import Kind, ServiceError, describe_problems
-from cerberank_service.telemetry.logs import log_error
+from cerberank_service.errors import Kind, ServiceError, describe_problems, reason_of
+from cerberank_service.telemetry.logs import log_error, request_fields
 from cerberank_service.telemetry.metrics import Metrics
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -34,20 +34,20 @@ class ErrorResponses:
 
     async def _of_route(self, request: Request, error: Exception) -> Response:
         path = getattr(request.scope.get("route"), "path", request.url.path)
-        return self.respond(error, request_id_of(request), self._formats.get(path, native_format))
+        return self.respond(error, request, self._formats.get(path, native_format))
 
     def respond(
         self,
         error: Exception,
-        request_id: str,
+        request: Request,
         format_error: ErrorFormat = native_format,
         *,
         trace_id: str | None = None,
     ) -> Response:
         """The response to `error`, which is logged; unexpected errors are logged with their traceback."""
-        known = as_service_error(error)
+        known, request_id = as_service_error(error), request_id_of(request)
         unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
-        log_error(known, request_id, trace_id, unexpected)
+        log_error(known, request_id, request_fields(request), trace_id, unexpected)
         self._metrics.errors.labels(known.kind.label).inc()
         status, body = format_error(known, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
@@ -62,7 +62,7 @@ def as_service_error(error: Exception) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
-        return ServiceError(Kind.INVALID, describe_problems(error.errors()))
+        return ServiceError(Kind.INVALID, describe_problems(error.errors()), reason=reason_of(error.errors()))
     if isinstance(error, HTTPException) and error.status_code == Kind.METHOD_NOT_ALLOWED.value:
         return ServiceError(Kind.METHOD_NOT_ALLOWED, "this path does not answer to that method; see /docs")
     if isinstance(error, HTTPException) and error.status_code == Kind.NOT_FOUND.value:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fastapi import Request, Response
 
-from cerberank_service.access.access import Access, Caller
+from cerberank_service.access.access import Access, Caller, charged
 from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
 from cerberank_service.engine.job import Ranked
@@ -26,7 +26,7 @@ from cerberank_service.ranking.read import Reader
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.logs import log_answer
+from cerberank_service.telemetry.logs import log_answer, request_fields
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.tracing import RequestSpan, Tracing, exemplar
 from cerberank_service.versions.registry import Lease, VersionRegistry
@@ -59,15 +59,18 @@ class RankRoute:
                 trace_id = span.trace_id
                 return await self._answered(request, dialects, request_id, span)
         except FormattedError as formatted:
-            return self.errors.respond(formatted.error, request_id, formatted.format_error, trace_id=trace_id)
+            return self.errors.respond(formatted.error, request, formatted.format_error, trace_id=trace_id)
         except Exception as error:  # the client gets an error response, the log the reason
-            return self.errors.respond(error, request_id, dialects[0].format_error, trace_id=trace_id)
+            return self.errors.respond(error, request, dialects[0].format_error, trace_id=trace_id)
 
     async def _answered(
         self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
     ) -> Response:
         self._check_room()
-        caller = self.access.admit(request.scope["headers"])
+        caller = self.access.caller(request.scope["headers"])
+        if caller is not None:
+            request.state.key = caller.key.name
+            caller.enter()
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
         with self.metrics.in_flight.track_inprogress():
@@ -78,7 +81,8 @@ class RankRoute:
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
         span.answered(rendered.answer)
-        log_answer(rendered.answer, span.trace_id, rendered.question if self.settings.log_questions else None)
+        question = rendered.question if self.settings.log_questions else None
+        log_answer(rendered.answer, request_fields(request), span.trace_id, question)
         return Response(
             rendered.content, media_type="application/json", headers=self._headers(request, rendered.answer)
         )
@@ -97,9 +101,7 @@ class RankRoute:
             question = await self.workers.run(
                 lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms)
             )
-            if caller is not None:
-                caller.charge(question.prepared.pairs.tokens)
-            with errors_in(question.dialect):
+            with errors_in(question.dialect), charged(caller, question.prepared.pairs.tokens):
                 ranked = await self.ranking.rank(question)
                 rendered = await self.workers.run(lambda: self._rendered(question, ranked, request_id, trace))
             self.shadow.offer(question.call, question.live, ranked)

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+from collections.abc import Iterator, Mapping
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -13,20 +16,53 @@ from pydantic_core import ErrorDetails
 from cerberank_service.settings.fields import Settings
 from cerberank_service.settings.removed import REMOVED
 
+PREFIX = "CERBERANK_"
+OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
+"""Variables with the prefix that are no settings: those of `cerberank admin` and of docker-compose.yml."""
+SERVICE_VARIABLE = re.compile(
+    r"CERBERANK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+"""Variables that Kubernetes sets in a pod for every Service whose name begins with `cerberank`."""
+SERVICE_ADDRESS = re.compile("(tcp|udp|sctp)://.*")
+"""The value of `<SERVICE>_PORT`, which Kubernetes sets as well: CERBERANK_PORT for a Service named `cerberank`."""
+
 
 class SettingsError(ValueError):
-    """A variable has a value that cannot be used; the message names it."""
+    """A variable is unknown, or has a value that cannot be used; the message names it."""
 
 
 def read_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError naming every variable that is wrong or was removed."""
-    named = {name.upper() for name, value in os.environ.items() if value}  # templates leave one out by emptying it
-    if gone := [name for name in REMOVED if name in named]:
-        raise SettingsError("; ".join(f"{name} is no setting any more: {REMOVED[name]}" for name in gone))
+    """Settings from the environment.
+
+    Raises SettingsError naming every variable that was removed or is unknown, or else every value that is wrong.
+    """
+    # Templates leave a variable out by emptying it.
+    given = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
+    if foreign := list(_foreign(given)):
+        raise SettingsError("; ".join(foreign))
     try:
         return Settings()
     except ValidationError as error:
         raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
+
+
+def _foreign(given: Mapping[str, str]) -> Iterator[str]:
+    """The errors of variables that are no settings; Kubernetes' own are none."""
+    known = [*(PREFIX + name.upper() for name in Settings.model_fields), *OTHERS]
+    for name, value in sorted(given.items()):
+        if name in REMOVED:
+            yield f"{name} is no setting any more: {REMOVED[name]}"
+        elif name not in known and not _is_of_kubernetes(name, value):
+            nearest = difflib.get_close_matches(
+                name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1
+            )
+            yield f"{name} is no setting" + (f"; is {PREFIX}{nearest[0]} meant?" if nearest else "")
+
+
+def _is_of_kubernetes(name: str, value: str) -> bool:
+    if SERVICE_VARIABLE.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and SERVICE_ADDRESS.fullmatch(value) is not None
 
 
 def _problem(problem: ErrorDetails) -> str:
@@ -35,7 +71,9 @@ def _problem(problem: ErrorDetails) -> str:
         return problem["msg"].removeprefix("Value error, ")
     name = str(problem["loc"][0])
     shown = "" if name.endswith("token") else f"={problem['input']!r}"
-    return f"CERBERANK_{name.upper()}{shown}: {problem['msg']}"
+    injected = name.endswith("port") and SERVICE_ADDRESS.fullmatch(str(problem["input"]))
+    why = "set by Kubernetes for a Service of this name; set enableServiceLinks: false in the pod" if injected else ""
+    return f"{PREFIX}{name.upper()}{shown}: {why or problem['msg']}"
 
 
 def markdown_table() -> str:

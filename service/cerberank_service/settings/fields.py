@@ -155,7 +155,7 @@ class Settings(BaseSettings):
             description="Answer within this many times a question's own compute and a second, or refuse it at once "
             "with 503; 0 refuses by backlog alone.",
         ),
-    ] = 0.0
+    ] = 5.0
     latency_target_ms: Annotated[
         float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
     ] = 0.0

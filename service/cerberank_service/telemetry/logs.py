@@ -1,16 +1,22 @@
 """Log lines as text or, with CERBERANK_LOG_FORMAT=json, as one JSON object per line.
 
-Request id, version, schedule and trace are separate fields in both formats. Texts of requests are not logged, except
-for questions with CERBERANK_LOG_QUESTIONS.
+Request id, version, schedule and trace are separate fields in both formats; times are those of RFC 3339, in UTC. Texts
+of requests are not logged, except for questions with CERBERANK_LOG_QUESTIONS.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
+import time
+from collections.abc import Mapping
 from typing import Any
 
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
+from starlette.requests import HTTPConnection
 
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind, ServiceError
@@ -22,9 +28,22 @@ JSON_FIELDS = "{asctime}{levelname}{name}{message}"
 NAMES = {"asctime": "time", "levelname": "level", "name": "logger"}
 FIELDS = "fields"
 """The attribute of a log record that contains its fields."""
+NOT_FIELDS = (*RESERVED_ATTRS, "color_message")
+"""Attributes of a record that are no fields; the last one is uvicorn's message for terminals."""
+PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
+"""Texts that are written without quotation marks."""
+LONGEST_PATH = 200
 
 
-class TextFormatter(logging.Formatter):
+class RFC3339(logging.Formatter):
+    """Writes times such as `2026-11-22T10:43:22.123Z`."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+class TextFormatter(RFC3339):
     """Writes the fields as `name=value` after the message."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -32,42 +51,65 @@ class TextFormatter(logging.Formatter):
         fields = getattr(record, FIELDS, {})
         if fields:
             record = logging.makeLogRecord(record.__dict__)
-            record.msg = record.getMessage() + "".join(f" {name}={_in_a_line(value)}" for name, value in fields.items())
+            record.msg = record.getMessage() + "".join(f" {name}={_quoted(value)}" for name, value in fields.items())
             record.args = ()
         return super().format(record)
 
 
-def _in_a_line(value: object) -> object:
-    """Escape a text with line breaks or control characters, because questions are untrusted input."""
-    return repr(value) if isinstance(value, str) and not value.isprintable() else value
+def _quoted(value: object) -> str:
+    """The value as JSON without blanks outside of strings, so that a client's text cannot look like another field.
+
+    A plain text is written as it is; of the others, only those with control characters lose their non-ASCII letters.
+
+    >>> _quoted("rank"), _quoted("x kind=internal"), _quoted([0.5, 0.0])
+    ('rank', '"x kind=internal"', '[0.5,0.0]')
+    """
+    if isinstance(value, str) and PLAIN.fullmatch(value):
+        return value
+    readable = isinstance(value, str) and value.isprintable()
+    return json.dumps(value, ensure_ascii=not readable, separators=(",", ":"))
 
 
-class FlatJsonFormatter(JsonFormatter):
+class FlatJsonFormatter(JsonFormatter, RFC3339):
     """Writes the fields on the same level as time, level and message."""
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         """Move the fields to the top level."""
-        return {**log_data, **log_data.pop(FIELDS, {})}
+        fields = log_data.pop(FIELDS, {})
+        return {**log_data, **fields}
 
 
 def configure_logs(settings: Settings) -> None:
     """Configure the process to log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        FlatJsonFormatter(JSON_FIELDS, style="{", rename_fields=NAMES)
+        FlatJsonFormatter(JSON_FIELDS, style="{", rename_fields=NAMES, reserved_attrs=NOT_FIELDS)
         if settings.log_format == "json"
         else TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     )
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
 
 
-def log_answer(answer: RankAnswer, trace_id: str | None, question: str | None = None) -> None:
-    """Log an answer in one line, with the question when it is given."""
+def request_fields(request: HTTPConnection) -> dict[str, str]:
+    """The fields that say who asked what: path, client address, and the name of the API key if there is one.
+
+    Behind a proxy the address is the proxy's.
+    """
+    fields = {"path": request.scope["path"][:LONGEST_PATH]}
+    if request.client is not None:
+        fields["client"] = request.client.host
+    key: str | None = getattr(request.state, "key", None)
+    return fields if key is None else fields | {"key": key}
+
+
+def log_answer(answer: RankAnswer, asked: Mapping[str, str], trace_id: str | None, question: str | None = None) -> None:
+    """Log an answer in one line, with the fields of its request (`asked`), and with the question when it is given."""
     if not logger.isEnabledFor(logging.INFO):
         return
     timing = answer.timing
     fields = {
         "request_id": answer.request_id,
+        **asked,
         "model": answer.model,
         "version": answer.version,
         "drop_schedule": list(answer.drop_schedule),
@@ -79,15 +121,22 @@ def log_answer(answer: RankAnswer, trace_id: str | None, question: str | None = 
         "compute_ms": round(timing.compute, 3),
         "total_ms": round(timing.total, 3),
     }
-    asked = {} if question is None else {"question": question}
-    logger.info("answered", extra={FIELDS: fields | asked | _trace(trace_id)})
+    text = {} if question is None else {"question": question}
+    logger.info("answered", extra={FIELDS: fields | text | _trace(trace_id)})
 
 
-def log_error(error: ServiceError, request_id: str, trace_id: str | None, cause: BaseException | None) -> None:
-    """Log an error in one line, with the traceback of `cause`; not its message, which may quote a request's text."""
+def log_error(
+    error: ServiceError,
+    request_id: str,
+    asked: Mapping[str, str],
+    trace_id: str | None,
+    cause: BaseException | None,
+) -> None:
+    """Log an error in one line, with the fields of its request, its reason, and the traceback of `cause`."""
     level = logging.ERROR if error.kind is Kind.INTERNAL else logging.INFO
-    fields = {"request_id": request_id, "kind": error.kind.label, "status": error.kind.value}
-    logger.log(level, "refused", exc_info=cause, extra={FIELDS: fields | _trace(trace_id)})
+    fields = {"request_id": request_id, **asked, "kind": error.kind.label, "status": error.kind.value}
+    reason = {"reason": error.logged} if error.logged else {}
+    logger.log(level, "refused", exc_info=cause, extra={FIELDS: fields | reason | _trace(trace_id)})
 
 
 def _trace(trace_id: str | None) -> dict[str, str]:

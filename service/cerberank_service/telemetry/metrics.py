@@ -37,6 +37,8 @@ class Metrics:
         self.ready = self.series.gauge("ready")
         self.key_requests = self.series.counter("key_requests")
         self.key_tokens = self.series.counter("key_tokens")
+        self.without_descriptors = self.series.counter("without_descriptors_seconds")
+        self.keys_stale = self.series.gauge("keys_stale")
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
 
     def for_model(
@@ -64,9 +66,9 @@ class Metrics:
         self._answers[model, version] = AnswerMetrics(self.series, model, version, schedules=schedules, metrics=metrics)
         return EngineMetrics(self.series, model, version, stages, counts or BackendCounts())
 
-    def for_key(self, name: str) -> None:
-        """Create the series of an API key."""
-        self.series.create(key=[name])
+    def for_key(self, key: str) -> None:
+        """Create the series of an API key, by its id."""
+        self.series.create(key=[key])
 
     def forget(self, model: str, version: str) -> None:
         """Remove a version's series when it is unloaded."""

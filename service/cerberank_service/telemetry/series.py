@@ -108,8 +108,9 @@ SERIES = (
     Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
     Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
     Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
-    Series("key_requests", "counter", "Requests let in, by the name of their API key", ("key",)),
-    Series("key_tokens", "counter", "Tokens of their pairs", ("key",)),
+    Series("key_requests", "counter", "Requests let in, by their API key's id (`cerberank keys list`)", ("key",)),
+    Series("key_tokens", "counter", "Tokens of the pairs of those that were answered", ("key",)),
+    Series("keys_stale", "gauge", "1 while the key file cannot be read, so that a key that was removed still works"),
     Series(
         "head_agreement",
         "counter",
@@ -123,6 +124,11 @@ SERIES = (
         "Sum of the squares of first candidates' scores, for their deviation",
         VERSION,
     ),
+    Series(
+        "without_descriptors_seconds",
+        "counter",
+        "Seconds in which no file descriptor was left, so that new connections were closed at once",
+    ),
     Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
     Series("requests_in_flight", "gauge", "Requests being handled"),
     Series("queued_tokens", "gauge", "Tokens of accepted, unanswered requests"),
@@ -135,12 +141,29 @@ LABELLED_VERSION = Series(
 ENGINE_RUNNING = Series(
     "engine_running", "gauge", "1 while a version takes questions, 0 once its engine failed", VERSION
 )
+STALLED_SECONDS = Series(
+    "stalled_seconds", "gauge", "Seconds in which accepted questions have waited without any progress", VERSION
+)
+BUILD_INFO = Series(
+    "build_info",
+    "gauge",
+    "1, with the release and what it runs on",
+    ("version", "python", "backend", "device", "precision"),
+)
 DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "The GPU's memory; no sample without a GPU and NVML")
 DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory in use on the GPU, by all of its processes")
 DEVICE_UTILISATION = Series(
     "device_utilisation_ratio", "gauge", "Share of the last moment in which a kernel ran on the GPU"
 )
-SCRAPED = (LABELLED_VERSION, ENGINE_RUNNING, DEVICE_MEMORY, DEVICE_MEMORY_USED, DEVICE_UTILISATION)
+SCRAPED = (
+    LABELLED_VERSION,
+    ENGINE_RUNNING,
+    STALLED_SECONDS,
+    BUILD_INFO,
+    DEVICE_MEMORY,
+    DEVICE_MEMORY_USED,
+    DEVICE_UTILISATION,
+)
 """Series that are not updated but read at each scrape (`scraped.py`)."""
 
 TOKEN_CACHE = (

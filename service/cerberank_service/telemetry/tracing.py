@@ -111,7 +111,7 @@ class Tracing:
             handled = RequestSpan(span, started, self)
             try:
                 yield handled
-            except Exception as error:
+            except Exception as error:  # raised again
                 handled.failed(error)
                 raise
 

@@ -1,13 +1,20 @@
-"""The entries of `/v1/models`: the known versions with their states, labels and facts."""
+"""The entries of `/v1/models`: the known versions with their states, labels and facts.
+
+Everybody may read them, so they name files without their folders; the log has the whole paths.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cerberank_models.checkpoint.store.contract import LABELS, Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
+
+FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
+"""The folders of an absolute path, up to a blank within it."""
 
 
 def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
@@ -18,10 +25,16 @@ def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
         for version, known in sorted(model.versions.items())
     ]
     entries += [
-        {"model": model, "version": version, "state": State.REFUSED.value, "reason": reason, "labels": []}
+        {
+            "model": model,
+            "version": version,
+            "state": State.REFUSED.value,
+            "reason": _named(reason, settings),
+            "labels": [],
+        }
         for (model, version), reason in sorted(snapshot.refused.items())
     ]
-    return entries or [{"state": snapshot.state.value, "reason": snapshot.reason or None}]
+    return entries or [{"state": snapshot.state.value, "reason": _named(snapshot.reason, settings) or None}]
 
 
 def _entry(
@@ -34,7 +47,7 @@ def _entry(
         "model": reference.model,
         "version": reference.version,
         "state": (State.STOPPED if stopped else state).value,
-        "reason": known.reason or None,
+        "reason": _named(known.reason, settings) or None,
         "labels": [label for label in LABELS if model.serving.get(label) == reference.version],
         "rollback": model.previous == reference.version,
         "pinned": reference.version in model.pinned,
@@ -61,5 +74,12 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "precision": live.precision,
         "aliases": sorted(settings.alias_names),
         "metrics": manifest.metrics,
-        "source": manifest.source,
+        "source": _named(manifest.source, settings),
     }
+
+
+def _named(text: str, settings: Settings) -> str:
+    """The text with the names of files instead of their paths."""
+    if settings.checkpoint is not None:
+        text = text.replace(f"{settings.checkpoint.parent}/", "")
+    return FOLDERS.sub("", text)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cerberank_models.checkpoint.store.contract import Label, Reference
-from cerberank_service.engine.engine import client_gone, stopped
+from cerberank_service.engine.job import client_gone, stopped
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import Flip
@@ -108,6 +108,10 @@ class VersionRegistry:
     def engines(self) -> list[tuple[Reference, bool]]:
         """Every loaded version, and whether its engine takes questions."""
         return [(live.reference, live.engine.alive) for live in self._snapshot.live()]
+
+    def stalled(self) -> list[tuple[Reference, float]]:
+        """Every loaded version, and the seconds in which its questions have waited without any progress."""
+        return [(live.reference, live.engine.stalled_seconds) for live in self._snapshot.live()]
 
     def answering(self) -> bool:
         """Whether any request is being answered."""

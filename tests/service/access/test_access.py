@@ -1,21 +1,28 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tests.service.asking import Clock
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
-from tests.service.observe import samples
+from tests.service.observe import samples, wait_until
 
-from cerberank_service.access.access import POLL_SECONDS, Access
-from cerberank_service.access.keys import KeysError, add_key, remove_key
+from cerberank_service.access.access import POLL_SECONDS, Access, Caller
+from cerberank_service.access.keys import Key, KeysError, add_key, read_keys, remove_key
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking.prepare import Prepared, prepare
 from cerberank_service.telemetry.logs import TextFormatter
 from cerberank_service.telemetry.metrics import Metrics
 
@@ -36,9 +43,16 @@ def as_header(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
+def admit(access: Access, secret: str) -> Caller:
+    caller = access.caller(bearing(secret))
+    assert caller is not None
+    caller.enter()
+    return caller
+
+
 def refusal(access: Access, secret: str) -> ServiceError:
     with pytest.raises(ServiceError) as caught:
-        access.admit(bearing(secret))
+        admit(access, secret)
     return caught.value
 
 
@@ -46,21 +60,20 @@ def test_only_the_holder_of_a_key_gets_in(path: Path) -> None:
     """A part of a key, a hash or no key at all are refused."""
     secret, other = add_key(path, "a"), add_key(path, "b")
     access = Access(path, Metrics())
-    caller = access.admit(bearing(secret))
-    assert caller is not None
+    caller = admit(access, secret)
     assert caller.key.name == "a"
-    assert access.admit(bearing(other)) is not None
+    assert admit(access, other).key.name == "b"
     hashed = caller.key.sha256
     for wrong in (secret[:-1], secret + "x", secret.upper(), hashed, "", "cbk-"):
         assert refusal(access, wrong).kind is Kind.UNAUTHORIZED
     with pytest.raises(ServiceError) as caught:
-        access.admit([])
+        access.caller([])
     assert caught.value.kind is Kind.UNAUTHORIZED
 
 
 def test_without_a_file_everybody_gets_in() -> None:
     """Off by default."""
-    assert Access(None, Metrics()).admit([]) is None
+    assert Access(None, Metrics()).caller([]) is None
 
 
 def test_a_file_that_cannot_be_used_is_no_open_door(path: Path) -> None:
@@ -73,21 +86,76 @@ def test_a_file_that_cannot_be_used_is_no_open_door(path: Path) -> None:
 
 
 def test_quotas_refuse_with_the_time_to_come_back(path: Path) -> None:
-    """Requests are counted before, tokens after; the longer wait is told, in whole seconds."""
+    """Requests are counted before, tokens once they are known; the longer wait is told, in whole seconds."""
     clock = Clock()
     secret = add_key(path, "a", requests_per_minute=2, tokens_per_minute=600)
     access = Access(path, Metrics(), clock)
-    caller = access.admit(bearing(secret))
-    assert caller is not None
-    caller.charge(700)
+    with admit(access, secret).charged(700):
+        pass
     error = refusal(access, secret)
     assert (error.kind, error.retry_after) == (Kind.EXHAUSTED, 11)
     assert "tokens" in error.message
     clock.now += 10.2
-    access.admit(bearing(secret))
+    admit(access, secret)
     error = refusal(access, secret)
     assert error.retry_after == 20
     assert "requests" in error.message
+
+
+def test_a_question_that_fails_or_is_refused_gives_its_tokens_back(path: Path) -> None:
+    """A client that hangs up pays, because its question may have run."""
+    secret = add_key(path, "a", tokens_per_minute=600)
+    access = Access(path, Metrics(), Clock())
+    caller = admit(access, secret)
+    with pytest.raises(ServiceError), caller.charged(700):
+        raise ServiceError(Kind.UNAVAILABLE, "refused")
+    with pytest.raises(asyncio.CancelledError), caller.charged(700):
+        raise asyncio.CancelledError
+    assert refusal(access, secret).retry_after == 11
+
+
+@given(st.integers(1, 1000), st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(1, 500), st.booleans()), min_size=1))
+def test_however_many_at_once_the_overdraft_is_one_question(
+    per_minute: int, asked: list[tuple[float, int, bool]]
+) -> None:
+    """All of them are let in before any is charged; what is served is the quota, its refill, and one question."""
+    clock = Clock()
+    caller = Caller(Key(name="a", sha256="0" * 64, created="", tokens_per_minute=per_minute), Metrics(), clock)
+    for _ in asked:
+        caller.enter()
+    served = 0
+    for pause, tokens, fails in asked:
+        clock.now += pause
+        with suppress(ServiceError), caller.charged(tokens):
+            if fails:
+                raise ServiceError(Kind.UNAVAILABLE, "refused")
+            served += tokens
+    largest = max(tokens for _, tokens, _ in asked)
+    assert served <= per_minute + (clock.now - 100.0) * per_minute / 60.0 + largest + 1e-6
+
+
+def test_a_quota_holds_for_requests_that_come_at_once(
+    serve: Serve, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten are let in before the cost of any is known: one reaches the quota, the others get 429 then."""
+    together = threading.Event()
+
+    def held(*given: Any, **named: Any) -> Prepared:
+        together.wait(20)
+        return prepare(*given, **named)
+
+    monkeypatch.setattr("cerberank_service.ranking.rank.prepare", held)
+    header = as_header(add_key(path, "a", tokens_per_minute=2))
+    client = serve(FakeBackend(), keys_file=path)
+    with ThreadPoolExecutor(10) as pool:
+        try:
+            pending = [pool.submit(client.post, "/v1/rank", json=BODY, headers=header) for _ in range(10)]
+            wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 10)
+        finally:
+            together.set()
+        answers = [each.result(20) for each in pending]
+    assert sorted(answer.status_code for answer in answers) == [200] + [429] * 9
+    assert all(int(answer.headers["Retry-After"]) > 60 for answer in answers if answer.status_code == 429)
 
 
 def test_the_file_is_followed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -95,21 +163,44 @@ def test_the_file_is_followed(path: Path, caplog: pytest.LogCaptureFixture) -> N
     clock = Clock()
     gone, kept = add_key(path, "gone"), add_key(path, "kept", requests_per_minute=1)
     access = Access(path, Metrics(), clock)
-    access.admit(bearing(gone))
-    access.admit(bearing(kept))
+    admit(access, gone)
+    admit(access, kept)
     remove_key(path, "gone")
     new = add_key(path, "new")
-    assert access.admit(bearing(gone)) is not None  # it is looked at every second, not with every request
+    assert admit(access, gone).key.name == "gone"  # it is looked at every second, not with every request
     clock.now += POLL_SECONDS
     assert refusal(access, gone).kind is Kind.UNAUTHORIZED
     assert refusal(access, kept).kind is Kind.EXHAUSTED
-    assert access.admit(bearing(new)) is not None
+    assert admit(access, new).key.name == "new"
     for break_it in (lambda: path.write_text("{}x"), path.unlink):
         break_it()
         clock.now += POLL_SECONDS
         with caplog.at_level(logging.ERROR):
-            assert access.admit(bearing(new)) is not None
+            assert admit(access, new).key.name == "new"
     assert caplog.text.count("left as they were") == 2
+
+
+def test_a_key_that_was_removed_while_the_file_could_not_be_read_stops_working(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read fails; the next one, of the same file, takes the key away. The metric says in between that it works."""
+
+    def fail(path: Path) -> tuple[Key, ...]:
+        raise OSError("stale file handle")
+
+    clock, metrics = Clock(), Metrics()
+    gone, kept = add_key(path, "gone"), add_key(path, "kept")
+    access = Access(path, metrics, clock)
+    remove_key(path, "gone")
+    with monkeypatch.context() as patched:
+        patched.setattr("cerberank_service.access.access.read_keys", fail)
+        clock.now += POLL_SECONDS
+        assert admit(access, gone).key.name == "gone"
+    assert metrics.registry.get_sample_value("cerberank_keys_stale") == 1.0
+    clock.now += POLL_SECONDS
+    assert refusal(access, gone).kind is Kind.UNAUTHORIZED
+    assert admit(access, kept).key.name == "kept"
+    assert metrics.registry.get_sample_value("cerberank_keys_stale") == 0.0
 
 
 @pytest.mark.parametrize("url", PATHS)
@@ -148,9 +239,11 @@ def test_a_used_up_quota_is_told_in_every_dialect(serve: Serve, path: Path) -> N
         assert fits(refused.json()), refused.text
     assert client.post("/v1/rank", json=BODY, headers=as_header(free)).status_code == 200
     found = samples(client)
-    assert found["cerberank_key_requests_total{key=spent}"] == 1
+    (key,) = [key for key in read_keys(path) if key.name == "spent"]
+    assert found[f"cerberank_key_requests_total{{key={key.id}}}"] == 1
+    assert 'key="spent"' not in client.get("/metrics").text  # everybody may read it
     tokens = client.post("/v1/rank", json=BODY, headers=as_header(free)).json()["usage"]["tokens"]
-    assert found["cerberank_key_tokens_total{key=spent}"] == tokens
+    assert found[f"cerberank_key_tokens_total{{key={key.id}}}"] == tokens
     assert found["cerberank_errors_total{kind=exhausted}"] == len(SHAPES)
 
 

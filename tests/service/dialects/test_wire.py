@@ -200,7 +200,7 @@ def _lists(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "request_", {each.request for each in DIALECTS} | {InferRequest}, ids=lambda each: each.__name__
+    "request_", sorted({each.request for each in DIALECTS} | {InferRequest}, key=str), ids=lambda each: each.__name__
 )
 def test_every_list_of_the_wire_is_bounded_and_ends_at_its_first_error(request_: type[BaseModel]) -> None:
     """Without it, a list of a hundred thousand wrong values would hold the GIL for a second to make as many errors."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,12 +27,12 @@ def seconds(wanted: float) -> tuple[float, float]:
     return 50.0 * wanted, 50.0 * wanted
 
 
-def enter(filled: Admission, key: int, tokens: int, weight: float = 1.0, received: float | None = None) -> None:
-    filled.enter(key, tokens, (float(tokens), float(tokens)), weight, received=received)
+def enter(filled: Admission, key: int, tokens: int, *, received: float = 0.0, deadline: float = inf) -> None:
+    filled.enter(key, tokens, (float(tokens), float(tokens)), 1.0, received=received, deadline=deadline)
 
 
-def check(filled: Admission, tokens: int, *, now: float, received: float | None = 0.0) -> None:
-    filled.check_objective((float(tokens), float(tokens)), 1.0, now=now, received=received)
+def check(filled: Admission, tokens: int, *, now: float, received: float = 0.0, deadline: float = inf) -> None:
+    filled.check_objective((float(tokens), float(tokens)), 1.0, now=now, received=received, deadline=deadline)
 
 
 @given(st.integers(1, 10**9), st.integers(0, 999), st.floats(-10.0, 10.0))
@@ -107,14 +109,14 @@ def test_what_cannot_reach_its_first_stage_in_time_is_refused_at_once() -> None:
     enter(busy, 0, 50)
     needed = 2 * OLDEST_FACTOR + 1.0
     busy.check_deadline((100.0, 0.0), 1.0, needed + 0.1)
-    busy.check_deadline((100.0, 0.0), 1.0, None)
+    busy.check_deadline((100.0, 0.0), 1.0, inf)
     with pytest.raises(ServiceError, match=r"3\.286 seconds") as refused:
         busy.check_deadline((100.0, 0.0), 1.0, needed - 0.1)
     assert (refused.value.kind, refused.value.retry_after) == (Kind.UNAVAILABLE, 3)
 
 
 def test_what_would_take_more_than_half_of_its_limit_is_refused() -> None:
-    """20 seconds alone, of at most 84: when it came too long ago, and unless it has a deadline."""
+    """20 seconds alone, of at most 84: when it came too long ago, and unless it has a deadline within its limit."""
     busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
     enter(busy, 0, 10)
     spare = RESERVE * 84.0 - OLDEST_FACTOR * 20.2 - 1.0
@@ -122,7 +124,9 @@ def test_what_would_take_more_than_half_of_its_limit_is_refused() -> None:
     with pytest.raises(ServiceError) as refused:
         check(busy, 1000, now=spare + 0.1)
     assert (refused.value.kind, refused.value.retry_after) == (Kind.UNAVAILABLE, 1)
-    check(busy, 1000, now=spare + 0.1, received=None)
+    check(busy, 1000, now=spare + 0.1, deadline=84.0)
+    with pytest.raises(ServiceError):
+        check(busy, 1000, now=spare + 0.1, deadline=84.1)
 
 
 def test_a_question_that_makes_another_one_late_is_refused() -> None:
@@ -137,10 +141,35 @@ def test_a_question_that_makes_another_one_late_is_refused() -> None:
     check(busy, 50, now=84.0 - 20.0 + 0.1, received=64.0)
 
 
-def test_a_question_with_a_deadline_is_not_protected() -> None:
+Asked = tuple[float, int, float]
+"""Seconds since the question before it, tokens, and the time after its limit at which its deadline is."""
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(1, 4000), st.floats(0.1, 1e9)), max_size=20))
+def test_a_deadline_beyond_the_objective_changes_nothing(asked: list[Asked]) -> None:
+    """Whatever comes, the same questions are refused as without any deadline: later ones find no less room."""
+    objective = Objective(grace=4.0, slowdown=4.0)
+    plain, late = admission(10**9, objective), admission(10**9, objective)
+    now = 0.0
+    for key, (since, tokens, beyond) in enumerate(asked):
+        now += since
+        refused = []
+        deadline = now + objective.limit(tokens / 50.0, 1.0) + beyond
+        for each, due in ((plain, inf), (late, deadline)):
+            try:
+                check(each, tokens, now=now, received=now, deadline=due)
+            except ServiceError:
+                refused.append(True)
+            else:
+                refused.append(False)
+                enter(each, key, tokens, received=now, deadline=due)
+        assert refused[0] == refused[1]
+
+
+def test_a_question_with_a_near_deadline_is_not_protected() -> None:
     """It is answered by then with what is known."""
     busy = admission(most=10**6, objective=Objective(grace=4.0, slowdown=4.0))
-    enter(busy, 0, 1000, received=None)
+    enter(busy, 0, 1000, deadline=84.0)
     check(busy, 50, now=63.0, received=63.0)
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from prometheus_client import generate_latest
 from tests.service.asking import NO_DROP, Clock, SlowBackend, blocked, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
@@ -120,7 +121,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     assert error(outcome).kind is Kind.UNAVAILABLE
     assert ranked(other).complete
     assert [count for stage, count in backend.runs if count > 1] == [40 // -(-gone.pairs.tokens // 128)]
-    text = counted.render()[0].decode()
+    text = generate_latest(counted.registry).decode()
     assert f'cerberank_wasted_tokens_total{{model="fake-ranker",version="7"}} {float(gone.tokens_run)}' in text
     assert 'cerberank_cancelled_requests_total{model="fake-ranker",version="7"} 1.0' in text
     assert running.engine.queued_tokens == 0

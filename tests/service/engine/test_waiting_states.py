@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.service.fakes import BYTES_A_TOKEN, FakeBackend, FakeState
 from tests.service.pairs import numbered_pairs
 
-from cerberank_service.engine.waiting_states import WaitingStates
+from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_service.engine.waiting_states import LEAST_STATE_BYTES, WaitingStates, default_state_bytes
 
 ROWS = 12
 BACKEND = FakeBackend()
@@ -73,3 +75,11 @@ def test_rows_that_were_given_up_may_be_held_again() -> None:
     found, missing = held.find(np.asarray([1, 2, 5]), BACKEND)
     assert not len(missing)
     assert sorted(row for rows, _ in found for row in rows.tolist()) == [1, 2, 5]
+
+
+@pytest.mark.parametrize(
+    ("total", "bound"), [(None, LEAST_STATE_BYTES), (2**30, LEAST_STATE_BYTES), (80 * 2**30, 10 * 2**30)]
+)
+def test_the_bound_of_states_follows_the_device(total: int | None, bound: int) -> None:
+    """512 MiB on a processor and on a small GPU, an eighth of a large one's memory."""
+    assert default_state_bytes(None if total is None else DeviceMemory(total=total, free=0)) == bound

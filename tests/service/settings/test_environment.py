@@ -56,6 +56,62 @@ def test_a_removed_variable_that_is_empty_is_left_out(monkeypatch: pytest.Monkey
     assert read_settings() == Settings()
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("KEY_FILE", "KEYS_FILE"),
+        ("OBJECTIVE_SLOW_DOWN", "OBJECTIVE_SLOWDOWN"),
+        ("port_", "PORT"),
+        ("ADMN_PORT", "ADMIN_PORT"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest_right_one(
+    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
+) -> None:
+    """A service that a typing error leaves without keys must not start; the value may be a secret."""
+    monkeypatch.setenv(f"CERBERANK_{name}", "9000")
+    with pytest.raises(
+        SettingsError, match=f"CERBERANK_{name.upper()} is no setting; is CERBERANK_{nearest} meant"
+    ) as caught:
+        read_settings()
+    assert "9000" not in str(caught.value)
+
+
+def test_a_variable_that_nothing_resembles_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are named at once, with those that were removed."""
+    monkeypatch.setenv("CERBERANK_XYZZY", "1")
+    monkeypatch.setenv("CERBERANK_COPIES", "/copies")
+    with pytest.raises(
+        SettingsError, match=r"CERBERANK_COPIES is no setting any more.*; CERBERANK_XYZZY is no setting$"
+    ):
+        read_settings()
+
+
+def test_variables_of_kubernetes_and_of_the_commands_are_no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pod gets for the Services `cerberank-proxy` and `cerberank`, but for the latter's CERBERANK_PORT."""
+    for service in ("CERBERANK", "CERBERANK_PROXY"):
+        monkeypatch.setenv(f"{service}_SERVICE_HOST", "10.0.0.7")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT", "8000")
+        monkeypatch.setenv(f"{service}_SERVICE_PORT_HTTP", "8000")
+        for name, value in (("", "tcp://10.0.0.7:8000"), ("_PROTO", "tcp"), ("_PORT", "8000"), ("_ADDR", "10.0.0.7")):
+            monkeypatch.setenv(f"{service}_PORT_8000_TCP{name}", value)
+    monkeypatch.setenv("CERBERANK_PROXY_PORT", "tcp://10.0.0.7:8000")
+    monkeypatch.setenv("CERBERANK_ADMIN_URL", "http://127.0.0.1:8001")
+    assert read_settings() == Settings()
+
+
+@pytest.mark.parametrize("name", ["CERBERANK_PORT", "CERBERANK_ADMIN_PORT"])
+def test_a_port_that_kubernetes_has_overwritten_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A Service named `cerberank` (or `cerberank-admin`) sets it in every pod of its namespace."""
+    monkeypatch.setenv(name, "tcp://10.0.0.7:8000")
+    with pytest.raises(
+        SettingsError, match=f"{name}='tcp://10.0.0.7:8000': set by Kubernetes .* enableServiceLinks: false"
+    ):
+        read_settings()
+
+
 def test_nothing_else_in_the_service_reads_the_environment() -> None:
     """Only the client programs read variables of their own; other readers would skip the validation."""
     package = Path(settings_module.__file__).parents[1]

@@ -3,12 +3,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
 
+from cerberank_service.access.keys import add_key
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.logs import configure_logs
 
@@ -40,6 +44,70 @@ def log_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
 
 def entries(log: io.StringIO, message: str) -> list[dict[str, object]]:
     return [line for line in map(json.loads, log.getvalue().splitlines()) if line["message"].startswith(message)]
+
+
+def text_fields(line: str) -> dict[str, str]:
+    """What a reader of text lines takes for fields."""
+    return dict(re.findall(r' (\w+)=("(?:[^"\\]|\\.)*"|\S+)', line))
+
+
+def test_every_json_line_holds_each_field_once(serve: Serve, log_as: Log, tmp_path: Path) -> None:
+    """Flat, with the time in RFC 3339, path, key, client and a reason; without uvicorn's message for terminals."""
+    log = log_as(log_format="json")
+    header = {"Authorization": "Bearer " + add_key(tmp_path / "keys.json", "search", requests_per_minute=2)}
+    client = serve(FakeBackend(), keys_file=tmp_path / "keys.json")
+    logging.getLogger("uvicorn.error").info("Started", extra={"color_message": "\x1b[36mStarted"})
+    for key in (header, header, header, {}):
+        client.post("/v1/rank", json=BODY if key else {}, headers=key)
+    for line in log.getvalue().splitlines():
+        names = [name for name, _ in json.loads(line, object_pairs_hook=list)]
+        assert len(names) == len(set(names))
+        assert not {"fields", "color_message", "asctime"} & set(names)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", json.loads(line)["time"])
+    first, _ = entries(log, "answered")
+    assert (first["path"], first["client"], first["key"]) == ("/v1/rank", "testclient", "search")
+    spent, unknown = entries(log, "refused")
+    assert (spent["key"], spent["reason"]) == ("search", "this key's requests of the minute are used up")
+    assert "key" not in unknown
+    assert str(unknown["reason"]).startswith("this service needs an API key")
+
+
+WORD = "confidential"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/rank", {**BODY, WORD: 1}, "extra_forbidden"),
+    ("/v1/rank", {**BODY, "top_k": WORD}, "int_type"),
+    ("/v1/rank", {"question": WORD}, "missing"),
+    ("/v1/rank", {**BODY, "model": WORD}, ""),
+    ("/v2/rerank", {"query": WORD, "documents": [1], "model": WORD}, ""),
+    ("/v2/models/fake-ranker/infer", {"inputs": [{"name": WORD, "datatype": WORD, "shape": [1], "data": [WORD]}]}, ""),
+]
+
+
+@pytest.mark.parametrize(("url", "body", "reason"), REFUSED)
+def test_a_refusal_says_why_without_a_text_of_the_request(
+    serve: Serve, log_as: Log, url: str, body: dict[str, Any], reason: str
+) -> None:
+    """Types of validation errors, and fixed messages; names of fields and of models may come from the client."""
+    log = log_as(log_format="json")
+    assert serve(FakeBackend()).post(url, json=body).status_code in {404, 422}
+    (line,) = entries(log, "refused")
+    assert line["path"] == url
+    assert reason in str(line.get("reason"))
+    assert WORD not in log.getvalue()
+
+
+@pytest.mark.parametrize(
+    "forged", ["x kind=internal status=500", 'x" kind=internal', 'x\\" kind=internal', "x\n2026 ERROR", "\u2028 kind=a"]
+)
+def test_a_question_forges_no_field_and_no_line(serve: Serve, log_as: Log, forged: str) -> None:
+    """Its field is the question as JSON; the line has no other field than those of every answer."""
+    log = log_as()
+    serve(FakeBackend(), log_questions=True).post("/v1/rank", json={**BODY, "question": forged})
+    (line,) = [line for line in log.getvalue().splitlines() if " answered " in line]
+    named = text_fields(line)
+    assert json.loads(named["question"]) == forged
+    assert "kind" not in named
+    assert log.getvalue().count("question=") == 1
 
 
 def test_every_json_line_is_an_object_that_names_its_request(serve: Serve, log_as: Log) -> None:
@@ -77,8 +145,8 @@ def test_text_lines_say_the_same(serve: Serve, log_as: Log) -> None:
     logging.getLogger("x").warning("100%% of %d", 7)
     lines = log.getvalue().splitlines()
     (answered,) = [line for line in lines if " answered " in line]
-    assert "request_id=mine" in answered
-    assert "drop_schedule=[0.5, 0.0]" in answered
+    named = text_fields(answered)
+    assert (named["request_id"], named["drop_schedule"], named["path"]) == ("mine", "[0.5,0.0]", "/v1/rank")
     assert any(line.endswith("WARNING x 100% of 7") for line in lines)
 
 

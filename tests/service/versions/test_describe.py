@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.observe import wait_until
+
+from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_service.settings import Settings
+from cerberank_service.versions.describe import describe
+from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.state import Snapshot
+
+
+def reason_of(client: TestClient) -> str:
+    """Why the only version is not served."""
+    (entry,) = client.get("/v1/models").json()["models"]
+    return str(entry["reason"])
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_without_its_folders(open_app: Serve, tmp_path: Path) -> None:
+    """Also one in a folder whose name has a blank."""
+
+    def fail(settings: Settings) -> Loaded:
+        raise CheckpointError(f"{settings.checkpoint}/manifest.json lacks config.json")
+
+    client = open_app(fail, checkpoint=tmp_path / "my models" / "current")
+    wait_until(lambda: client.get("/v1/models").json()["models"][0]["reason"])
+    assert reason_of(client) == "current/manifest.json lacks config.json"
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        (
+            "[Errno 2] No such file or directory: '/srv/models/7/config.json'",
+            "[Errno 2] No such file or directory: 'config.json'",
+        ),
+        (
+            "changed: /tmp/cerberank-x1/a/2/golden.jsonl does not have the SHA-256",
+            "changed: golden.jsonl does not have the SHA-256",
+        ),
+        ("cannot open file:///home/me/model.onnx", "cannot open model.onnx"),
+        ("12 of 7/8 tokens; see https://example.org/a/b", "12 of 7/8 tokens; see https://example.org/a/b"),
+    ],
+)
+def test_absolute_paths_lose_their_folders(reason: str, shown: str) -> None:
+    """Fractions and addresses stay as they are."""
+    assert describe(Snapshot(reason=reason), Settings()) == [{"state": "loading", "reason": shown}]
