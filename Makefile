@@ -9,8 +9,11 @@ DEV := .venv-dev
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
+# glibc returns freed memory to the system with these (docs/reliability.md, Memory); other C libraries ignore them.
+ALLOCATOR := MALLOC_MMAP_THRESHOLD_=1048576 MALLOC_TRIM_THRESHOLD_=4194304 MALLOC_ARENA_MAX=2
+
 serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve the bundled checkpoint on PORT
-	CERBERANK_PORT=$(PORT) $(SERVE)/bin/cerberank serve
+	$(ALLOCATOR) CERBERANK_PORT=$(PORT) $(SERVE)/bin/cerberank serve
 
 # Networks of a few weights: several threads only wait for each other, for minutes when the machine is busy.
 # A worker for each usable processor (tests/conftest.py); WORKERS=0 runs everything in one process.
@@ -40,7 +43,7 @@ fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allow
 	$(DEV)/bin/python -m tests.e2e.fuzz --cases 5000
 
 soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a machine that does nothing else
-	$(DEV)/bin/python -m tests.soak.pushes
+	$(ALLOCATOR) $(DEV)/bin/python -m tests.soak.pushes
 
 bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
 	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
