@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +22,7 @@ from cerberank_models.rank import rank_pairs
 
 QUESTION = "how tall is the tower ?"
 TEXTS = ["it was built in paris", "330 metres", "bees make honey", "the tower is 330 metres tall", "a city"]
+ASK = Path(__file__).with_name("Ask.java")
 NO_RETRY = {"max_retries": 0}
 
 
@@ -88,6 +92,23 @@ def test_bad_requests_harm_no_neighbour(shared_service: Process) -> None:
     fine = [answer for number, answer in enumerate(answers) if number % 3 != 2]
     assert {status for status, _ in fine} == {200}
     assert all(sorted(order or []) == [0, 1, 2, 3, 4] for _, order in fine)
+
+
+CURL = ("curl", "--silent", "--http2", "--write-out", "%{stderr}%{http_code}", "--data")
+
+
+@pytest.mark.parametrize("program", ["curl", "java"])
+def test_clients_that_offer_another_protocol_are_answered(shared_service: Process, program: str) -> None:
+    """`curl --http2` and Java's default client send `Upgrade: h2c` with their question: once answered, not twice."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    body, url = json.dumps({"question": QUESTION, "candidates": TEXTS}), f"{shared_service.url}/v1/rank"
+    command = [*CURL, body, url] if program == "curl" else ["java", str(ASK), url, body]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    status, answer = (ran.stderr, ran.stdout) if program == "curl" else ran.stdout.split("\n", 1)
+    assert status == "200"
+    assert len(json.loads(answer)["results"]) == len(TEXTS)
+    assert "Unsupported upgrade" not in shared_service.log.read_text()
 
 
 def test_metrics_count_what_was_answered(service: Process) -> None:

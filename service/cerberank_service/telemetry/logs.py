@@ -88,6 +88,12 @@ def configure_logs(settings: Settings) -> None:
         else TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     )
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
+    logging.getLogger("uvicorn.error").addFilter(_is_no_upgrade)
+
+
+def _is_no_upgrade(record: logging.LogRecord) -> bool:
+    """False for uvicorn's two warnings about a client that offers HTTP/2, which is answered in HTTP/1.1."""
+    return not str(record.msg).startswith(("Unsupported upgrade request", "No supported WebSocket library"))
 
 
 def request_fields(request: HTTPConnection) -> dict[str, str]:
