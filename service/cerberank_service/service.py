@@ -24,7 +24,7 @@ from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
-from cerberank_service.telemetry.series import ENGINE_RUNNING, LABELLED_VERSION
+from cerberank_service.telemetry.series import ENGINE_RUNNING, LABEL_DIFFERS, LABELLED_VERSION
 from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
@@ -80,6 +80,9 @@ class Service:
     def _register_scraped(self) -> None:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
         register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
+        register(
+            ScrapedGauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in versions.wanted_labels()])
+        )
         register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
