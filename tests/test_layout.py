@@ -48,6 +48,7 @@ ELSEWHERE = {
     "service/telemetry/test_registration.py": ["service/telemetry/series"],
     "service/versions/test_loading.py": ["service/versions/single", "service/versions/warm_up"],
     "service/versions/test_routing.py": ["service/versions/describe"],
+    "service/versions/test_copies.py": ["service/versions/copy_process"],
     "service/versions/test_watcher_rejects.py": ["service/versions/rejection"],
     "deploy/test_ray.py": ["service/ray_serve/replica"],
     "e2e/test_admin.py": [f"service/admin/{name}" for name in ("client", "command", "options")],

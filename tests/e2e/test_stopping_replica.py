@@ -33,10 +33,8 @@ def test_a_stop_moves_no_label(tiny_checkpoint: Path, other_checkpoint: Path, tm
         wait_until_ready(service)
         store.push(read_checkpoint(other_checkpoint))
         store.move_label(MODEL, "stable", "2")
-        end = time.monotonic() + 60
-        while (
-            httpx.post(f"{service.url}/v1/rank", json={"question": "q", "candidates": ["a"]}).json()["version"] != "2"
-        ):
+        end, body = time.monotonic() + 60, {"question": "q", "candidates": ["a"]}
+        while httpx.post(f"{service.url}/v1/rank", json=body).json()["version"] != "2":
             assert time.monotonic() < end, service.log.read_text()
             time.sleep(0.05)
         address = urlsplit(service.url)
