@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,12 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 def tiny_checkpoint(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """A checkpoint with random weights, version 1; read-only for every test."""
     return made_once("random-tiny", random_checkpoint)
+
+
+@pytest.fixture
+def tiny_copy(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy of it to change."""
+    return Path(shutil.copytree(tiny_checkpoint, tmp_path / "copy"))
 
 
 @pytest.fixture(scope="session")

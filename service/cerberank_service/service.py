@@ -25,7 +25,13 @@ from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.descriptors import DescriptorWatch
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
-from cerberank_service.telemetry.series import BUILD_INFO, ENGINE_RUNNING, LABELLED_VERSION, STALLED_SECONDS
+from cerberank_service.telemetry.series import (
+    BUILD_INFO,
+    ENGINE_RUNNING,
+    LABEL_DIFFERS,
+    LABELLED_VERSION,
+    STALLED_SECONDS,
+)
 from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
@@ -79,6 +85,9 @@ class Service:
     def _register_scraped(self) -> None:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
         register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
+        register(
+            ScrapedGauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in versions.wanted_labels()])
+        )
         register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
         register(ScrapedGauge(STALLED_SECONDS, versions.stalled))
         register(ScrapedGauge(BUILD_INFO, lambda: [(_build(self.settings), 1.0)]))

@@ -10,6 +10,7 @@ A folder without a valid manifest does not exist for the service. Nothing is eve
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,9 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.atomic import appearing_folder
+from cerberank_models.checkpoint.external_data import has_external_data
 from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
+from cerberank_models.checkpoint.regular import open_regular, read_regular
 from cerberank_models.config import Frozen, RankerConfig
 from cerberank_models.encoding import PairEncoder
 
@@ -116,17 +119,21 @@ class Checkpoint:
         return encoder
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
     """Verify every file of the folder `path` against its manifest, then read it.
 
+    `verified` is for a copy that another process has just verified: no file is hashed, and no graph is looked into.
     Raises MissingFileError, SurplusFileError, ChangedFileError, or for a malformed file their base CheckpointError.
     """
     if not (path / MANIFEST).is_file():
         raise MissingFileError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
-    manifest = _parse(Manifest, path / MANIFEST, (path / MANIFEST).read_bytes())
-    _verify_files(path, manifest)
+    manifest = _parse(Manifest, path / MANIFEST, read_regular(path / MANIFEST))
+    if not verified:
+        _verify_files(path, manifest)
     config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
     _verify_graphs(path, manifest, config)
+    if not verified:
+        _refuse_external_data(path, manifest)
     lines = (path / "golden.jsonl").read_bytes().splitlines()
     golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
     if not golden:
@@ -193,6 +200,8 @@ def _verify_files(path: Path, manifest: Manifest) -> None:
     found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
     if links := [name for name, item in found.items() if item.is_symlink()]:
         raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
+    if special := [name for name, item in found.items() if not item.is_file()]:
+        raise CheckpointError(f"{path} holds what is no regular file: {', '.join(sorted(special))}")
     if missing := sorted(set(manifest.files) - set(found)):
         raise MissingFileError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
     if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):
@@ -218,6 +227,18 @@ def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None
             raise CheckpointError(f"{path} needs {sorted(wanted)} for its {len(wanted)} stages, it has {sorted(got)}")
 
 
+def _refuse_external_data(path: Path, manifest: Manifest) -> None:
+    """Raise CheckpointError for a graph with tensors in other files: some runtimes read them from any path."""
+    for graph in (path / name for name in manifest.files if name.startswith("onnx/")):
+        try:
+            with open_regular(graph) as file:
+                external = has_external_data(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except ValueError as error:  # GraphError, or an empty file
+            raise CheckpointError(f"{graph} is no ONNX graph: {error}") from error
+        if external:
+            raise CheckpointError(f"{graph} has tensors in other files (external data): it must hold all of its own")
+
+
 def _precisions(manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted({PurePosixPath(name).parts[1] for name in manifest.files if name.startswith("onnx/")}))
 
@@ -241,7 +262,7 @@ def _write(target: Path, value: Path | bytes) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
         if isinstance(value, Path):
-            with value.open("rb") as source:
+            with open_regular(value) as source:
                 shutil.copyfileobj(source, file)
         else:
             file.write(value)
@@ -251,5 +272,5 @@ def _write(target: Path, value: Path | bytes) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from cerberank_models.checkpoint.store.contract import (
     resolve,
 )
 from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.commands.verdict import wait_for_verdict
 
 STORE = "a folder, or an fsspec URL such as s3://bucket/models"
 
@@ -28,14 +30,30 @@ def push(argv: list[str]) -> int:
     parser.add_argument("checkpoint", type=Path, help="the checkpoint folder; its config and manifest name the version")
     parser.add_argument("store", help=STORE)
     parser.add_argument("--label", choices=LABELS, help="move this label to the version once it is there")
+    parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait until the services at --url serve it")
+    parser.add_argument(
+        "--url", action="append", help="for --wait: a service that follows the store; again for each replica"
+    )
     arguments = parser.parse_args(argv)
+    if (arguments.wait is None) != (arguments.url is None) or (arguments.url and not arguments.label):
+        parser.error("--wait SECONDS, --url URL and --label LABEL go together")
 
     def run() -> None:
         store = open_store(arguments.store)
         model, version = store.push(read_checkpoint(arguments.checkpoint))
         _say(f"{model}@{version} is in {arguments.store}")
-        if arguments.label:
-            _say(moved(model, arguments.label, store.move_label(model, arguments.label, version), version))
+        if not arguments.label:
+            return
+        _say(moved(model, arguments.label, store.move_label(model, arguments.label, version), version))
+        if arguments.wait is None:
+            _say("no service was asked: whether it can be served is not known (--wait SECONDS --url URL asks)")
+            return
+        end = time.monotonic() + arguments.wait
+        for url in arguments.url:
+            wait_for_verdict(url, Reference(model, version), arguments.label, end)
+            _say(f"{url} serves it as {arguments.label}")
+        if arguments.label == "stable":  # services that may only read the store cannot say so
+            store.note_served(Reference(model, version))
 
     return _guarded("push", run)
 

@@ -36,9 +36,10 @@ class Change(BaseModel):
 
 
 class LabelMove(Change):
-    """The version that a label moves to."""
+    """The version that a label moves to; with `only_from` it moves from that version alone, else 409."""
 
     version: Version
+    only_from: Version | None = None
 
 
 class ScheduleChange(Change):
@@ -122,7 +123,8 @@ def _add_labels(app: FastAPI, versions: VersionRegistry, operations: Operations)
 
     @app.put("/v1/models/{model}/labels/{label}", summary="Let a label stand for a version")
     def move(model: Name, label: Label, change: LabelMove) -> dict[str, str | None]:
-        return _moved(model, label, labels.move(model, label, change.version), change.version)
+        before = labels.move(model, label, change.version, only_from=change.only_from)
+        return _moved(model, label, before, change.version)
 
     @app.delete("/v1/models/{model}/labels/{label}", summary="Let a label stand for nothing")
     def remove(model: Name, label: Label) -> dict[str, str | None]:
@@ -130,8 +132,7 @@ def _add_labels(app: FastAPI, versions: VersionRegistry, operations: Operations)
 
     @app.post("/v1/models/{model}/rollback", summary="Make the version before stable again")
     def rollback(model: Name) -> dict[str, str | None]:
-        stable = versions.snapshot.model(model).serving.get("stable")
-        return _moved(model, "stable", stable, labels.rollback(model))
+        return _moved(model, "stable", *labels.rollback(model))
 
 
 def _add_replica(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:

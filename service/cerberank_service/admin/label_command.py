@@ -16,8 +16,9 @@ from cerberank_models.commands.store import STORE, moved
 from cerberank_service.admin.client import AdminError
 from cerberank_service.admin.options import add_credentials, connect
 
-USAGE = """cerberank label STORE MODEL LABEL (VERSION | --remove) [--json]
-       cerberank label --url URL MODEL LABEL (VERSION | --remove) [--token-file FILE] [--certificate FILE] [--json]"""
+USAGE = """cerberank label STORE MODEL LABEL (VERSION [--only-from VERSION] | --remove) [--json]
+       cerberank label --url URL MODEL LABEL (VERSION [--only-from VERSION] | --remove)
+                       [--token-file FILE] [--certificate FILE] [--json]"""
 
 
 def main(argv: list[str]) -> int:
@@ -36,7 +37,7 @@ def _move(arguments: argparse.Namespace) -> dict[str, Any]:
     """Move the label in the store itself."""
     model, label = check_model(arguments.model), check_label(arguments.label)
     version = None if arguments.remove else check_version(arguments.version)
-    before = open_store(arguments.store).move_label(model, label, version)
+    before = open_store(arguments.store).move_label(model, label, version, only_from=arguments.only_from)
     return {"model": model, "label": label, "before": before, "version": version}
 
 
@@ -45,7 +46,7 @@ def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
     admin, place = connect(arguments.url, arguments), ("models", arguments.model, "labels", arguments.label)
     if arguments.remove:
         return admin.ask("DELETE", *place)
-    return admin.ask("PUT", *place, body={"version": arguments.version})
+    return admin.ask("PUT", *place, body={"version": arguments.version, "only_from": arguments.only_from})
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -54,6 +55,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     options.add_argument("--url", help="the admin port of a service, instead of a store: it moves the label in its own")
     add_credentials(options)
     options.add_argument("--json", action="store_true", help="one JSON object")
+    options.add_argument("--only-from", metavar="VERSION", help="move the label from this version alone, else fail")
     known, places = options.parse_known_args(argv)
     parser = argparse.ArgumentParser(
         prog="cerberank label",
@@ -71,4 +73,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("version", metavar="VERSION", nargs="?")
     target.add_argument("--remove", action="store_true", help="let the label stand for nothing")
-    return parser.parse_args(places, known)
+    arguments = parser.parse_args(places, known)
+    if arguments.remove and arguments.only_from:
+        parser.error("--only-from goes with a VERSION")
+    return arguments

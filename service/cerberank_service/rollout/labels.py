@@ -27,42 +27,57 @@ class Labels:
         """`moved` is called after every move, so that this replica adopts it at once."""
         self._store, self._versions, self._moved = store, versions, moved
 
-    def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
-        """Move `label` to `version`, or remove it (None); returns its version before.
-
-        With `only_from` the label is moved only from that version, and left alone if it was moved meanwhile.
-        """
+    def move(
+        self,
+        model: str,
+        label: str,
+        version: str | None,
+        *,
+        only_from: str | None = None,
+        taken_back: bool = False,
+    ) -> str | None:
+        """Move `label` to `version`, or remove it (None); returns its version before. See `Store.move_label`."""
         with self._reaching() as store:
-            named = check_label(label)
-            if only_from is not None and store.labels(check_model(model)).get(named) != only_from:
-                return None
-            before = store.move_label(check_model(model), named, None if version is None else check_version(version))
+            before = store.move_label(
+                check_model(model),
+                check_label(label),
+                None if version is None else check_version(version),
+                only_from=only_from,
+                taken_back=taken_back,
+            )
         self._moved()
         return before
 
-    def rollback(self, model: str) -> str:
-        """Move `stable` back to the previous version, which is still loaded; returns that version.
+    def rollback(self, model: str) -> tuple[str, str]:
+        """Move `stable` back; returns the versions that it pointed to before and now.
 
-        Raises ServiceError (409) also when the label in the store no longer names the version that serves.
+        It moves from the version that serves to the previous one, which is still loaded; or, while the store's label
+        names a version that does not serve here (rejected, or still loading), to the version that serves.
         """
-        known = self._versions.snapshot.model(model)
-        stable, previous = known.serving.get("stable"), known.previous
-        if stable is None or previous is None:
+        snapshot = self._versions.snapshot
+        known = snapshot.model(model)
+        serving, previous = known.serving.get("stable"), known.previous
+        wanted = snapshot.wanted.get(model, {}).get("stable", serving)
+        if serving is not None and wanted is not None and wanted != serving and not known.is_ready(wanted):
+            before, target = wanted, serving
+        elif serving is not None and previous is not None:
+            before, target = serving, previous
+        else:
             raise ServiceError(
                 Kind.CONFLICT, f"there is no version before the stable one of {model[:100]} to go back to"
             )
-        if self.move(model, "stable", previous, only_from=stable) is None:
-            raise ServiceError(
-                Kind.CONFLICT,
-                f"stable stands for another version of {model[:100]} than {stable}, which serves: "
-                "move the label instead",
-            )
-        return previous
+        self.move(model, "stable", target, only_from=before)
+        return before, target
 
-    def promote(self, model: str, version: str) -> None:
-        """Move `stable` to the shadow `version`, and remove `shadow`."""
-        self.move(model, "stable", version)
-        self.move(model, "shadow", None, only_from=version)
+    def promote(self, model: str, *, stable: str, shadow: str) -> None:
+        """Move `stable` from the version `stable` to `shadow`, and remove the label `shadow`."""
+        self.move(model, "stable", shadow, only_from=stable)
+        self.move(model, "shadow", None, only_from=shadow)
+
+    def taken_back(self, model: str) -> tuple[str, ...]:
+        """The versions from which a rule of any replica took a label."""
+        with self._reaching() as store:
+            return store.record(check_model(model)).taken_back
 
     def check(self, reference: Reference) -> None:
         """Raises ServiceError (404) when the store does not have the version."""

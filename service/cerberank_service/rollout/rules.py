@@ -1,11 +1,15 @@
-"""Moves labels by rule: promotes a shadow version within its limits, rolls a failing version back."""
+"""Moves labels by rule: promotes a shadow version within its limits, rolls a failing version back.
+
+A label moves only from the version that the rule has looked at. Versions that were taken back are recorded in the
+store, so that two replicas cannot swap two bad versions for ever. A replica that stops or drains moves nothing: its
+engines end although their versions are sound.
+"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 
-from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_service.errors import ServiceError
 from cerberank_service.rollout.labels import Labels
 from cerberank_service.rollout.shadow import Shadow
@@ -41,12 +45,13 @@ class Rules:
     def __init__(self, settings: Settings, versions: VersionRegistry, shadow: Shadow, labels: Labels) -> None:
         """The settings contain the limits of the rules."""
         self._versions, self._shadow, self._labels = versions, shadow, labels
-        self._rolled_back: set[Reference] = set()
         self._rollback = RollbackRule(settings.rollback_failure_percent)
         self.promotion = PromotionRule(questions=settings.promote_after)
 
     def apply(self) -> None:
         """For each model, roll a failing version back or else promote its shadow. Store errors are retried later."""
+        if self._resting:
+            return
         for model, known in sorted(self._versions.snapshot.models.items()):
             try:
                 self._roll_back(model, known) or self._promote(model)
@@ -56,30 +61,35 @@ class Rules:
     def _roll_back(self, model: str, known: ModelState) -> bool:
         canary = known.labelled("canary")
         if canary is not None and self._fails(canary):
-            logger.error("canary %s@%s fails and is rolled back by rule", *canary.reference)
-            self._labels.move(model, "canary", None, only_from=canary.reference.version)
-            self._rolled_back.add(canary.reference)
+            self._labels.move(model, "canary", None, only_from=canary.reference.version, taken_back=True)
+            logger.error("canary %s@%s failed and was rolled back by rule", *canary.reference)
             return True
         stable, previous = known.labelled("stable"), known.previous
-        # Never to a version that was itself rolled back: two failing versions would alternate for ever.
-        if stable is None or previous is None or Reference(model, previous) in self._rolled_back:
+        if stable is None or previous is None or not self._fails(stable):
             return False
-        if self._fails(stable):
-            logger.error("%s@%s fails and is rolled back to %s by rule", *stable.reference, previous)
-            self._rolled_back.add(stable.reference)
-            self._labels.rollback(model)
-            return True
-        return False
+        # Never to a version that was itself taken back: two failing versions would alternate for ever.
+        if previous in self._labels.taken_back(model):
+            return False
+        self._labels.move(model, "stable", previous, only_from=stable.reference.version, taken_back=True)
+        logger.error("%s@%s failed and was rolled back to %s by rule", *stable.reference, previous)
+        return True
+
+    @property
+    def _resting(self) -> bool:
+        snapshot = self._versions.snapshot
+        return snapshot.stopped or snapshot.draining
 
     def _fails(self, live: LiveVersion) -> bool:
-        return fails(self._rollback, answered=live.answered, failed=live.failed, alive=live.engine.alive)
+        failed = fails(self._rollback, answered=live.answered, failed=live.failed, alive=live.engine.alive)
+        return failed and not self._resting  # read last: a replica says that it stops before its engines end
 
     def _promote(self, model: str) -> bool:
         figures = self._shadow.figures(model)
-        if figures is None or Reference(model, figures.shadow) in self._rolled_back:
+        if figures is None:
             return False
         verdict, why = judge(figures, self.promotion)
-        if verdict is Verdict.PROMOTE:
-            logger.info("%s@%s is promoted to stable by rule: %s", model, figures.shadow, why)
-            self._labels.promote(model, figures.shadow)
-        return verdict is Verdict.PROMOTE
+        if verdict is not Verdict.PROMOTE or figures.shadow in self._labels.taken_back(model):
+            return False
+        self._labels.promote(model, stable=figures.stable, shadow=figures.shadow)
+        logger.info("%s@%s was promoted to stable by rule: %s", model, figures.shadow, why)
+        return True

@@ -120,7 +120,7 @@ class Shadow:
     def _compare(self, model: str, figures: ShadowFigures, ranked: Ranked, outcome: Ranked) -> None:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
         seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
-        figures.add(compared, **seconds)
+        figures.add(compared, candidates=len(ranked.order), **seconds)
         self._metrics.shadow.compared(
             model,
             figures.shadow,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from cerberank_service.rollout.comparison import Comparison
+
+LEAST_CANDIDATES = 10
+"""Different candidates of a question that counts for promotion. Two rankings of one candidate always agree: with such
+questions clients could have any shadow promoted."""
 
 
 class Verdict(Enum):
@@ -37,24 +41,18 @@ class PromotionRule:
 
 
 @dataclass(slots=True)
-class ShadowFigures:
-    """Sums over the questions that were mirrored from `stable` to `shadow`."""
+class Sums:
+    """Sums over mirrored questions."""
 
-    stable: str
-    shadow: str
     questions: int = 0
     flips: int = 0
     overlap: float = 0.0
     shift: float = 0.0
     stable_seconds: float = 0.0
     shadow_seconds: float = 0.0
-    failures: int = 0
-    """Questions that only the shadow failed to answer."""
-    skipped: int = 0
-    """Questions that were not mirrored because the service was busy."""
 
     def add(self, comparison: Comparison, *, stable_seconds: float, shadow_seconds: float) -> None:
-        """Add one mirrored question."""
+        """Add one question."""
         self.questions += 1
         self.flips += comparison.flipped
         self.overlap += comparison.overlap
@@ -67,19 +65,43 @@ class ShadowFigures:
         """The ratio of the shadow's compute time to the stable version's."""
         return self.shadow_seconds / self.stable_seconds if self.stable_seconds > 0 else 1.0
 
+
+@dataclass(slots=True)
+class ShadowFigures:
+    """What is known of the questions that were mirrored from `stable` to `shadow`."""
+
+    stable: str
+    shadow: str
+    every: Sums = field(default_factory=Sums)
+    """All mirrored questions."""
+    judged: Sums = field(default_factory=Sums)
+    """Those with LEAST_CANDIDATES, which alone count for promotion."""
+    failures: int = 0
+    """Questions that only the shadow failed to answer."""
+    skipped: int = 0
+    """Questions that were not mirrored because the service was busy."""
+
+    def add(self, comparison: Comparison, *, candidates: int, stable_seconds: float, shadow_seconds: float) -> None:
+        """Add one mirrored question with so many different candidates."""
+        for sums in (self.every, self.judged) if candidates >= LEAST_CANDIDATES else (self.every,):
+            sums.add(comparison, stable_seconds=stable_seconds, shadow_seconds=shadow_seconds)
+
     def describe(self) -> dict[str, Any]:
-        """Counts, and means that are null before the first question."""
-        count = self.questions
-        means = {
-            "flip_percent": 100.0 * self.flips / count if count else None,
-            "rank_biased_overlap": self.overlap / count if count else None,
-            "score_shift": self.shift / count if count else None,
-            "latency_ratio": self.latency_ratio if count else None,
+        """Counts, and means over all mirrored questions that are null before the first one."""
+        sums, count = self.every, self.every.questions
+        return {
+            "stable": self.stable,
+            "shadow": self.shadow,
+            "questions": count,
+            "judged_questions": self.judged.questions,
+            "flips": sums.flips,
+            "failures": self.failures,
+            "skipped": self.skipped,
+            "flip_percent": 100.0 * sums.flips / count if count else None,
+            "rank_biased_overlap": sums.overlap / count if count else None,
+            "score_shift": sums.shift / count if count else None,
+            "latency_ratio": sums.latency_ratio if count else None,
         }
-        counts = {
-            name: asdict(self)[name] for name in ("stable", "shadow", "questions", "flips", "failures", "skipped")
-        }
-        return counts | means
 
 
 def judge(figures: ShadowFigures, rule: PromotionRule) -> tuple[Verdict, str]:
@@ -88,14 +110,15 @@ def judge(figures: ShadowFigures, rule: PromotionRule) -> tuple[Verdict, str]:
         return Verdict.BY_HAND, "CERBERANK_PROMOTE_AFTER is 0"
     if figures.failures:
         return Verdict.KEEP, f"it failed on {figures.failures} questions"
-    if figures.questions < rule.questions:
-        return Verdict.WAIT, f"{figures.questions} of {rule.questions} questions"
+    sums, what = figures.judged, f"questions of at least {LEAST_CANDIDATES} candidates"
+    if sums.questions < rule.questions:
+        return Verdict.WAIT, f"{sums.questions} of {rule.questions} {what}"
     found = (
-        (100.0 * figures.flips / figures.questions, "% of first candidates differ", rule.flip_percent, 1),
-        (figures.overlap / figures.questions, "rank-biased overlap", rule.overlap, -1),
-        (figures.latency_ratio, "times the latency", rule.latency_ratio, 1),
+        (100.0 * sums.flips / sums.questions, "% of first candidates differ", rule.flip_percent, 1),
+        (sums.overlap / sums.questions, "rank-biased overlap", rule.overlap, -1),
+        (sums.latency_ratio, "times the latency", rule.latency_ratio, 1),
     )
-    for value, what, limit, sign in found:
+    for value, unit, limit, sign in found:
         if sign * value > sign * limit:
-            return Verdict.KEEP, f"{value:.3g} {what}; the limit is {limit:g}"
-    return Verdict.PROMOTE, f"{figures.questions} questions within every limit"
+            return Verdict.KEEP, f"{value:.3g} {unit}; the limit is {limit:g}"
+    return Verdict.PROMOTE, f"{sums.questions} {what} within every limit"

@@ -41,6 +41,10 @@ class Settings(BaseSettings):
         ),
     ] = ""
     store_poll_seconds: Annotated[float, Field(gt=0, description="How often the store is looked at.")] = 2.0
+    copy_seconds: Annotated[
+        float,
+        Field(gt=0, description="How long a version may take to be copied and verified; it is tried again later."),
+    ] = 300.0
     model_memory_bytes: Annotated[
         int,
         Field(ge=0, description="Memory of all loaded versions, as estimated; 0: 2 GiB, on a GPU 90 % of its memory."),

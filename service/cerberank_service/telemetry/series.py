@@ -18,6 +18,8 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25,
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 PHASES = ("encode", "queue", "compute", "total")
+COPY_CAUSES = ("store", "disk", "time", "process")
+"""What kept a version from being copied: the store, no space for the copy, its time limit, the copying process."""
 VERSION = ("model", "version")
 """The labels of series that are created and removed with a version."""
 
@@ -27,6 +29,7 @@ FIXED: Mapping[str, Sequence[str]] = {
     "agree": ("true", "false"),
     "kind": tuple(kind.label for kind in Kind),
     "label": LABELS,
+    "cause": COPY_CAUSES,
 }
 """Labels whose values do not depend on versions."""
 
@@ -46,6 +49,7 @@ class Series:
 
 SERIES = (
     Series("rejected_versions", "counter", "Versions that failed a check, by reason", ("reason",)),
+    Series("copy_failures", "counter", "Copies of versions that failed and are tried again, by cause", ("cause",)),
     Series("label_flips", "counter", "Labels that moved", ("label",)),
     Series("store_reachable", "gauge", "1 when the store could be read"),
     Series("shadow_questions", "counter", "Questions that the shadow was asked as well", VERSION),
@@ -138,6 +142,12 @@ SERIES = (
 LABELLED_VERSION = Series(
     "labelled_version", "gauge", "1 for the version that a label means", ("model", "label", "version")
 )
+LABEL_DIFFERS = Series(
+    "label_wanted_differs",
+    "gauge",
+    "1 while a label in the store names another version than serves",
+    ("model", "label"),
+)
 ENGINE_RUNNING = Series(
     "engine_running", "gauge", "1 while a version takes questions, 0 once its engine failed", VERSION
 )
@@ -157,6 +167,7 @@ DEVICE_UTILISATION = Series(
 )
 SCRAPED = (
     LABELLED_VERSION,
+    LABEL_DIFFERS,
     ENGINE_RUNNING,
     STALLED_SECONDS,
     BUILD_INFO,

@@ -20,7 +20,7 @@ FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
 def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
     """An entry for every version that is loaded, loading, refused or failed; one unnamed entry when there are none."""
     entries = [
-        _entry(Reference(name, version), model, known, settings, stopped=snapshot.stopped)
+        _entry(Reference(name, version), model, known, settings, snapshot)
         for name, model in sorted(snapshot.models.items())
         for version, known in sorted(model.versions.items())
     ]
@@ -38,17 +38,18 @@ def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _entry(
-    reference: Reference, model: ModelState, known: VersionState, settings: Settings, *, stopped: bool
+    reference: Reference, model: ModelState, known: VersionState, settings: Settings, snapshot: Snapshot
 ) -> dict[str, Any]:
-    state = known.status
+    state, wanted = known.status, snapshot.wanted.get(reference.model, {})
     if state is State.READY and known.live is not None and not known.live.engine.alive:
         state = State.FAILED
     entry = {
         "model": reference.model,
         "version": reference.version,
-        "state": (State.STOPPED if stopped else state).value,
+        "state": (State.STOPPED if snapshot.stopped else state).value,
         "reason": _named(known.reason, settings) or None,
         "labels": [label for label in LABELS if model.serving.get(label) == reference.version],
+        "wanted": [label for label in LABELS if wanted.get(label) == reference.version],
         "rollback": model.previous == reference.version,
         "pinned": reference.version in model.pinned,
     }

@@ -1,7 +1,8 @@
 """Decides which versions to load and unload and which labels to move. Pure: a function of two states.
 
 A label moves only to a version that is ready; a serving version stays until its successor is ready; the previous stable
-version stays loaded for a rollback. When memory is short, less important versions are unloaded for more important ones
+version stays loaded for a rollback. While no version serves as stable and the one that the label names cannot, the last
+one that did serves. When memory is short, less important versions are unloaded for more important ones
 and never the other way round, so that decisions cannot alternate. (After TF Serving's AvailabilityPreservingPolicy.)
 """
 
@@ -24,6 +25,8 @@ class StoredModel:
     labels: Mapping[Label, str]
     sizes: Mapping[str, int]
     """Estimated memory of each version in bytes; a version without an entry is not in the store."""
+    served: tuple[str, ...] = ()
+    """Versions that served as stable in any replica, the last one first; empty once this one has a stable version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,8 +80,22 @@ def _flips(model: str, stored: StoredModel | None, served: ModelState) -> Iterat
             # `stable` is kept when its label is removed: without a stable version every request would fail.
             if now is not None and label != "stable":
                 yield Flip(model=model, label=label, version=None)
-        elif target != now and target in served.versions and served.versions[target].status is State.READY:
+        elif target != now and served.is_ready(target):
             yield Flip(model=model, label=label, version=target)
+        elif label == "stable" and now is None and stored is not None:
+            yield from (
+                Flip(model=model, label=label, version=last)
+                for last in _last(stored, served)[:1]
+                if served.is_ready(last)
+            )
+
+
+def _last(stored: StoredModel, served: ModelState) -> list[str]:
+    """Versions that can stand in for the stable one, the best first; none while a stable version serves."""
+    if "stable" in served.serving or "stable" not in stored.labels:
+        return []
+    down = {version for version, known in served.versions.items() if known.down}
+    return [version for version in stored.served if version in stored.sizes and version not in down]
 
 
 def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> tuple[dict[Label, str], str | None]:
@@ -115,7 +132,7 @@ def _next_load(
     """The version to load now, or the versions to unload first; and the versions that do not fit."""
     refused: dict[Reference, str] = {}
     held = dict(_held(service))
-    free = memory - sum(item.size for item in held.values() if item.status is not State.FAILED)
+    free = memory - sum(item.size for item in held.values() if not item.down)
     # Memory that is freed without unloading any further version.
     coming = sum(
         item.size
@@ -147,19 +164,28 @@ def _next_load(
 def _asked_for(
     store: Mapping[str, StoredModel], service: Mapping[str, ModelState], held: Mapping[Reference, VersionState]
 ) -> list[tuple[int, Reference, int]]:
-    """Importance, version and size of unknown versions that labels or pins name, most important first."""
+    """Importance, version and size of unknown versions that are to be loaded, most important first.
+
+    Labels and pins name them. A version that can stand in for the stable one comes after it, so that it is loaded only
+    when the stable one cannot be.
+    """
     asked = [
-        (IMPORTANCE[label], Reference(model, version))
+        (IMPORTANCE[label], False, Reference(model, version))
         for model, stored in store.items()
         for label, version in stored.labels.items()
     ]
     asked += [
-        (IMPORTANCE["pinned"], Reference(model, version))
+        (IMPORTANCE["stable"], True, Reference(model, version))
+        for model, stored in store.items()
+        for version in _last(stored, service.get(model, ModelState()))[:1]
+    ]
+    asked += [
+        (IMPORTANCE["pinned"], False, Reference(model, version))
         for model, served in service.items()
         for version in served.pinned
     ]
     found: dict[Reference, tuple[int, Reference, int]] = {}
-    for importance, reference in sorted(asked):
+    for importance, _, reference in sorted(asked):
         sizes = store[reference.model].sizes if reference.model in store else {}
         if reference.version in sizes and reference not in held:
             found.setdefault(reference, (importance, reference, sizes[reference.version]))

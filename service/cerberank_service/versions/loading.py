@@ -36,8 +36,8 @@ Loader = Callable[[Settings], Loaded]
 
 
 def load(settings: Settings) -> Loaded:
-    """Read the checkpoint that the settings name and open its backend."""
-    checkpoint = read_checkpoint(settings.checkpoint or BUNDLED)
+    """Read the checkpoint that the settings name and open its backend; a copy out of a store was verified before."""
+    checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=bool(settings.store))
     backend = open_backend(
         checkpoint,
         kind=settings.backend,

@@ -105,6 +105,10 @@ class VersionRegistry:
         """Model, label and version of every label that is set now."""
         return self._snapshot.labels()
 
+    def wanted_labels(self) -> list[tuple[str, Label, bool]]:
+        """Model, label and whether another version serves it, for every label in the store."""
+        return self._snapshot.wanted_labels()
+
     def engines(self) -> list[tuple[Reference, bool]]:
         """Every loaded version, and whether its engine takes questions."""
         return [(live.reference, live.engine.alive) for live in self._snapshot.live()]
@@ -134,6 +138,17 @@ class VersionRegistry:
         with self._lock:
             size = self._known(reference).size
             self._set(reference, VersionState(status=State.FAILED, size=size, reason=reason))
+
+    def retrying(self, reference: Reference, reason: str) -> None:
+        """Record that a version could not be copied and will be tried again."""
+        with self._lock:
+            size = self._known(reference).size
+            self._set(reference, VersionState(status=State.RETRYING, size=size, reason=reason))
+
+    def want(self, wanted: Mapping[str, Mapping[Label, str]]) -> None:
+        """Record the labels of the store, by model."""
+        with self._lock:
+            self._snapshot = replace(self._snapshot, wanted=wanted)
 
     def flip(self, flip: Flip) -> None:
         """Move or remove a label."""
@@ -172,7 +187,7 @@ class VersionRegistry:
             pinned = replace(model, pinned=model.pinned | {reference.version})
             self._snapshot = self._snapshot.with_model(reference.model, pinned)
             known = self._snapshot.version(reference)
-            if known is not None and known.status is State.FAILED:
+            if known is not None and known.down:
                 self._set(reference, None)
 
     def unpin(self, reference: Reference) -> None:

@@ -24,6 +24,8 @@ class State(Enum):
     """A version that a label names is not loaded for lack of memory."""
     FAILED = "failed"
     """A version cannot serve. It holds no memory and is not tried again, because versions never change."""
+    RETRYING = "retrying"
+    """A version could not be copied, for a reason that is not its own; it holds no memory and is tried again later."""
     STOPPED = "stopped"
 
 
@@ -38,6 +40,11 @@ class VersionState:
     """The loaded version, from READY until its memory is freed."""
     reason: str = ""
     """Why it failed."""
+
+    @property
+    def down(self) -> bool:
+        """Whether it cannot serve, for good or for now; it then holds no memory."""
+        return self.status in {State.FAILED, State.RETRYING}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +87,9 @@ class Snapshot:
     models: Mapping[str, ModelState] = field(default_factory=dict)
     default: str | None = None
     """The model of requests that name none."""
+    wanted: Mapping[str, Mapping[Label, str]] = field(default_factory=dict)
+    """By model, the version that the store gives each label; another one than serves it here while that is loading or
+    cannot serve."""
     refused: Mapping[Reference, str] = field(default_factory=dict)
     """Versions that are not loaded for lack of memory, with the reason."""
     reason: str = ""
@@ -134,6 +144,14 @@ class Snapshot:
     def labels(self) -> list[tuple[str, Label, str]]:
         """Model, label and version of every label that is set."""
         return [(name, label, v) for name, model in self.models.items() for label, v in model.serving.items()]
+
+    def wanted_labels(self) -> list[tuple[str, Label, bool]]:
+        """Model, label and whether another version serves it, for every label in the store."""
+        return [
+            (name, label, self.model(name).serving.get(label) != version)
+            for name, labels in self.wanted.items()
+            for label, version in labels.items()
+        ]
 
     def stable_and_shadow(self, model: str) -> tuple[LiveVersion, LiveVersion] | None:
         """The stable and shadow versions of a model; None unless there are both and they differ."""

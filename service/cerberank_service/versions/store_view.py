@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
@@ -24,9 +24,10 @@ class StoreView:
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
 
-    def read(self, pinned: Iterable[Reference]) -> dict[str, StoredModel]:
+    def read(self, pinned: Iterable[Reference], served: Container[str]) -> dict[str, StoredModel]:
         """The models of the store. Raises OSError while it cannot be reached.
 
+        Of models that are not `served`, the versions are read that served before, to stand in for the stable one.
         A model whose `labels.json` is malformed keeps its last labels. A store that had models and is empty now counts
         as unreachable, because a folder whose disk is unmounted looks empty.
         """
@@ -42,16 +43,26 @@ class StoreView:
                     labels[model] = self._labels[model]
                 logger.warning("labels cannot be read and are unchanged: %s", error)
         self._labels = labels
+        last = {model: self._served(model) for model in labels if model not in served}
         wanted = {Reference(model, version) for model, each in labels.items() for version in each.values()}
+        wanted.update(Reference(model, version) for model, each in last.items() for version in each)
         wanted.update(pinned)
         self._sizes = {reference: size for reference in wanted if (size := self._size(reference)) is not None}
         return {
             model: StoredModel(
                 labels=labels.get(model, {}),
+                served=last.get(model, ()),
                 sizes={ref.version: size for ref, size in self._sizes.items() if ref.model == model},
             )
             for model in {*labels, *(reference.model for reference in self._sizes)}
         }
+
+    def _served(self, model: str) -> tuple[str, ...]:
+        try:
+            return self._store.record(model).served
+        except StoreError as error:
+            logger.warning("the versions that served before are not known: %s", error)
+            return ()
 
     def _size(self, reference: Reference) -> int | None:
         """Memory in bytes; 0 for an invalid manifest (pulling it reports the error); None for a missing version."""

@@ -7,21 +7,18 @@ a load. A pushed version affects nothing until it has passed every check.
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from pathlib import Path
 
 from cerberank_models.backends.registry import spec_of
-from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
 from cerberank_service.engine.faults import Fault, fault_of
-from cerberank_service.engine.low_priority import LiveTraffic, at_low_priority
+from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.versions.copies import Copies, CopyError
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
 from cerberank_service.versions.memory_budget import budget, check_room
@@ -34,6 +31,10 @@ logger = logging.getLogger(__name__)
 
 JOIN_SECONDS = 1.0
 """Time to wait for an idle engine's thread to end; one that hangs is checked again at the next poll."""
+LONGEST_BACK_OFF = 60.0
+"""Seconds between two tries of a copy; the first is after a poll's time, which doubles with each failure."""
+NOTE_SECONDS = 60.0
+"""Time after which a note that could not be written to the store is tried again."""
 
 
 class Watcher:
@@ -58,14 +59,19 @@ class Watcher:
         self._metrics, self._loader = metrics, loader
         self._view, self._spec = StoreView(store, settings), spec_of(settings.backend)
         self._live_traffic = LiveTraffic(versions.answering)
-        self._copies = Path()
+        self._copies = Copies(settings.store, settings.copy_seconds)
+        self._tries: dict[Reference, int] = {}
+        self._again: dict[Reference, float] = {}
+        self._asked: set[Reference] = set()
+        self._noted: dict[str, str] = {}
+        self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
         self._wake, self._after_poll, self._stopped = wake, after_poll, threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def start(self) -> None:
         """Start following the store. Raises OSError when the folder for local copies cannot be created."""
-        self._copies = Path(tempfile.mkdtemp(prefix="cerberank-"))
+        self._copies.open()
         self._thread.start()
 
     def stop(self) -> None:
@@ -74,20 +80,22 @@ class Watcher:
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_SECONDS)
-            shutil.rmtree(self._copies, ignore_errors=True)
+            self._copies.close()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._wake.clear()
             try:
                 self._poll()
-                self._after_poll()
+                if not self._stopped.is_set():
+                    self._after_poll()
             except Exception:  # the next poll may succeed; loaded versions continue to serve
                 logger.exception("polling the store failed; it will be retried")
             self._wake.wait(self._settings.store_poll_seconds)
 
     def _poll(self) -> None:
         self._forget_retired()
+        self._retry()
         stored = self._read()
         decision = Decision()
         for _ in range(100):  # each round changes something; the bound guards against programming errors
@@ -97,7 +105,8 @@ class Watcher:
             self._carry_out(decision, stored or {})
         self._refuse(decision.refused)
         if stored is not None:
-            self._forget_failures(stored)
+            self._forget_failures()
+            self._note_served(stored)
 
     @cached_property
     def _memory(self) -> int:
@@ -108,15 +117,21 @@ class Watcher:
         snapshot = self._versions.snapshot.models
         pinned = [Reference(name, version) for name, model in snapshot.items() for version in model.pinned]
         try:
-            stored = self._view.read(pinned)
+            stored = self._view.read(pinned, {name for name, model in snapshot.items() if "stable" in model.serving})
         except (OSError, StoreError) as error:
             if self._metrics.lifecycle.reached(False):
                 logger.warning("the store cannot be read, nothing changes: %s", error)
-            self._versions.explain("the store cannot be read")
+            missing = isinstance(error, FileNotFoundError)
+            self._versions.explain("the store does not exist" if missing else "the store cannot be read")
             return None
         self._metrics.lifecycle.reached(True)
-        has_stable = any("stable" in each.labels for each in stored.values())
-        self._versions.explain("" if has_stable else "no stable label")
+        reason = "" if any("stable" in each.labels for each in stored.values()) else "no stable label in the store"
+        if reason and reason != self._versions.snapshot.reason:
+            logger.warning("nothing to serve: %s", reason)
+        self._versions.explain(reason)
+        self._versions.want({model: each.labels for model, each in stored.items()})
+        asked = {Reference(m, v) for m, each in stored.items() for v in (*each.labels.values(), *each.served)}
+        self._asked = asked.union(pinned)
         return stored
 
     def _carry_out(self, decision: Decision, stored: Mapping[str, StoredModel]) -> None:
@@ -134,36 +149,37 @@ class Watcher:
             threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
 
     def _load(self, reference: Reference) -> None:
-        started, folder = time.monotonic(), self._folder(reference)
+        started = time.monotonic()
         try:
-            settings = self._settings.model_copy(update={"checkpoint": folder})
+            settings = self._settings.model_copy(update={"checkpoint": self._copies.folder(reference)})
             loaded, others = self._opened(reference, settings), self._versions.snapshot.live()
             live = bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
             del loaded, others
         except Exception as error:  # any error of a pushed version is reported, and the service continues
-            shutil.rmtree(folder, ignore_errors=True)
+            self._copies.drop(reference)
             self._metrics.forget(*reference)
             if fault_of(error) is Fault.DEVICE:
                 self._versions.device_failed()
-            if self._is_store_fault(reference, error):
-                logger.warning("%s@%s could not be copied and will be retried: %s", *reference, error)
-                self._stopped.wait(self._settings.store_poll_seconds)
-                self._versions.forget(reference)
+            if (fault := self._copy_fault(reference, error)) is not None:
+                self._try_again(reference, fault)
             else:
-                self._reject(reference, reason_of(error), str(error))
+                self._reject(reference, reason_of(error), self._copies.shown(str(error)))
         else:
+            self._copies.drop(reference)  # what is open is mapped or in memory
+            self._tries.pop(reference, None)
             self._versions.ready(reference, live)
             logger.info("ready: %s@%s after %.1f seconds", *reference, time.monotonic() - started)
         self._wake.set()
 
     def _opened(self, reference: Reference, settings: Settings) -> Loaded:
         """Copy, verify and open a version; at low priority while other versions serve."""
-        pull = partial(self._pull, reference, self._folder(reference))
-        if not self._versions.snapshot.live():
-            pull()
-            return self._open(reference, settings)
-        at_low_priority(pull)
-        if settings.device in self._spec.low_priority_devices:
+        serving = bool(self._versions.snapshot.live())
+        self._copies.fetch(
+            reference,
+            niceness=NICENESS if serving else 0,
+            given_up=lambda: self._stopped.is_set() or reference not in self._asked,
+        )
+        if serving and settings.device in self._spec.low_priority_devices:
             return at_low_priority(partial(self._open, reference, settings))
         return self._open(reference, settings)
 
@@ -173,26 +189,54 @@ class Watcher:
         check_room(0 if known is None else known.size, self._spec.device_memory(settings.device))
         return self._loader(settings)
 
-    def _folder(self, reference: Reference) -> Path:
-        return self._copies / reference.model / reference.version
-
-    def _pull(self, reference: Reference, folder: Path) -> None:
-        checkpoint = self._store.pull(reference, folder)
-        named = Reference(checkpoint.config.name, checkpoint.manifest.version)
-        if named != reference:
-            raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(named)}")
-
-    def _is_store_fault(self, reference: Reference, error: Exception) -> bool:
-        """Whether the store caused the error: it could not be reached, or the version was removed meanwhile."""
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            return True
+    def _copy_fault(self, reference: Reference, error: Exception) -> CopyError | None:
+        """The error as one that is worth another try, as it is when the version was removed meanwhile; else None."""
+        if isinstance(error, CopyError):
+            return error
         try:
-            return reference.version not in self._store.versions(reference.model)
+            there = reference.version in self._store.versions(reference.model)
         except OSError:
-            return True
+            there = False
+        return None if there else CopyError("store", "the store does not have it any more, or cannot be reached")
+
+    def _try_again(self, reference: Reference, error: CopyError) -> None:
+        tries = self._tries[reference] = self._tries.get(reference, 0) + 1
+        wait = min(LONGEST_BACK_OFF, self._settings.store_poll_seconds * 2.0 ** min(tries - 1, 10))
+        self._metrics.lifecycle.copy_failed(error.cause)
+        logger.warning("%s@%s could not be copied (%s), again in %.1f s: %s", *reference, error.cause, wait, error)
+        self._versions.retrying(reference, f"{error.cause}: {error}; it will be copied again in {wait:.0f} s")
+        self._again[reference] = time.monotonic() + wait
+
+    def _retry(self) -> None:
+        """Forget versions whose copy is to be tried again now, so that they are loaded like new ones."""
+        for reference, due in list(self._again.items()):
+            if time.monotonic() >= due:
+                del self._again[reference]
+                known = self._versions.snapshot.version(reference)
+                if known is not None and known.status is State.RETRYING:
+                    self._versions.forget(reference)
+
+    def _note_served(self, stored: Mapping[str, StoredModel]) -> None:
+        """Let the store remember which versions serve as stable, for replicas that start later."""
+        if time.monotonic() < self._note_after:
+            return
+        for name, model in self._versions.snapshot.models.items():
+            serving = model.serving.get("stable")
+            wanted = stored[name].labels.get("stable") if name in stored else None
+            if serving is None or serving != wanted or self._noted.get(name) == serving:
+                continue
+            try:
+                self._store.note_served(Reference(name, serving))
+                self._noted[name] = serving
+            except (OSError, StoreError) as error:
+                self._note_after = time.monotonic() + NOTE_SECONDS
+                logger.warning(
+                    "the store cannot be told that %s@%s serves; a replica that starts while a bad version is stable "
+                    "will not know what to serve instead: %s",
+                    *(name, serving, error),
+                )
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
-        message = message.replace(str(self._copies), "")  # without the path of the temporary copy
         self._metrics.lifecycle.rejected(reason.value)
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
         self._versions.failed(reference, f"{reason.value}: {message}")
@@ -222,21 +266,19 @@ class Watcher:
             del self._retired[reference]
             self._versions.forget(reference)
             self._metrics.forget(*reference)
-            shutil.rmtree(self._folder(reference), ignore_errors=True)
             self._live_traffic.wait_until_idle()
             del live, known
             self._live_traffic.wait_until_idle()
             logger.info("unloaded: %s@%s", *reference)
             self._wake.set()
 
-    def _forget_failures(self, stored: Mapping[str, StoredModel]) -> None:
+    def _forget_failures(self) -> None:
         """Remove failed versions that no label or pin names any more, and record when start-up is over."""
         snapshot = self._versions.snapshot.models
         busy = any(held.status is State.LOADING for model in snapshot.values() for held in model.versions.values())
         for name, model in snapshot.items():
-            asked = {*(stored[name].labels.values() if name in stored else ()), *model.pinned}
             for version, held in model.versions.items():
-                if held.status is State.FAILED and version not in asked:
+                if held.down and Reference(name, version) not in self._asked:
                     self._versions.forget(Reference(name, version))
         if not busy and (snapshot or self._versions.snapshot.refused):
             self._versions.settle()

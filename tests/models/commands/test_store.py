@@ -64,6 +64,7 @@ def test_the_list_shows_versions_with_their_labels(
         ("1", [], {}),
         ("2", ["stable", "shadow"], {"map": 81.25}),
     ]
+    (tmp_path / "empty").mkdir()
     assert main(["list", str(tmp_path / "empty")]) == 0
     assert capsys.readouterr().out == ""
 

@@ -142,18 +142,28 @@ def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient,
     assert store.labels("fake-ranker") == {"stable": "1"}
 
 
-def test_a_rollback_that_a_push_has_overtaken_is_refused(
+def test_a_rollback_of_a_rejected_push_moves_the_label_to_what_serves(
     public: TestClient, admin: TestClient, store: FolderStore, made: Callable[..., Checkpoint]
 ) -> None:
-    """Nobody is told that it went back when the label stands for a version that does not serve."""
+    """Not to the version before that one: it is the rejected push that is taken back, and only once."""
     admin.put(LABEL.format("stable"), json={"version": "2"}).raise_for_status()
     wait_until(lambda: entry(public, "1").get("rollback"))
     push(store, made("4", golden_shift=0.5), "stable")
     wait_until(lambda: entry(public, "4").get("state") == "failed")
-    refused = admin.post("/v1/models/fake-ranker/rollback")
-    assert refused.status_code == 409
-    assert "move the label" in refused.json()["error"]["message"]
-    assert (served_by(public), store.labels("fake-ranker")) == ("2", {"stable": "4"})
+    rolled = admin.post("/v1/models/fake-ranker/rollback").json()
+    assert (rolled["before"], rolled["version"]) == ("4", "2")
+    assert (served_by(public), store.labels("fake-ranker")) == ("2", {"stable": "2"})
+
+
+def test_a_label_that_was_moved_meanwhile_is_not_moved_again(
+    public: TestClient, admin: TestClient, store: FolderStore
+) -> None:
+    """With the version that the operator expects: 409, and the label stays."""
+    moved = admin.put(LABEL.format("stable"), json={"version": "3", "only_from": "2"})
+    assert moved.status_code == 409
+    assert store.labels("fake-ranker") == {"stable": "1"}
+    admin.put(LABEL.format("stable"), json={"version": "3", "only_from": "1"}).raise_for_status()
+    assert store.labels("fake-ranker") == {"stable": "3"}
 
 
 def test_the_version_to_go_back_to_can_be_given_up(public: TestClient, admin: TestClient) -> None:

@@ -87,10 +87,12 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     port.answer = {"model": MODEL, "label": "stable", "before": "1", "version": "2"}
     assert main(["label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    assert main(["label", "--url", port.url, MODEL, "stable", "2", "--only-from", "1"]) == 0
     assert main(["label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
     path = f"/v1/models/{MODEL}/labels"
     assert port.asked == [
-        ("PUT", f"{path}/stable", f"Bearer {TOKEN}", {"version": "2"}),
+        ("PUT", f"{path}/stable", f"Bearer {TOKEN}", {"version": "2", "only_from": None}),
+        ("PUT", f"{path}/stable", f"Bearer {TOKEN}", {"version": "2", "only_from": "1"}),
         ("DELETE", f"{path}/canary", f"Bearer {TOKEN}", None),
     ]
     assert capsys.readouterr().out.splitlines()[0] == f"{MODEL}@stable: 1 -> 2"

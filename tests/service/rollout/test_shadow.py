@@ -144,7 +144,7 @@ def test_a_shadow_that_does_well_becomes_stable_by_rule(follow: Follow, store: F
     rules = client.app.state.service.rules  # type: ignore[attr-defined]
     rules.promotion = PromotionRule(questions=3, latency_ratio=1e6)  # of two fakes the shadow may be the slower one
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
-    wait_until(lambda: served_by(client) == "2")
+    wait_until(lambda: served_by(client, candidates=[str(number) for number in range(10)]) == "2")
     assert store.labels("fake-ranker") == {"stable": "2"}
     assert entry(client, "1")["rollback"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cerberank_service.rollout.comparison import Comparison
-from cerberank_service.rollout.shadow_figures import PromotionRule, ShadowFigures, Verdict, judge
+from cerberank_service.rollout.shadow_figures import LEAST_CANDIDATES, PromotionRule, ShadowFigures, Verdict, judge
 
 RULE = PromotionRule(questions=10, flip_percent=20.0, overlap=0.8, latency_ratio=1.5)
 
@@ -14,7 +14,7 @@ def figures(questions: int = 10, *, flips: int = 1, overlap: float = 0.9, second
     found = ShadowFigures("1", "2")
     for number in range(questions):
         compared = Comparison(flipped=number < flips, overlap=overlap, shift=0.1)
-        found.add(compared, stable_seconds=1.0, shadow_seconds=seconds)
+        found.add(compared, candidates=LEAST_CANDIDATES, stable_seconds=1.0, shadow_seconds=seconds)
     return found
 
 
@@ -33,6 +33,16 @@ def test_every_limit_counts(changes: dict[str, Any], verdict: Verdict, why: str)
     said, because = judge(figures(**changes), RULE)
     assert said is verdict
     assert why in because
+
+
+def test_small_questions_do_not_count_for_promotion() -> None:
+    """They are described, but clients cannot have a shadow promoted with one-candidate questions."""
+    found = figures(9)
+    for candidates in (1, LEAST_CANDIDATES - 1):
+        compared = Comparison(flipped=False, overlap=1.0, shift=0.0)
+        found.add(compared, candidates=candidates, stable_seconds=1.0, shadow_seconds=1.0)
+    assert judge(found, RULE)[0] is Verdict.WAIT
+    assert (found.describe()["questions"], found.describe()["judged_questions"]) == (11, 9)
 
 
 def test_one_failure_keeps_a_shadow_and_no_rule_means_by_hand() -> None:

@@ -254,3 +254,25 @@ def test_a_service_that_obeys_stays_available_and_settles(
             assert version in model.versions or Reference(name, version) in last.refused
         used = {*model.serving.values(), model.previous, *model.pinned}
         assert all(version in used for version, held in model.versions.items() if held.status is State.READY)
+
+
+def test_a_version_that_served_before_stands_in_for_a_stable_one_that_cannot() -> None:
+    """The last one that can be loaded, once the stable one has failed and before any canary; then the label's."""
+    wanted = {"m": replace(stored(stable="b", canary="d")["m"], served=("b", "c", "a"))}
+    assert decide(wanted, {}, memory=100) == Decision(load=B)
+    down = {"b": VersionState(status=State.FAILED, size=10)}
+    assert decide(wanted, served(down), memory=100) == Decision(load=C)
+    assert decide(wanted, served({**down, "c": READY}), memory=100).flips == (flip("stable", "c"),)
+    down["c"] = VersionState(status=State.RETRYING, size=10)
+    assert decide(wanted, served(down), memory=100) == Decision(load=A)
+    back = served({"b": READY, "c": READY}, stable="c")
+    assert decide(wanted, back, memory=100).flips == (flip("stable", "b"),)
+
+
+def test_a_version_that_serves_is_not_exchanged_for_one_that_served_before() -> None:
+    """Nor is one loaded while the stable one is loading, or where the label was removed."""
+    wanted = {"m": replace(stored(stable="b")["m"], served=("c", "a"))}
+    assert decide(wanted, served({"a": READY, "c": READY}, stable="a"), memory=100).flips == ()
+    assert decide(wanted, served({"b": VersionState(status=State.LOADING, size=10)}), memory=100) == Decision()
+    removed = {"m": replace(stored()["m"], served=("c", "a"))}
+    assert decide(removed, {}, memory=100) == Decision()

@@ -137,7 +137,8 @@ def test_the_default_checkpoint_is_not_read_from_the_environment(
     monkeypatch.setenv("CERBERANK_CHECKPOINT", str(tmp_path / "elsewhere"))
     opened: list[Path] = []
 
-    def read(path: Path) -> Checkpoint:
+    def read(path: Path, *, verified: bool) -> Checkpoint:
+        assert not verified
         opened.append(path)
         raise CheckpointError("stop here")
 

@@ -26,4 +26,4 @@ def test_only_the_files_that_the_backend_reads_count(
     read = BACKENDS[backend].files(sizes, precision)
     assert 0 < len(read) < len(sizes)
     expected = MEMORY_PER_BYTE * sum(sizes[name] for name in read)
-    assert view.read([reference])[reference.model].sizes == {reference.version: expected}
+    assert view.read([reference], ())[reference.model].sizes == {reference.version: expected}

@@ -2,6 +2,7 @@
 
     <store>/<model>/<version>/...   a checkpoint, never changed once it is there
     <store>/<model>/labels.json     {"stable": "1.2.0", ...}: the version that each label points to
+    <store>/<model>/record.json     {"served": ["1.2.0", ...], "taken_back": [...]}: what services found out
 
 The modules `folder` and `url` say what each kind of store guarantees when pushers race or are killed; `open` opens one.
 """
@@ -10,20 +11,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol, get_args
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar, get_args
 
-from pydantic import StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import Manifest
 
 Label = Literal["stable", "canary", "shadow"]
 LABELS: tuple[Label, ...] = get_args(Label)
-LABELS_FILE = "labels.json"
+LABELS_FILE, RECORD_FILE = "labels.json", "record.json"
+MOST_SERVED = 5
+"""Versions that are remembered as having served as stable."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 """The valid names of models and versions; no hidden file and no path matches."""
 Version = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
+ParsedT = TypeVar("ParsedT")
 
 
 class StoreError(ValueError):
@@ -34,11 +38,36 @@ class NotInStoreError(StoreError):
     """There is no such model, version or label."""
 
 
+class LabelMovedError(StoreError):
+    """A label was to move from one version, and points to another one."""
+
+
 class Reference(NamedTuple):
     """A version of a model, both with valid names."""
 
     model: str
     version: str
+
+
+class Record(BaseModel):
+    """`record.json`: what services have found out about a model's versions. Its writers hold the lock of the labels."""
+
+    model_config = ConfigDict(frozen=True)
+
+    served: tuple[Version, ...] = ()
+    """Versions that passed every check and served as stable, the last one first; at most MOST_SERVED."""
+    taken_back: tuple[Version, ...] = ()
+    """Versions from which a rule took a label because they failed, the last one first."""
+
+    def with_served(self, version: str) -> Record:
+        """A record whose last version that served is `version`."""
+        kept = [known for known in self.served if known != version]
+        return self.model_copy(update={"served": (version, *kept)[:MOST_SERVED]})
+
+    def with_taken_back(self, version: str) -> Record:
+        """A record in which `version` was taken back."""
+        kept = [known for known in self.taken_back if known != version]
+        return self.model_copy(update={"taken_back": (version, *kept)})
 
 
 class Store(Protocol):
@@ -71,8 +100,21 @@ class Store(Protocol):
         Raises NotInStoreError, FileExistsError when `target` exists, CheckpointError when the copy is not valid.
         """
 
-    def move_label(self, model: str, label: Label, version: str | None) -> str | None:
-        """Point `label` to `version`, or remove it (None); returns the version before. Raises NotInStoreError."""
+    def move_label(
+        self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
+    ) -> str | None:
+        """Point `label` to `version`, or remove it (None); returns the version before.
+
+        With `only_from` the label moves from that version alone: it is compared under the lock under which labels are
+        written, and LabelMovedError is raised when it differs. With `taken_back` the record says, before the label
+        moves, that the version before was taken back. Raises NotInStoreError.
+        """
+
+    def record(self, model: str) -> Record:
+        """What services have found out; an empty record when there is none. Raises StoreError when it is malformed."""
+
+    def note_served(self, reference: Reference) -> None:
+        """Record that the version has passed every check and serves as stable."""
 
 
 def is_name(name: str) -> bool:
@@ -88,8 +130,8 @@ def check_model(name: str) -> str:
 
 
 def check_version(name: str) -> str:
-    """Return `name` if it is a valid version, else raise StoreError. Labels and `labels.json` are reserved names."""
-    if not NAME.fullmatch(name) or name in (*LABELS, LABELS_FILE):
+    """Return `name` if it is a valid version, else raise StoreError. Labels and the store's files are reserved."""
+    if not NAME.fullmatch(name) or name in (*LABELS, LABELS_FILE, RECORD_FILE):
         raise StoreError(
             f"{name!r} is no version: it takes letters, digits, '.', '_' and '-', at most 96, and is not a label"
         )
@@ -146,8 +188,17 @@ def parse_manifest(content: bytes, place: str) -> Manifest:
 
 def parse_labels(content: bytes, place: str) -> dict[Label, str]:
     """The content of `labels.json`; raises StoreError naming `place`."""
+    return _parse(TypeAdapter(dict[Label, Version]), content, place)
+
+
+def parse_record(content: bytes, place: str) -> Record:
+    """The content of `record.json`; raises StoreError naming `place`."""
+    return _parse(TypeAdapter(Record), content, place)
+
+
+def _parse(adapter: TypeAdapter[ParsedT], content: bytes, place: str) -> ParsedT:
     try:
-        return TypeAdapter(dict[Label, Version]).validate_json(content)
+        return adapter.validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -156,6 +207,24 @@ def parse_labels(content: bytes, place: str) -> dict[Label, str]:
 def render_labels(labels: dict[Label, str]) -> bytes:
     """The content of `labels.json`."""
     return TypeAdapter(dict[Label, str]).dump_json(labels, indent=2) + b"\n"
+
+
+def render_record(record: Record) -> bytes:
+    """The content of `record.json`."""
+    return record.model_dump_json(indent=2).encode() + b"\n"
+
+
+def moved_labels(
+    labels: dict[Label, str], label: Label, version: str | None, only_from: str | None
+) -> tuple[dict[Label, str], str | None]:
+    """The labels once `label` has moved, and its version before. Raises LabelMovedError."""
+    before = labels.get(label)
+    if only_from is not None and before != only_from:
+        raise LabelMovedError(f"{label} stands for {before or 'no version'} and not for {only_from} any more")
+    after = {name: each for name, each in labels.items() if name != label}
+    if version is not None:
+        after[label] = version
+    return after, before
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -10,27 +10,34 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from cerberank_models.checkpoint.atomic import write_atomically
-from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, copy_checkpoint
+from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, copy_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
+from cerberank_models.checkpoint.regular import NotRegularError, read_regular
 from cerberank_models.checkpoint.store.contract import (
     LABELS_FILE,
+    RECORD_FILE,
     Label,
+    Record,
     Reference,
     StoreError,
     check_model,
     check_version,
     is_name,
     missing,
+    moved_labels,
     natural_order,
     parse_labels,
     parse_manifest,
+    parse_record,
     render_labels,
+    render_record,
 )
 
 LEFT_OVER_SECONDS = 24 * 3600.0
@@ -46,7 +53,9 @@ class FolderStore:
         self._root = root
 
     def models(self) -> tuple[str, ...]:
-        """The models whose folder holds a version."""
+        """The models whose folder holds a version. Raises FileNotFoundError when the store does not exist."""
+        if not self._root.is_dir():
+            raise FileNotFoundError(f"{self._root} is no folder")
         return tuple(sorted(name for name in _names(self._root) if self.versions(name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
@@ -58,9 +67,11 @@ class FolderStore:
         """Read the version's `manifest.json`."""
         path = self._path(reference) / MANIFEST
         try:
-            return parse_manifest(path.read_bytes(), str(path))
+            return parse_manifest(read_regular(path), str(path))
         except FileNotFoundError:
             raise missing(self, reference) from None
+        except NotRegularError as error:
+            raise CheckpointError(str(error)) from error
 
     def sizes(self, reference: Reference) -> dict[str, int]:
         """Get the size of each file from the file system."""
@@ -74,7 +85,7 @@ class FolderStore:
         """Read `labels.json`."""
         path = self._root / check_model(model) / LABELS_FILE
         try:
-            return parse_labels(path.read_bytes(), str(path))
+            return parse_labels(read_regular(path), str(path))
         except FileNotFoundError:
             return {}
 
@@ -99,24 +110,47 @@ class FolderStore:
             raise missing(self, reference)
         return copy_checkpoint(source, target)
 
-    def move_label(self, model: str, label: Label, version: str | None) -> str | None:
+    def move_label(
+        self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
+    ) -> str | None:
         """Rewrite `labels.json` under the model's lock."""
         if version is not None and not (self._path(Reference(model, version)) / MANIFEST).is_file():
             raise missing(self, Reference(model, version))
         folder = self._root / check_model(model)
         if not folder.is_dir():
-            return None
+            return moved_labels({}, label, version, only_from)[1]
+        with self._locked(folder):
+            labels, before = moved_labels(self.labels(model), label, version, only_from)
+            if taken_back and before is not None:
+                write_atomically(folder / RECORD_FILE, render_record(self.record(model).with_taken_back(before)))
+            if version != before:
+                write_atomically(folder / LABELS_FILE, render_labels(labels))
+        return before
+
+    def record(self, model: str) -> Record:
+        """Read `record.json`."""
+        path = self._root / check_model(model) / RECORD_FILE
+        try:
+            return parse_record(read_regular(path), str(path))
+        except FileNotFoundError:
+            return Record()
+
+    def note_served(self, reference: Reference) -> None:
+        """Rewrite `record.json` under the model's lock, unless it says so already."""
+        folder = self._path(reference).parent
+        if self.record(reference.model).served[:1] == (reference.version,):
+            return
+        with self._locked(folder):
+            record = self.record(reference.model).with_served(reference.version)
+            write_atomically(folder / RECORD_FILE, render_record(record))
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
         try:
             with FileLock(folder / f".{LABELS_FILE}.lock", timeout=LOCK_SECONDS):
-                labels = self.labels(model)
-                before = labels.pop(label, None)
-                if version is not None:
-                    labels[label] = version
-                if version != before:
-                    write_atomically(folder / LABELS_FILE, render_labels(labels))
+                yield
         except Timeout:
             raise StoreError(f"{folder}: another process has been moving a label for {LOCK_SECONDS:g} s") from None
-        return before
 
     def _path(self, reference: Reference) -> Path:
         return self._root / check_model(reference.model) / check_version(reference.version)

@@ -6,8 +6,8 @@ strictly so where the file system's mode "x" is exclusive (on S3 it is, by If-No
 write one file at the same moment may go unnoticed; then the manifest's hashes reject the version when it is pulled.
 
 `labels.json` is one object, replaced as a whole, so readers see the old or the new content. Label moves are serialised
-by a lease, an object created exclusively: none is lost, unless the holder of the lease stalls for longer than
-LEASE_SECONDS before it writes.
+by a lease, an object created exclusively: none is lost, and a move from an expected version replaces no other one,
+unless the holder of the lease stalls for longer than LEASE_SECONDS before it writes. `record.json` likewise.
 """
 
 from __future__ import annotations
@@ -26,17 +26,22 @@ from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkp
 from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.checkpoint.store.contract import (
     LABELS_FILE,
+    RECORD_FILE,
     Label,
+    Record,
     Reference,
     StoreError,
     check_model,
     check_version,
     is_name,
     missing,
+    moved_labels,
     natural_order,
     parse_labels,
     parse_manifest,
+    parse_record,
     render_labels,
+    render_record,
 )
 
 LEASE_SECONDS = 30.0
@@ -53,7 +58,9 @@ class UrlStore:
         self._root = root.rstrip("/")
 
     def models(self) -> tuple[str, ...]:
-        """The models whose folder holds a version."""
+        """The models whose folder holds a version. Raises FileNotFoundError when there is nothing at the address."""
+        if not self._files.exists(self._root):
+            raise FileNotFoundError(f"there is nothing at {self._root}")
         return tuple(sorted(name for name in self._names(self._root) if self.versions(name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
@@ -105,26 +112,54 @@ class UrlStore:
             read_checkpoint(partial)
         return read_checkpoint(target)
 
-    def move_label(self, model: str, label: Label, version: str | None) -> str | None:
+    def move_label(
+        self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
+    ) -> str | None:
         """Rewrite `labels.json` while holding the lease."""
         if version is not None and version not in self.versions(model):
             raise missing(self, Reference(model, version))
-        path = f"{self._root}/{check_model(model)}/{LABELS_FILE}"
-        with self._lease(f"{path}.lease"):
-            labels = self.labels(model)
-            before = labels.pop(label, None)
-            if version is not None:
-                labels[label] = version
+        folder = f"{self._root}/{check_model(model)}"
+        with self._lease(f"{folder}/{LABELS_FILE}.lease"):
+            labels, before = moved_labels(self.labels(model), label, version, only_from)
+            if taken_back and before is not None:
+                record = self.record(model).with_taken_back(before)
+                self._files.pipe_file(f"{folder}/{RECORD_FILE}", render_record(record))
             if version != before:
-                self._files.pipe_file(path, render_labels(labels))
+                self._files.pipe_file(f"{folder}/{LABELS_FILE}", render_labels(labels))
         return before
 
+    def record(self, model: str) -> Record:
+        """Read `record.json`."""
+        path = f"{self._root}/{check_model(model)}/{RECORD_FILE}"
+        content = self._read(path)
+        return Record() if content is None else parse_record(content, path)
+
+    def note_served(self, reference: Reference) -> None:
+        """Rewrite `record.json` while holding the lease, unless it says so already."""
+        model, version = reference
+        if self.record(model).served[:1] == (version,):
+            return
+        folder = f"{self._root}/{check_model(model)}"
+        with self._lease(f"{folder}/{LABELS_FILE}.lease"):
+            self._files.pipe_file(f"{folder}/{RECORD_FILE}", render_record(self.record(model).with_served(version)))
+
     def _create(self, source: Path, path: str, digest: str) -> None:
-        """Write `source` to `path` unless it is there already. Raises StoreError when `path` has other content."""
+        """Write `source` to `path` unless it is there already. Raises StoreError when `path` has other content.
+
+        Closing an fsspec file puts what was written so far. After an interruption, such as Ctrl-C, that part is removed
+        again, so that the same push can be repeated; it is another pusher's object if closing says that it exists.
+        """
         # Mode "x" and not `put_file(mode="create")`: a file system without exclusive creation must fail, not overwrite.
         with suppress(FileExistsError), source.open("rb") as content:
-            with self._files.open(path, "xb") as file:
+            file = self._files.open(path, "xb")
+            try:
                 shutil.copyfileobj(content, file, BLOCK)
+            except BaseException:
+                with suppress(FileExistsError):
+                    file.close()
+                    self._files.rm_file(path)
+                raise
+            file.close()
             return
         with self._files.open(path, "rb") as file:
             found = hashlib.sha256()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -14,7 +15,10 @@ from tests.models.stores import Objects, edit, versions_of
 
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.store.contract import (
+    MOST_SERVED,
+    LabelMovedError,
     NotInStoreError,
+    Record,
     Reference,
     Store,
     StoreError,
@@ -53,14 +57,15 @@ def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path) -> None:
 
 
 def test_an_empty_store_holds_nothing(store: Store) -> None:
-    """A store need not exist, and reading it creates nothing."""
-    assert (store.models(), store.versions(MODEL), store.labels(MODEL)) == ((), (), {})
+    """It need not exist before the first push, and reading it creates nothing; that it is missing is told."""
+    with pytest.raises(FileNotFoundError):
+        store.models()
+    assert (store.versions(MODEL), store.labels(MODEL), store.record(MODEL)) == ((), {}, Record())
     with pytest.raises(NotInStoreError, match="its versions: none"):
         store.manifest(Reference(MODEL, "1"))
     with pytest.raises(NotInStoreError, match="has no version 1"):
         store.move_label(MODEL, "stable", "1")
     assert store.move_label(MODEL, "stable", None) is None
-    assert store.models() == ()
 
 
 def test_what_is_pushed_is_listed_and_pulled(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -104,6 +109,52 @@ def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoi
     assert store.labels(MODEL) == {"stable": "2", "canary": "2"}
     assert store.move_label(MODEL, "canary", None) == "2"
     assert store.labels(MODEL) == {"stable": "2"}
+
+
+def test_a_label_moves_only_from_the_expected_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Compared under the lock; a label that moved meanwhile stays, and nothing is taken back then."""
+    for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2", "3"]).values():
+        store.push(read_checkpoint(path))
+    with pytest.raises(LabelMovedError, match="no version"):
+        store.move_label(MODEL, "stable", "2", only_from="1")
+    store.move_label(MODEL, "stable", "3")
+    with pytest.raises(LabelMovedError, match="stands for 3 and not for 2"):
+        store.move_label(MODEL, "stable", "1", only_from="2", taken_back=True)
+    assert (store.labels(MODEL), store.record(MODEL)) == ({"stable": "3"}, Record())
+    assert store.move_label(MODEL, "stable", "1", only_from="3", taken_back=True) == "3"
+    assert (store.labels(MODEL), store.record(MODEL).taken_back) == ({"stable": "1"}, ("3",))
+
+
+def test_of_moves_from_one_version_one_succeeds(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """However many replicas take the same version back at once."""
+    for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
+        store.push(read_checkpoint(path))
+    store.move_label(MODEL, "stable", "2")
+
+    def take_back(_: int) -> bool:
+        try:
+            return store.move_label(MODEL, "stable", "1", only_from="2", taken_back=True) == "2"
+        except LabelMovedError:
+            return False
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(take_back, range(8))) == 1
+
+
+def test_the_record_remembers_what_served(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The last version first, each once, a few in all; beside it what was taken back."""
+    versions = [str(number) for number in range(MOST_SERVED + 2)]
+    for path in versions_of(tiny_checkpoint, tmp_path, versions).values():
+        store.push(read_checkpoint(path))
+    for version in (*versions, versions[-2]):
+        store.note_served(Reference(MODEL, version))
+        store.note_served(Reference(MODEL, version))
+    assert store.record(MODEL).served == (versions[-2], versions[-1], *reversed(versions[2:-2]))
+    store.move_label(MODEL, "canary", "1")
+    store.move_label(MODEL, "canary", None, taken_back=True)
+    assert store.record(MODEL).taken_back == ("1",)
+    assert store.record(MODEL).served[0] == versions[-2]
+    assert store.models() == (MODEL,)
 
 
 def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import random
@@ -11,13 +12,16 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.models.stores import Objects, edit, versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store import url
 from cerberank_models.checkpoint.store.contract import LABELS, Reference, Store, StoreError
 from cerberank_models.checkpoint.store.folder import LEFT_OVER_SECONDS, FolderStore
+from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.checkpoint.store.url import UrlStore
 
 MODEL = "random-tiny"
@@ -205,3 +209,36 @@ def test_what_a_killed_pusher_left_is_removed_a_day_later(tiny_checkpoint: Path,
     os.utime(old, (day_ago, day_ago))
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["3"])["3"]))
     assert (old.exists(), new.exists()) == (False, True)
+
+
+class _Interrupted(io.BytesIO):
+    """A file that is read for the second time when somebody presses Ctrl-C."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():
+            raise KeyboardInterrupt
+        return super().read(size)
+
+
+@pytest.mark.parametrize("address", ["objects", "memory"])
+def test_an_interrupted_push_to_a_url_can_be_repeated(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Closing the object puts what was written so far; it is removed, so that its name is not taken by a part."""
+    store = UrlStore(Objects(), str(tmp_path / "store")) if address == "objects" else open_store(f"memory://{tmp_path}")
+    opened, checkpoint = Path.open, read_checkpoint(tiny_checkpoint)
+
+    def open_(self: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        file = opened(self, mode, *rest, **options)
+        if self.suffix == ".onnx" and mode == "rb":
+            with file:
+                return _Interrupted(file.read())
+        return file
+
+    monkeypatch.setattr(url, "BLOCK", 1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", open_)
+        with pytest.raises(KeyboardInterrupt):
+            store.push(checkpoint)
+    assert store.push(checkpoint).version == "1"
+    assert store.pull(Reference("random-tiny", "1"), tmp_path / "pulled").manifest == checkpoint.manifest

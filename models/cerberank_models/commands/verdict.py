@@ -1,0 +1,52 @@
+"""Asks a running service what has become of a version that was pushed."""
+
+from __future__ import annotations
+
+import json
+import time
+from http.client import HTTPException
+from typing import Any
+from urllib.request import urlopen
+
+from cerberank_models.checkpoint.store.contract import Label, Reference
+
+POLL_SECONDS, ANSWER_SECONDS = 0.5, 10.0
+
+
+class VerdictError(ValueError):
+    """A service rejected the version, or has not told in time; the message has its reason."""
+
+
+def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -> None:
+    """Return once the service at `url` serves the version as `label`.
+
+    Asks `/v1/models` until the monotonic clock's `end`. Raises VerdictError when the service cannot serve the version,
+    or has not said by then.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise VerdictError(f"{url} is no http or https address")
+    last = "it has not seen the version"
+    while True:
+        try:
+            entry = _entry(url, reference)
+        except (OSError, HTTPException, ValueError) as error:
+            entry, last = {}, f"it does not answer: {error}"
+        if entry.get("state") in {"failed", "refused"}:
+            raise VerdictError(
+                f"{'@'.join(reference)} is rejected by {url}: {entry.get('reason')}; the label {label} still names it: "
+                "move it back with cerberank label or cerberank admin rollback"
+            )
+        if entry.get("state") == "ready" and label in entry.get("labels", ()):
+            return
+        if entry:
+            last = f"it is {entry.get('state')}" + (f", {entry['reason']}" if entry.get("reason") else "")
+        if time.monotonic() >= end:
+            raise VerdictError(f"{url} has given no verdict on {'@'.join(reference)} in time: {last}")
+        time.sleep(POLL_SECONDS)
+
+
+def _entry(url: str, reference: Reference) -> dict[str, Any]:
+    """What the service says of the version; empty when it says nothing."""
+    with urlopen(f"{url.rstrip('/')}/v1/models", timeout=ANSWER_SECONDS) as response:  # an address of the operator's
+        models = json.load(response)["models"]
+    return next((entry for entry in models if (entry.get("model"), entry.get("version")) == reference), {})

@@ -1,0 +1,133 @@
+"""Tensors in other files are found wherever a graph may hold them; what is no graph is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from tests.models.checkpoint.test_folder import rewrite
+
+from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.checkpoint.external_data import DEEPEST, GraphError, has_external_data
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+
+
+def tensor(place: str | None = None) -> TensorProto:
+    """A small tensor; with `place` it lies in that file."""
+    made = helper.make_tensor("weights", TensorProto.FLOAT, [2], [1.0, 2.0])
+    if place is not None:
+        made.ClearField("float_data")
+        made.data_location = TensorProto.EXTERNAL
+        made.external_data.add(key="location", value=place)
+    return made
+
+
+def model(inner: TensorProto, where: str) -> bytes:
+    """A model with the tensor at a place where the format allows one."""
+    graph = helper.make_graph([], "g", [], [])
+    sparse = helper.make_sparse_tensor(inner, tensor(), [4])
+    made = helper.make_model(graph)
+    match where:
+        case "initializer":
+            made.graph.initializer.append(inner)
+        case "sparse":
+            made.graph.sparse_initializer.append(sparse)
+        case "constant":
+            made.graph.node.append(helper.make_node("Constant", [], ["c"], value=inner))
+        case "tensors":
+            made.graph.node.append(helper.make_node("Any", [], ["c"], many=[inner, tensor()]))
+        case "branch":
+            branch = helper.make_graph([], "b", [], [], initializer=[inner])
+            made.graph.node.append(helper.make_node("If", ["x"], ["y"], then_branch=branch))
+        case "function":
+            node = helper.make_node("Constant", [], ["c"], value=inner)
+            made.functions.append(helper.make_function("d", "f", [], ["c"], [node], []))
+        case "training":
+            made.training_info.add().algorithm.initializer.append(inner)
+    return made.SerializeToString()
+
+
+PLACES = ["initializer", "sparse", "constant", "tensors", "branch", "function", "training"]
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_external_data_is_found_wherever_it_is(where: str) -> None:
+    """And nothing else is taken for it."""
+    assert has_external_data(model(tensor("weights.bin"), where))
+    assert not has_external_data(model(tensor(), where))
+
+
+@pytest.mark.parametrize("field", ["external_data", "data_location"])
+def test_one_of_both_fields_is_enough(field: str) -> None:
+    """Runtimes differ in which of them they look at."""
+    inner = tensor("/etc/passwd")
+    inner.ClearField(field)
+    assert has_external_data(model(inner, "initializer"))
+
+
+def test_exported_graphs_hold_their_tensors() -> None:
+    """Every graph of the bundled checkpoint; onnx agrees that they are whole."""
+    graphs = sorted((BUNDLED / "onnx").rglob("*.onnx"))
+    assert graphs
+    for graph in graphs:
+        assert not has_external_data(graph.read_bytes())
+        assert onnx.load_model_from_string(graph.read_bytes()).graph.initializer
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_graph_or_an_error(content: bytes) -> None:
+    """No other exception and no endless loop."""
+    try:
+        has_external_data(content)
+    except GraphError:
+        return
+
+
+@pytest.mark.parametrize("content", [b"\x3a\x05ab", b"\x3b", b"\xff" * 11, b"\x39abc"])
+def test_what_is_cut_off_is_no_graph(content: bytes) -> None:
+    """A message shorter than it says, a group, an endless number, half a number."""
+    with pytest.raises(GraphError):
+        has_external_data(content)
+
+
+def test_a_graph_that_is_nested_without_end_is_refused() -> None:
+    """Before Python's own limit on recursion."""
+    graph = b""
+    for _ in range(DEEPEST):
+        graph = _field(1, _field(5, _field(6, graph)))  # a node's attribute's graph
+    with pytest.raises(GraphError, match="nested"):
+        has_external_data(_field(7, graph))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "../../../secret", "weights.bin"])
+def test_a_checkpoint_whose_graph_reads_other_files_is_refused(tiny_copy: Path, place: str) -> None:
+    """Whatever the runtime would do; its hash is right."""
+    graph = onnx.load(tiny_copy / "onnx" / "int8" / "stage-0.onnx")
+    graph.graph.initializer.append(tensor(place))
+    rewrite(tiny_copy, "onnx/int8/stage-0.onnx", graph.SerializeToString())
+    with pytest.raises(CheckpointError, match="external data"):
+        read_checkpoint(tiny_copy)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x3b"])
+def test_a_checkpoint_with_something_else_for_a_graph_is_refused(tiny_copy: Path, content: bytes) -> None:
+    """An empty file too."""
+    rewrite(tiny_copy, "onnx/int8/stage-0.onnx", content)
+    with pytest.raises(CheckpointError, match="no ONNX graph"):
+        read_checkpoint(tiny_copy)

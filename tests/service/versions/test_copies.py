@@ -1,0 +1,205 @@
+"""Local copies: where they lie, how long, and what becomes of one that hangs or finds no space."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import samples, wait_until
+from tests.service.pushes import open_fake, push
+
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.store.contract import NotInStoreError, Reference
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.settings import Settings
+from cerberank_service.versions import copies as module
+from cerberank_service.versions.copies import Copies, CopyError
+from cerberank_service.versions.loading import Loaded
+
+ONE, TWO = Reference("fake-ranker", "1"), Reference("fake-ranker", "2")
+Make = Callable[..., Checkpoint]
+NEVER: Callable[[], bool] = lambda: False  # noqa: E731 - a constant
+
+
+@pytest.fixture
+def copies(store: FolderStore, made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copies:
+    """Of a store with version 1, with 60 seconds for each."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    store.push(made("1"))
+    made_here = Copies(str(tmp_path / "store"), 60.0)
+    made_here.open()
+    return made_here
+
+
+def test_a_copy_is_what_was_pushed(copies: Copies, store: FolderStore, tmp_path: Path) -> None:
+    """It is verified, deleted by drop, and the folder goes with close."""
+    folder = copies.fetch(ONE, niceness=0, given_up=NEVER)
+    assert read_checkpoint(folder).manifest == store.manifest(ONE)
+    copies.drop(ONE)
+    assert not folder.exists()
+    copies.close()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_version_is_at_fault_or_it_is_not(copies: Copies, tmp_path: Path) -> None:
+    """What the copying process raises has its type here too, and names no place of this machine."""
+    with pytest.raises(NotInStoreError, match="its versions: 1"):
+        copies.fetch(TWO, niceness=0, given_up=NEVER)
+    (tmp_path / "store" / "fake-ranker" / "1").rename(tmp_path / "store" / "fake-ranker" / "2")
+    with pytest.raises(CheckpointError, match="calls itself fake-ranker@1") as caught:
+        copies.fetch(TWO, niceness=0, given_up=NEVER)
+    assert str(tmp_path) not in str(caught.value)
+    with pytest.raises(ValueError, match="nowhere"):
+        _other(copies, "nowhere://x").fetch(TWO, niceness=0, given_up=NEVER)
+
+
+def _other(copies: Copies, address: str) -> Copies:
+    other = Copies(address, 60.0)
+    other.open()
+    return other
+
+
+def test_a_copy_that_hangs_is_ended(copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its time, or once nobody wants it any more; its process is gone and nothing is left."""
+    hang = tmp_path / "hang.py"
+    hang.write_text("import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    monkeypatch.setattr(module.sys, "executable", str(_program(tmp_path, hang, tmp_path / "pid")))
+    wanted = threading.Event()
+    for given_up, seconds, why in ((NEVER, 2.0, "within 2 seconds"), (lambda: not wanted.is_set(), 60.0, "given up")):
+        hanging = Copies(str(tmp_path / "store"), seconds)
+        hanging.open()
+        started = time.monotonic()
+        with pytest.raises(CopyError, match=why) as caught:
+            hanging.fetch(ONE, niceness=0, given_up=given_up)
+        assert caught.value.cause == "time"
+        assert time.monotonic() - started < 30
+        assert not hanging.folder(ONE).exists()
+        if (tmp_path / "pid").exists():
+            with pytest.raises(ProcessLookupError):
+                os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def _program(folder: Path, script: Path, told: Path) -> Path:
+    """A program that runs `script`, whatever its arguments are."""
+    program = folder / "program"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{told}"\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_a_full_disk_is_not_the_stores_fault(copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cause is the disk; a process that ends by itself is one too."""
+    told = {"kinds": ["OSError"], "message": "it broke"}
+    full, broken = json.dumps(told | {"errno": errno.ENOSPC}), json.dumps(told | {"errno": errno.EIO})
+    for output, cause, why in ((full, "disk", "no space"), (broken, "store", "it broke"), ("", "process", "status 3")):
+        (tmp_path / "fails.py").write_text(f"print({output!r}, end=''); raise SystemExit(3)")
+        with monkeypatch.context() as patched:
+            patched.setattr(module.sys, "executable", str(_program(tmp_path, tmp_path / "fails.py", tmp_path)))
+            with pytest.raises(CopyError, match=why) as caught:
+                copies.fetch(ONE, niceness=0, given_up=NEVER)
+        assert caught.value.cause == cause
+
+
+def test_copies_of_killed_processes_are_removed(copies: Copies, tmp_path: Path) -> None:
+    """Those of living neighbours, and what is nobody's, stay."""
+    script = (
+        "import sys, tempfile\n"
+        "from cerberank_service.versions.copies import Copies\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "copies = Copies('x', 1.0)\n"
+        "copies.open()\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    folder = tmp_path / "tmp"
+    (own,) = folder.iterdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as neighbour:
+        assert neighbour.stdout is not None
+        assert neighbour.stdout.readline() == b"open\n"
+        (killed,) = set(folder.iterdir()) - {own}
+        (killed / "fake-ranker").mkdir()
+        (folder / "cerberank-notes").mkdir()
+        _other(copies, "x")
+        assert killed.exists()
+        neighbour.kill()
+        neighbour.wait()
+    _other(copies, "x")
+    assert not killed.exists()
+    assert own.exists()
+    assert (folder / "cerberank-notes").exists()
+
+
+def test_a_copy_lasts_no_longer_than_opening_it(follow: Follow, store: FolderStore, made: Make, tmp_path: Path) -> None:
+    """It is there when the loader opens it, and gone when the version serves or was rejected."""
+    seen: list[bool] = []
+
+    def load(settings: Settings) -> Loaded:
+        assert settings.checkpoint is not None
+        seen.append((settings.checkpoint / "onnx").is_dir())
+        return open_fake(settings)
+
+    push(store, made("1"), "stable")
+    push(store, made("2", golden_shift=0.5), "canary")
+    client = follow(load)
+    wait_until(lambda: served_by(client) == "1" and entry(client, "2").get("state") == "failed")
+    assert seen == [True, True]
+    assert [path for path in tmp_path.glob("cerberank-*/*") if path.name != module.LOCK] == []
+
+
+def test_a_version_that_could_not_be_copied_is_tried_again(
+    follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version is not condemned for a full disk; meanwhile /v1/models and a metric say why, and others are loaded."""
+    push(store, made("1"), "stable")
+    fetch, full = Copies.fetch, threading.Event()
+    full.set()
+
+    def limited(self: Copies, reference: Reference, **options: object) -> Path:
+        if full.is_set() and reference == TWO:
+            raise CopyError("disk", "there is no space")
+        return fetch(self, reference, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Copies, "fetch", limited)
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+    push(store, made("2"), "stable")
+    wait_until(lambda: entry(client, "2").get("state") == "retrying")
+    assert entry(client, "2")["reason"].startswith("disk: there is no space; it will be copied again in")
+    push(store, made("3"), "canary")
+    wait_until(lambda: entry(client, "3").get("labels") == ["canary"])
+    assert samples(client)["cerberank_copy_failures_total{cause=disk}"] >= 1
+    assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 1
+    full.clear()
+    wait_until(lambda: entry(client, "2").get("labels") == ["stable"])
+    assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 0
+
+
+def test_a_fifo_in_a_version_stops_nothing(follow: Follow, store: FolderStore, made: Make, tmp_path: Path) -> None:
+    """The version is rejected at once, whatever file is one, and later pushes are served."""
+    push(store, made("1"), "stable")
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+    for version, file in (("2", "onnx/int8/stage-0.onnx"), ("3", "more"), ("4", "manifest.json")):
+        store.push(made(version))
+        (tmp_path / "store" / "fake-ranker" / version / file).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / "store" / "fake-ranker" / version / file)
+    labels = {"canary": "2", "shadow": "3", "stable": "4"}
+    (tmp_path / "store" / "fake-ranker" / "labels.json").write_text(json.dumps(labels))
+    wait_until(lambda: entry(client, "2").get("state") == "failed")
+    push(store, made("5"), "stable")
+    wait_until(lambda: served_by(client) == "5")
+    wait_until(lambda: entry(client, "2").get("state") == entry(client, "3").get("state") == "failed")
+    assert "no regular file" in entry(client, "2")["reason"]

@@ -1,0 +1,85 @@
+"""A rejected push and a restart: the service still answers, and says what it serves instead of what."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import samples, wait_until
+from tests.service.pushes import push
+
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.checkpoint.store.folder import FolderStore
+
+Make = Callable[..., Checkpoint]
+DIFFERS = "cerberank_label_wanted_differs{label=stable,model=fake-ranker}"
+
+
+def test_a_replica_that_starts_after_a_rejected_push_serves_the_last_good_version(
+    follow: Follow, store: FolderStore, made: Make
+) -> None:
+    """It is ready, /v1/models and a metric tell the difference, and a good push is served as usual."""
+    push(store, made("1"), "stable")
+    first = follow()
+    wait_until(lambda: store.record("fake-ranker").served == ("1",))
+    push(store, made("2", golden_shift=0.5), "stable")
+    wait_until(lambda: entry(first, "2").get("state") == "failed")
+    started = follow()
+    wait_until(lambda: served_by(started) == "1")
+    wait_until(lambda: started.get("/health/ready").status_code == 200)
+    for replica in (first, started):
+        assert served_by(replica) == "1"
+        assert (entry(replica, "1")["labels"], entry(replica, "1")["wanted"]) == (["stable"], [])
+        assert (entry(replica, "2")["labels"], entry(replica, "2")["wanted"]) == ([], ["stable"])
+        assert samples(replica)[DIFFERS] == 1
+    push(store, made("3"), "stable")
+    wait_until(lambda: served_by(started) == served_by(first) == "3")
+    assert samples(started)[DIFFERS] == 0
+    wait_until(lambda: store.record("fake-ranker").served == ("3", "1"))
+
+
+@pytest.mark.parametrize("damage", ["missing", "malformed"])
+def test_what_the_store_does_not_know_is_not_served(
+    follow: Follow, store: FolderStore, made: Make, tmp_path: Path, damage: str
+) -> None:
+    """Without a record, or one that cannot be read, only the label counts, and nothing breaks."""
+    push(store, made("1"))
+    push(store, made("2", golden_shift=0.5), "stable")
+    if damage == "malformed":
+        (tmp_path / "store" / "fake-ranker" / "record.json").write_text("{")
+    client = follow()
+    wait_until(lambda: entry(client, "2").get("state") == "failed")
+    assert client.get("/health/ready").status_code == 503
+    store.move_label("fake-ranker", "stable", "1")
+    wait_until(lambda: served_by(client) == "1")
+
+
+def test_a_version_that_served_and_is_gone_is_skipped(
+    follow: Follow, store: FolderStore, made: Make, tmp_path: Path
+) -> None:
+    """The one before it stands in."""
+    push(store, made("1"), "stable")
+    push(store, made("2"))
+    for version in ("1", "2"):
+        store.note_served(Reference("fake-ranker", version))
+    shutil.rmtree(tmp_path / "store" / "fake-ranker" / "2")
+    push(store, made("3", golden_shift=0.5), "stable")
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+
+
+def test_a_store_that_does_not_exist_is_told(
+    follow: Follow, store: FolderStore, made: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a log line, a metric and a reason in /v1/models; once something is pushed, it is served."""
+    client = follow()
+    wait_until(lambda: samples(client)["cerberank_store_reachable{}"] == 0)
+    assert client.get("/v1/models").json()["models"] == [{"state": "loading", "reason": "the store does not exist"}]
+    assert "the store cannot be read, nothing changes" in caplog.text
+    push(store, made("1"), "stable")
+    wait_until(lambda: served_by(client) == "1")
+    assert samples(client)["cerberank_store_reachable{}"] == 1
