@@ -67,7 +67,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             title="Queue",
             says="Seconds of model time that wait. Autoscaling keeps this short.",
-            queries={"{{instance}}": f"cerberank:queue_seconds{{{HERE}}}"},
+            queries={"{{instance}}": f"cerberank_queued_seconds{{{HERE}}}"},
             unit="s",
         ),
         Panel(

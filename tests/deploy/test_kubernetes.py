@@ -11,6 +11,7 @@ import yaml
 from starlette.testclient import TestClient
 
 from cerberank_service.settings import Settings
+from cerberank_service.telemetry.series import PREFIX, SERIES
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FOLDER = DEPLOY / "kubernetes"
@@ -127,13 +128,15 @@ def test_a_pod_may_do_no_more_than_it_must(objects: dict[str, dict[str, Any]]) -
     assert objects["NetworkPolicy"]["spec"]["egress"] == []
 
 
-def test_the_autoscaler_s_metric_is_the_recorded_queue(objects: dict[str, dict[str, Any]]) -> None:
-    """From the recording rule through the adapter to the autoscaler, by name."""
+def test_the_autoscaler_s_metric_is_the_mean_queue(objects: dict[str, dict[str, Any]]) -> None:
+    """From the gauge through the adapter to the autoscaler, by name; not the moment of one scrape counts."""
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
-    recorded = yaml.safe_load((DEPLOY / "prometheus" / "rules" / "recording.yml").read_text())["groups"][0]["rules"]
-    assert rule["seriesQuery"].partition("{")[0] in {each["record"] for each in recorded}
-    (metric,) = objects["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert rule["seriesQuery"].partition("{")[0] in {PREFIX + series.name for series in SERIES}
+    assert "avg_over_time(<<.Series>>{<<.LabelMatchers>>}[2m])" in rule["metricsQuery"]
+    scaler = objects["HorizontalPodAutoscaler"]["spec"]
+    (metric,) = scaler["metrics"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert scaler["behavior"]["scaleUp"]["stabilizationWindowSeconds"] >= 30
 
 
 def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
