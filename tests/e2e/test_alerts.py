@@ -32,7 +32,7 @@ DEAD = {"CerberankNoReplicaReady", "CerberankReplicaNotReady"}
 SCRIPTED = {
     *("CerberankVersionDead", "CerberankOutOfMemory", "CerberankDeviceMemoryNearlyFull"),
     *("CerberankQueueStuck", "CerberankWantedVersionNotServed", "CerberankDiskFull", "CerberankKeysStale"),
-    *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut"),
+    *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut", "CerberankWithoutDescriptors"),
 }
 """Faults of a GPU or of a machine, which only scripted series test (`deploy/test_prometheus.py`)."""
 BURN = {"CerberankErrorBudgetBurnsFast", "CerberankErrorBudgetBurnsSlowly"}
