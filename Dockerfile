@@ -1,30 +1,39 @@
 # Two images of one service. `docker build --target cpu .` (also without --target): ONNX Runtime, no torch, the bundled
-# checkpoint. `docker build --target gpu .`: PyTorch on CUDA; mount a checkpoint folder at /checkpoints/current.
-# `make image-check` runs every command of both without Docker, `make check` lints.
+# checkpoint. `docker build --target gpu .`: PyTorch on CUDA, and no checkpoint; without one mounted at
+# /checkpoints/current, or a CERBERANK_STORE, it says so and is not ready. `--build-arg EXTRAS=s3,otel` adds extras.
+# `make image-check` runs every command of both without Docker, `make check` lints. The base image is named by its exact
+# tag; who has a registry pins its digest there.
 FROM python:3.11.13-slim-bookworm AS python
 
 FROM python AS wheel
 WORKDIR /source
 COPY requirements/build.txt requirements/
-RUN pip install --no-cache-dir --requirement requirements/build.txt
+RUN pip install --no-cache-dir --require-hashes --requirement requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY models/cerberank_models models/cerberank_models
 COPY service/cerberank_service service/cerberank_service
 RUN python -m hatchling build --target wheel --directory /wheel
 
 FROM python AS cpu-environment
-COPY requirements/serve.txt /requirements/
+ARG EXTRAS=""
+COPY requirements/serve-image.txt requirements/extras.txt /requirements/
 RUN python -m venv /opt/cerberank && \
-    /opt/cerberank/bin/pip install --no-cache-dir --requirement /requirements/serve.txt
+    /opt/cerberank/bin/pip install --no-cache-dir --require-hashes --requirement /requirements/serve-image.txt
 COPY --from=wheel /wheel /wheel
-RUN /opt/cerberank/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheel cerberank
+RUN /opt/cerberank/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheel cerberank && \
+    if [ -n "$EXTRAS" ]; then \
+    /opt/cerberank/bin/pip install --no-cache-dir --constraint /requirements/extras.txt "cerberank[$EXTRAS]"; fi
 
+# Without hashes: torch's wheel is another one for each index.
 FROM python AS gpu-environment
-COPY requirements/gpu.txt /requirements/
+ARG EXTRAS=""
+COPY requirements/gpu.txt requirements/extras.txt /requirements/
 RUN python -m venv /opt/cerberank && \
     /opt/cerberank/bin/pip install --no-cache-dir --requirement /requirements/gpu.txt
 COPY --from=wheel /wheel /wheel
-RUN /opt/cerberank/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheel cerberank
+RUN /opt/cerberank/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheel cerberank && \
+    if [ -n "$EXTRAS" ]; then \
+    /opt/cerberank/bin/pip install --no-cache-dir --constraint /requirements/extras.txt "cerberank[$EXTRAS]"; fi
 
 # The root file system may be read-only: nothing is written but to /tmp, and that only by libraries that cache.
 FROM python AS runtime
@@ -36,15 +45,15 @@ ENV PATH=/opt/cerberank/bin:$PATH \
     CERBERANK_HOST=0.0.0.0
 USER 10001:10001
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=2s --start-period=60s \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/health/ready', timeout=2)"]
+# By the settings for port and TLS; the program's own start takes part of the time.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
+    CMD ["cerberank", "probe", "ready"]
 CMD ["cerberank", "serve"]
 
 FROM runtime AS gpu
 COPY --from=gpu-environment /opt/cerberank /opt/cerberank
-ENV CERBERANK_BACKEND=torch \
-    CERBERANK_DEVICE=cuda \
-    CERBERANK_PRECISION=fp16 \
+# Backend, precision (fp16) and tokens of a step are the device's usual ones; with a store no checkpoint is needed.
+ENV CERBERANK_DEVICE=cuda \
     CERBERANK_CHECKPOINT=/checkpoints/current
 
 FROM runtime AS cpu

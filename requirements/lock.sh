@@ -28,9 +28,15 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
         torch==2.13.0 '.[dev]'
     freeze gpu '# Locked versions for the gpu image: PyTorch and no ONNX Runtime. Made by `make lock`.' \
         torch==2.13.0 '.[service,torch]'
-    freeze build '# Locked versions of what builds the wheel in the images. Made by `make lock`.' \
-        'hatchling>=1.27'
+    freeze build '# Locked versions of what builds the wheel in the images.' 'hatchling>=1.27'
+    freeze everything '# Locked versions of the extras that an image takes by `--build-arg EXTRAS=s3,otel`: constraints, without hashes,
+# because they differ by what is asked for. Made by `make lock`.' \
+        --constraint "$scratch/serve.txt" '.[service,onnx-cpu,s3,otel]'
 }
-for name in serve dev gpu build; do
+for name in serve dev gpu; do
     cp "$scratch/$name.txt" "requirements/$name.txt"
 done
+grep -vxFf "$scratch/serve.txt" "$scratch/everything.txt" >requirements/extras.txt
+# gpu.txt has no hashes: torch's wheel is another one for each index, with CUDA or without.
+python3 requirements/hashes.py "$scratch/serve.txt" requirements/serve-image.txt
+python3 requirements/hashes.py "$scratch/build.txt" requirements/build.txt

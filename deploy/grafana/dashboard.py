@@ -1,6 +1,7 @@
 """Makes the Grafana dashboard: `python deploy/grafana/dashboard.py` writes dashboards/cerberank.json beside this file.
 
-What it shows stands in `panels.py`; tests run each query against a real Prometheus that scrapes the service.
+What it shows stands in `traffic.py` and `operation.py`; tests run each query against a real Prometheus that scrapes the
+service.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from panels import ROWS
-from queries import Panel
+from operation import OPERATION
+from queries import HERE, Panel
+from traffic import TRAFFIC
 
 OUTPUT = Path(__file__).parent / "dashboards" / "cerberank.json"
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
@@ -21,7 +23,7 @@ def dashboard() -> dict[str, Any]:
     """The dashboard as Grafana provisions it."""
     panels: list[dict[str, Any]] = []
     y = 0
-    for row, members in ROWS.items():
+    for row, members in (TRAFFIC | OPERATION).items():
         grid = {"x": 0, "y": y, "w": COLUMNS, "h": 1}
         panels.append({"id": len(panels) + 1, "type": "row", "title": row, "gridPos": grid, "panels": []})
         width = COLUMNS // len(members)
@@ -39,6 +41,7 @@ def dashboard() -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [variable()]},
+        "annotations": {"list": [label_moves()]},
         "panels": panels,
     }
 
@@ -77,6 +80,21 @@ def variable() -> dict[str, Any]:
         "query": {"query": "label_values(cerberank_ready, job)", "refId": "job"},
         "current": {"text": "cerberank", "value": "cerberank"},
         "refresh": 2,
+    }
+
+
+def label_moves() -> dict[str, Any]:
+    """A mark in every graph where a label begins to mean a version on some replica; a replica more is no move."""
+    now = f"sum by (model, label, version) (cerberank_labelled_version{{{HERE}}})"
+    before = f"sum by (model, label, version) (cerberank_labelled_version{{{HERE}}} offset 1m)"
+    return {
+        "name": "Label moves",
+        "datasource": DATASOURCE,
+        "enable": True,
+        "iconColor": "orange",
+        "expr": f"{now} unless {before}",
+        "step": "60s",
+        "titleFormat": "{{model}}@{{label}} = {{version}}",
     }
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 HERE = 'job="$job"'
 RATE = "[$__rate_interval]"
+VERSIONS = "model, version"
+"""The labels that a graph by version groups by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,9 +22,13 @@ class Panel:
     stacked: bool = False
 
 
-def quantile(share: float, bucket: str, matchers: str = HERE) -> str:
-    """The PromQL of a quantile over all replicas."""
-    return f"histogram_quantile({share}, sum by (le) (rate({bucket}_bucket{{{matchers}}}{RATE})))"
+def quantile(share: float, bucket: str, matchers: str = HERE, by: str = "") -> str:
+    """The PromQL of a quantile over all replicas, or for each value of the labels in `by`.
+
+    Where nothing was counted there is no value, instead of one that is not a number.
+    """
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({bucket}_bucket{{{matchers}}}{RATE}))) >= 0"
 
 
 def ratio(above: str, below: str) -> str:

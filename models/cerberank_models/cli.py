@@ -59,7 +59,8 @@ def _install(extra: str) -> str:
 
 
 def _usage(installed: InstalledVerbs) -> str:
-    rows = "\n".join(f"  {verb.name:11} {verb.help}" for verb in installed.verbs.values())
+    width = max(map(len, installed.verbs), default=0)
+    rows = "\n".join(f"  {verb.name:{width}}  {verb.help}" for verb in installed.verbs.values())
     return f"usage: cerberank VERB ...\n\n{rows}\n\ncerberank VERB --help tells more; cerberank --version the version."
 
 

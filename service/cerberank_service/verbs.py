@@ -21,6 +21,13 @@ VERBS = (
         order=20,
     ),
     Verb(
+        name="probe",
+        target="cerberank_service.admin.probe_command:main",
+        help="ask the service of this machine whether it lives or is ready",
+        extra="service",
+        order=25,
+    ),
+    Verb(
         name="keys",
         target="cerberank_service.access.keys_command:main",
         help="make, list and remove the API keys of a service",

@@ -70,7 +70,10 @@ def test_load_and_deadlines_are_measured_on_a_real_service(tmp_path: Path, tiny_
     out = tmp_path / "out"
     options = ["--checkpoint", str(tiny_checkpoint), "--data", data, "--seconds", "0.5", "--out", str(out)]
     mix = ["--mix", "5:0.7", "200:0.3"]
-    assert main(["overhead", "closed", "load", "fairness", "anytime", *TINY, *options, *mix]) == 0
+    code = main(["overhead", "closed", "load", "fairness", "anytime", *TINY, *options, *mix])
+    problems = report(out, "load")["problems"]  # the tests beside this one may take the processors
+    assert code == bool(problems)
+    assert all(problem.startswith("invalid: other programs took") for problem in problems)
     (overhead,) = report(out, "overhead")["rows"]
     assert overhead["wall"] > overhead["compute"] > 0
     closed = [row for row in report(out, "closed")["rows"] if row["size"] == "all"]

@@ -1,10 +1,11 @@
-"""Builds an image and serves from it, without Docker: `python -m tests.deploy.image_check cpu|gpu`, as root on Linux.
+"""Builds an image and serves from it, without Docker: `python -m tests.deploy.image_check cpu|gpu [EXTRAS]`, as root.
 
 Every instruction of the Dockerfile is carried out as written, `RUN` and `CMD` in a root of their own with a clean
 Python environment in the place of the base image's. At last the container's own command runs: as the image's user, on a
 read-only root, without capabilities, its health check as written, until a question is answered and SIGTERM ends it.
-The gpu image has no GPU here: its device is the CPU. All its other settings are its own, and it serves what `cerberank
-import` and `cerberank distil` write, made on the spot from tiny random networks.
+The gpu image has no GPU here: its device is the CPU, with the backend and the precision that a GPU has unless they are
+set. All its other settings are its own, and it serves what `cerberank import` and `cerberank distil` write, made on the
+spot from tiny random networks.
 """
 
 from __future__ import annotations
@@ -13,18 +14,41 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.deploy.dockerfile import Instruction, Stage, read_dockerfile
 from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
 
+from cerberank_models.backends.registry import usual_backend, usual_precision
+
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINER = Path(__file__).with_name("container.sh")
 PREFIX = Path(sys.base_prefix)
-ETC = ("group", "gshadow", "hosts", "login.defs", "nsswitch.conf", "passwd", "pip.conf", "resolv.conf", "shadow", "ssl")
+ETC = (
+    "group",
+    "gshadow",
+    "hosts",
+    "login.defs",
+    "nsswitch.conf",
+    "passwd",
+    "pip.conf",
+    "resolv.conf",
+    "shadow",
+    "ssl",
+    "xdg",
+)
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
-OVERRIDES = {"gpu": {"CERBERANK_DEVICE": "cpu"}, "cpu": {}}
+OVERRIDES = {
+    "gpu": {
+        "CERBERANK_DEVICE": "cpu",
+        "CERBERANK_BACKEND": usual_backend("cuda"),
+        "CERBERANK_PRECISION": usual_precision(usual_backend("cuda"), "cuda"),
+    },
+    "cpu": {},
+}
 MOUNTED = Path("checkpoints", "current")
 """Where the gpu image looks for its checkpoint."""
 ASK = """
@@ -52,9 +76,9 @@ echo "ended with $code"; exit $code
 class Image:
     """A stage that is being built."""
 
-    def __init__(self, root: Path) -> None:
-        """Everything lies under `root`."""
-        self.root, self.folder, self.user = root, "/", "0:0"
+    def __init__(self, root: Path, arguments: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Everything lies under `root`; `arguments` are what `--build-arg` gives."""
+        self.root, self.folder, self.user, self.arguments = root, "/", "0:0", arguments
         self.environment = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
 
     def run(self, *command: str, access: str = "write", options: tuple[str, ...] = (), **more: str) -> None:
@@ -79,6 +103,9 @@ class Image:
             case "WORKDIR":
                 self.folder = instruction.value
                 (self.root / self.folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            case "ARG":
+                name, _, value = instruction.words[0].partition("=")
+                self.environment[name] = self.arguments.get(name, value)
             case "ENV":
                 for word in instruction.words:
                     name, _, value = word.partition("=")
@@ -122,8 +149,8 @@ def base_image(root: Path) -> Image:
     return image
 
 
-def build(target: str, stages: dict[str, Stage], scratch: Path) -> Image:
-    """The target's image, after all the stages that it needs."""
+def build(target: str, stages: dict[str, Stage], scratch: Path, arguments: Mapping[str, str]) -> Image:
+    """The target's image, after all the stages that it needs; `arguments` are the build's."""
     built: dict[str, Image] = {}
 
     def make(name: str) -> Image:
@@ -137,7 +164,7 @@ def build(target: str, stages: dict[str, Stage], scratch: Path) -> Image:
             if "from" in instruction.options:
                 make(instruction.options["from"])
         subprocess.run(["cp", "-a", "--reflink=auto", str(base.root), str(root)], check=True)
-        image = Image(root)
+        image = Image(root, arguments)
         image.folder, image.user, image.environment = base.folder, base.user, dict(base.environment)
         for instruction in stage.instructions:
             image.carry_out(instruction, built)
@@ -152,11 +179,11 @@ def inherited(name: str, keyword: str, stages: dict[str, Stage]) -> Instruction:
     return stages[name].last(keyword) or inherited(stages[name].base, keyword, stages)
 
 
-def main(target: str) -> None:
+def main(target: str, extras: str = "") -> None:
     """Build and try one image; raises CalledProcessError where a command fails."""
     stages = read_dockerfile(ROOT / "Dockerfile")
     with tempfile.TemporaryDirectory(prefix="image-") as folder:
-        image = build(target, stages, Path(folder))
+        image = build(target, stages, Path(folder), {"EXTRAS": extras})
         (image.root / "tmp").chmod(0o1777)
         check = inherited(target, "HEALTHCHECK", stages).words
         script = SERVE.format(health=subprocess.list2cmdline(check), ask=ASK)
@@ -190,4 +217,4 @@ def _verb(*arguments: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

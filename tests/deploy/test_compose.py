@@ -59,6 +59,23 @@ def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
     assert "prometheus" in SERVICES
 
 
+def test_prometheus_sends_alerts_to_alertmanager() -> None:
+    """By the name and port that compose gives it; its configuration lies where it is told to look."""
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    (target,) = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    name, port = target.split(":")
+    assert f"127.0.0.1:{port}:{port}" in SERVICES[name]["ports"]
+    assert "--config.file=/etc/alertmanager/alertmanager.yml" in SERVICES[name]["command"]
+    assert "./deploy/alertmanager:/etc/alertmanager:ro" in SERVICES[name]["volumes"]
+
+
+def test_nothing_is_published_but_on_this_machine() -> None:
+    """Metrics, dashboards and alerts have no login."""
+    for name, service in SERVICES.items():
+        for port in service.get("ports", ()) if "build" not in service else ():
+            assert port.startswith("127.0.0.1:"), name
+
+
 @pytest.mark.parametrize("name", ["cerberank", "cerberank-gpu"])
 def test_the_service_may_write_nowhere_and_has_time_to_drain(name: str) -> None:
     """Read-only but for /tmp, no capabilities; killed only after the drain time."""

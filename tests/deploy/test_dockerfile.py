@@ -77,8 +77,7 @@ def test_without_a_target_the_cpu_image_is_built() -> None:
 def test_the_container_is_nobody_in_particular_and_tells_its_health(target: str) -> None:
     """It has a numeric user, which Kubernetes can check, a readiness probe, and the program as process 1."""
     assert inherited(target, "USER", STAGES).value == "10001:10001"
-    port = Settings.model_fields["port"].default
-    assert f"127.0.0.1:{port}/health/ready" in inherited(target, "HEALTHCHECK", STAGES).words[-1]
+    assert inherited(target, "HEALTHCHECK", STAGES).words == ["cerberank", "probe", "ready"]
     assert inherited(target, "CMD", STAGES).words == ["cerberank", "serve"]
     deployment = yaml.safe_load((ROOT / "deploy/kubernetes/base/deployment.yaml").read_text())
     assert deployment["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 10001
@@ -125,6 +124,36 @@ def test_only_the_environment_s_own_runtime_is_in_each_lock() -> None:
     ]
 
 
+def pins(name: str) -> dict[str, tuple[str, str]]:
+    """Each package of a lock: its version, and the rest of its line."""
+    joined = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
+    found = re.findall(r"^([\w.-]+)==(\S+)(.*)$", joined, re.MULTILINE)
+    return {package.lower(): (version, rest) for package, version, rest in found}
+
+
+def test_what_serves_on_a_processor_is_locked_by_hashes() -> None:
+    """The images' lock has the versions of `make serve`, each with a wheel's hash or one for each architecture."""
+    served, image = pins("serve.txt"), pins("serve-image.txt")
+    assert {name: version for name, (version, _) in image.items()} == {n: v for n, (v, _) in served.items()}
+    for name, (_, rest) in (image | pins("build.txt")).items():
+        assert 1 <= len(re.findall(r"--hash=sha256:[0-9a-f]{64}", rest)) <= 2, name
+    used = [each.value for stage in STAGES.values() for each in stage.instructions if ".txt" in each.value]
+    installs = [value for value in used if "pip install" in value]
+    assert sum("--require-hashes --requirement" in value for value in installs) == 2
+    assert 'PYTHON = "3.11"' in (ROOT / "requirements" / "hashes.py").read_text()
+
+
+def test_extras_are_an_argument_of_both_images() -> None:
+    """Nothing by default; their versions are locked, and none of them is locked elsewhere to another version."""
+    for target in TARGETS:
+        (argument,) = [each for each in STAGES[f"{target}-environment"].instructions if each.keyword == "ARG"]
+        assert argument.words == ["EXTRAS="]
+    extras = pins("extras.txt")
+    assert {"s3fs", "opentelemetry-sdk"} <= set(extras)
+    for other in ("serve.txt", "gpu.txt"):
+        assert not extras.keys() & pins(other).keys()
+
+
 def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
     """As a wheel and as an editable install: the images have no `training/`, and say so of its verbs."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -141,6 +170,6 @@ def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
         found = subprocess.run([sys.executable, "-E", "-c", LOOK, target], capture_output=True, text=True, check=False)
         assert found.stdout.startswith(str(tmp_path)), found.stdout + found.stderr
         shown = [line.split()[0] for line in found.stdout.splitlines() if line.startswith("  ")]
-        assert shown == ["serve", "admin", "keys", "rank", "import", "shape", "push", "pull", "list", "label"]
+        assert shown == ["serve", "admin", "probe", "keys", "rank", "import", "shape", "push", "pull", "list", "label"]
         assert found.returncode == 2
         assert "pip install 'cerberank[training]'" in found.stderr

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,31 @@ def test_every_graph_says_what_it_is_for() -> None:
         for target in graph["targets"]:
             assert target["legendFormat"]
             assert target["datasource"]["uid"] == source["uid"]
+
+
+def test_a_graph_has_one_unit() -> None:
+    """Requests and tokens, or shares and counts, do not stand on one axis; a queue's seconds are in seconds."""
+    for panel in (panel for panel in DASHBOARD["panels"] if panel["type"] != "row"):
+        queries = " ".join(target["expr"] for target in panel["targets"])
+        counted = {"tokens" for _ in re.findall(r"queued_tokens|key_tokens", queries)}
+        counted |= {"requests" for _ in re.findall(r"requests_in_flight|key_requests|requests_total", queries)}
+        assert len(counted) < 2, panel["title"]
+
+
+def test_what_an_operator_asks_first_has_a_graph() -> None:
+    """Latency by version and by replica, phases as quantiles, releases, starts, descriptors, keys, cancellations."""
+    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", [])]
+    for labels in ("le, model, version", "le, instance", "le, phase"):
+        assert any("histogram_quantile" in query and f"by ({labels})" in query for query in queries), labels
+    wanted = {"build_info", "process_start_time_seconds", "process_open_fds"}
+    wanted |= {"key_requests", "cancelled_requests", "step_tokens"}
+    assert {name for name in wanted if not any(name in query for query in queries)} == set()
+    assert not [query for query in queries if "request_phase_seconds_sum" in query]
+
+
+def test_a_moved_label_is_marked() -> None:
+    """In every graph, with what the label means from then on."""
+    (marks,) = DASHBOARD["annotations"]["list"]
+    assert marks["enable"]
+    assert "cerberank_labelled_version" in marks["expr"]
+    assert marks["titleFormat"] == "{{model}}@{{label}} = {{version}}"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
+from cerberank_service.engine.engine import LEAST_STATE_BYTES
 from cerberank_service.settings import Settings
+from cerberank_service.telemetry.series import PREFIX, SERIES
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FOLDER = DEPLOY / "kubernetes"
@@ -19,20 +22,26 @@ STEP_SECONDS = 5
 """What uvicorn may take beyond the drain time: `serve.GRACE_SECONDS`."""
 
 
-def render(folder: Path) -> dict[str, dict[str, Any]]:
-    """The objects of a kustomization, by kind; there is one of each."""
+def render(folder: Path, *, one_of_each: bool = True) -> dict[str, dict[str, Any]]:
+    """The objects of a kustomization by kind, or by kind and name where there may be several ConfigMaps."""
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("needs kubectl, for its kustomize")
     result = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     objects = list(yaml.safe_load_all(result.stdout))
-    by_kind = {each["kind"]: each for each in objects}
+    several = set() if one_of_each else {"ConfigMap"}
+    by_kind = {" ".join(key_of(each, several)): each for each in objects}
     assert len(by_kind) == len(objects)
     return by_kind
 
 
-@pytest.fixture(params=["base", "gpu"])
+def key_of(each: dict[str, Any], several: set[str]) -> list[str]:
+    """Its kind, and its name if there may be several of the kind."""
+    return [each["kind"], each["metadata"]["name"]] if each["kind"] in several else [each["kind"]]
+
+
+@pytest.fixture(params=["base", "store", "store-s3", "gpu"])
 def objects(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
     return render(FOLDER / request.param)
 
@@ -124,21 +133,82 @@ def test_a_pod_may_do_no_more_than_it_must(objects: dict[str, dict[str, Any]]) -
     assert not rights["allowPrivilegeEscalation"]
     assert rights["capabilities"] == {"drop": ["ALL"]}
     assert objects["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
-    assert objects["NetworkPolicy"]["spec"]["egress"] == []
 
 
-def test_the_autoscaler_s_metric_is_the_recorded_queue(objects: dict[str, dict[str, Any]]) -> None:
-    """From the recording rule through the adapter to the autoscaler, by name."""
+def test_no_pod_opens_connections_but_to_a_bucket() -> None:
+    """Elsewhere none; for a bucket, names from the cluster's own servers, and HTTPS."""
+    for name in ("base", "store", "gpu"):
+        assert render(FOLDER / name)["NetworkPolicy"]["spec"]["egress"] == []
+    names, bucket = render(FOLDER / "store-s3")["NetworkPolicy"]["spec"]["egress"]
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert names["to"]
+    assert bucket["ports"] == [{"protocol": "TCP", "port": 443}]
+
+
+def mebibytes(quantity: str) -> int:
+    """Of a quantity such as 768Mi or 2Gi."""
+    number, unit = int(quantity[:-2]), quantity[-2:]
+    return number * {"Mi": 1, "Gi": 1024}[unit]
+
+
+@pytest.mark.parametrize(("name", "interpreters"), [("base", 400), ("store", 700), ("store-s3", 700)])
+def test_what_the_settings_allow_fits_into_the_pod(name: str, interpreters: int, no_settings: None) -> None:
+    """Versions, waiting states, bodies (decoded: four times), cached tokens and the interpreters stay below the limit.
+
+    An interpreter with its libraries and one version takes 250 to 320 MB (docs/reliability.md), a step's activations
+    the rest; where versions are loaded, a second process may load one.
+    """
+    objects = render(FOLDER / name)
+    data = {key.removeprefix("CERBERANK_").lower(): value for key, value in objects["ConfigMap"]["data"].items()}
+    settings = Settings.model_validate(data)
+    assert settings.model_memory_bytes > 0
+    bodies = 4 * 16 * settings.max_body_bytes
+    parts = (settings.model_memory_bytes, LEAST_STATE_BYTES, bodies, settings.token_cache_bytes)
+    limit = mebibytes(container(objects)["resources"]["limits"]["memory"])
+    assert sum(parts) // 2**20 + interpreters < limit
+
+
+@pytest.mark.parametrize("name", ["store", "store-s3"])
+def test_the_copies_of_versions_have_room(name: str) -> None:
+    """/tmp holds twice what versions take in memory, and the node must have that much."""
+    objects = render(FOLDER / name)
+    (tmp,) = [volume for volume in pod(objects)["volumes"] if volume["name"] == "tmp"]
+    room = mebibytes(tmp["emptyDir"]["sizeLimit"])
+    assert room * 2**20 >= 2 * int(objects["ConfigMap"]["data"]["CERBERANK_MODEL_MEMORY_BYTES"])
+    assert mebibytes(container(objects)["resources"]["requests"]["ephemeral-storage"]) == room
+
+
+@pytest.mark.parametrize("name", ["store", "gpu"])
+def test_the_store_s_volume_is_one_that_pods_may_write(name: str) -> None:
+    """Pods record in it which versions were good; the setting names where it is mounted."""
+    objects = render(FOLDER / name)
+    (mount,) = [each for each in container(objects)["volumeMounts"] if each["name"] == "store"]
+    assert mount == {"name": "store", "mountPath": objects["ConfigMap"]["data"]["CERBERANK_STORE"]}
+    (volume,) = [each for each in pod(objects)["volumes"] if each["name"] == "store"]
+    assert volume["persistentVolumeClaim"] == {"claimName": objects["PersistentVolumeClaim"]["metadata"]["name"]}
+    assert objects["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_the_image_for_a_bucket_is_one_that_can_be_built() -> None:
+    """The library for it is an extra, which the Dockerfile takes as an argument."""
+    assert container(render(FOLDER / "store-s3"))["image"] == "cerberank:cpu-s3"
+    assert 'ARG EXTRAS=""' in (DEPLOY.parent / "Dockerfile").read_text()
+
+
+def test_the_autoscaler_s_metric_is_the_mean_queue(objects: dict[str, dict[str, Any]]) -> None:
+    """From the gauge through the adapter to the autoscaler, by name; not the moment of one scrape counts."""
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
-    recorded = yaml.safe_load((DEPLOY / "prometheus" / "rules" / "recording.yml").read_text())["groups"][0]["rules"]
-    assert rule["seriesQuery"].partition("{")[0] in {each["record"] for each in recorded}
-    (metric,) = objects["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert rule["seriesQuery"].partition("{")[0] in {PREFIX + series.name for series in SERIES}
+    assert "avg_over_time(<<.Series>>{<<.LabelMatchers>>}[2m])" in rule["metricsQuery"]
+    scaler = objects["HorizontalPodAutoscaler"]["spec"]
+    (metric,) = scaler["metrics"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert scaler["behavior"]["scaleUp"]["stabilizationWindowSeconds"] >= 30
 
 
 def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
-    """One GPU, its own image, and the same restrictions as in the base."""
-    base, gpu = render(FOLDER / "base"), render(FOLDER / "gpu")
+    """One GPU, its own image, and otherwise what the overlay with a store has."""
+    base, gpu = render(FOLDER / "store"), render(FOLDER / "gpu")
     assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert container(gpu)["image"] != container(base)["image"]
     for kind in ("Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"):
@@ -147,15 +217,53 @@ def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
         assert container(gpu)[name] == container(base)[name]
 
 
-def test_the_monitor_can_be_added(tmp_path: Path) -> None:
-    """As a component of somebody's own kustomization; it selects the service and its port."""
-    for name in ("base", "service-monitor"):
-        shutil.copytree(FOLDER / name, tmp_path / name)
-    (tmp_path / "mine").mkdir()
-    mine = {"resources": ["../base"], "components": ["../service-monitor"], "namespace": "ranking"}
-    (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(mine))
-    objects = render(tmp_path / "mine")
+@pytest.fixture
+def composed(tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
+    """Renders somebody's own kustomization of the base in a namespace, with these components."""
+
+    def compose(*components: str) -> dict[str, dict[str, Any]]:
+        shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("__pycache__"))
+        mine = tmp_path / "deploy" / "kubernetes" / "mine"
+        mine.mkdir()
+        content = {"resources": ["../base"], "components": list(components), "namespace": "ranking"}
+        (mine / "kustomization.yaml").write_text(yaml.safe_dump(content))
+        return render(mine, one_of_each=False)
+
+    return compose
+
+
+def test_monitoring_can_be_added(composed: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    """The monitor selects the service and its port; the rules are Prometheus' own, the dashboard Grafana's."""
+    objects = composed("../prometheus-operator", "../../grafana")
     spec = objects["ServiceMonitor"]["spec"]
     assert spec["selector"]["matchLabels"].items() <= objects["Service"]["metadata"]["labels"].items()
     assert spec["endpoints"][0]["port"] == objects["Service"]["spec"]["ports"][0]["name"]
     assert {each["metadata"]["namespace"] for each in objects.values()} == {"ranking"}
+    files = sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
+    groups = [group for path in files for group in yaml.safe_load(path.read_text())["groups"]]
+    assert objects["PrometheusRule"]["spec"]["groups"] == groups
+    dashboard = objects["ConfigMap cerberank-dashboard"]
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert dashboard["data"]["cerberank.json"] == (DEPLOY / "grafana/dashboards/cerberank.json").read_text()
+
+
+def test_tls_reaches_probes_service_and_monitor(composed: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    """Every probe asks by HTTPS; certificate and key lie where the settings look, readable for the pod's group."""
+    objects = composed("../prometheus-operator", "../tls")
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container(objects)[probe]["httpGet"]["scheme"] == "HTTPS"
+        assert container(objects)[probe]["httpGet"]["path"].startswith("/health/")
+    (mount,) = [each for each in container(objects)["volumeMounts"] if each["name"] == "tls"]
+    (config,) = [each for name, each in objects.items() if name.startswith("ConfigMap")]
+    for name in ("CERBERANK_TLS_CERTIFICATE", "CERBERANK_TLS_KEY"):
+        assert Path(config["data"][name]).parent == Path(mount["mountPath"])
+    (volume,) = [each for each in pod(objects)["volumes"] if each["name"] == "tls"]
+    assert volume["secret"] == {"secretName": "cerberank-tls", "defaultMode": 0o440}
+    (port,) = objects["Service"]["spec"]["ports"]
+    assert (port["name"], port["port"], port["appProtocol"]) == ("http", 443, "https")
+    assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
+
+
+def test_every_name_of_a_cluster_s_variables_is_left_out(objects: dict[str, dict[str, Any]]) -> None:
+    """A service called cerberank would make CERBERANK_PORT=tcp://... of itself in every pod."""
+    assert pod(objects)["enableServiceLinks"] is False

@@ -51,6 +51,7 @@ def run_prometheus(
     config = yaml.safe_load((copy / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": interval, "evaluation_interval": interval}
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [target.removeprefix("http://")]
+    del config["alerting"]  # there is no Alertmanager
     (copy / "prometheus.yml").write_text(yaml.safe_dump(config))
     for file in (copy / "rules").glob("*.yml"):
         file.write_text(rules(file.read_text()))

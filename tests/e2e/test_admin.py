@@ -117,7 +117,19 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     assert main(["admin", *options, "list"]) == 1
     assert "needs the admin token" in capsys.readouterr().err
     assert main(["admin", "--token-file", str(tmp_path / "token"), "list"]) == 1  # the authority is not trusted
-    assert "did not answer" in capsys.readouterr().err
+    assert f"the admin port at {service.admin_url} did not answer" in capsys.readouterr().err
+    nowhere = ["--certificate", str(tmp_path / "nowhere.pem"), "--token-file", str(tmp_path / "token")]
+    assert main(["admin", *nowhere, "list"]) == 1
+    assert "nowhere.pem" in capsys.readouterr().err
+    monkeypatch.delenv("CERBERANK_ADMIN_URL")
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    monkeypatch.setenv("CERBERANK_ADMIN_PORT", service.admin_url.rpartition(":")[2])
+    monkeypatch.setenv("CERBERANK_TLS_CERTIFICATE", str(certificate["chain"]))
+    assert main(["admin", "list"]) == 0, capsys.readouterr().err  # by the service's own variables alone
+    assert capsys.readouterr().out.startswith("ready\n")
+    monkeypatch.setenv("CERBERANK_ADMIN_PORT", "1")
+    assert main(["admin", "list"]) == 1
+    assert "the admin port at https://127.0.0.1:1 did not answer" in capsys.readouterr().err
     service.terminate()
     assert service.process.wait(timeout=60) == 0
     assert TOKEN not in service.log.read_text()

@@ -25,19 +25,23 @@ from cerberank_models.checkpoint.store.folder import FolderStore
 
 pytestmark = pytest.mark.slow
 
-SHORT = {"5m": "2s", "15m": "2s", "30m": "2s", "1h": "3s", "6h": "3s", "3d": "4s"}
+SHORT = {"2m": "2s", "5m": "2s", "15m": "2s", "30m": "2s", "1h": "3s", "6h": "3s", "3d": "4s"}
 """Windows of the rules, in their order of length."""
 ALERTS = {rule["alert"] for rule in yaml.safe_load((FOLDER / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]}
 DEAD = {"CerberankNoReplicaReady", "CerberankReplicaNotReady"}
-SCRIPTED = {"CerberankVersionDead", "CerberankOutOfMemory", "CerberankDeviceMemoryNearlyFull"}
-"""Faults of a GPU, which only scripted series test (`deploy/test_prometheus.py`)."""
+SCRIPTED = {
+    *("CerberankVersionDead", "CerberankOutOfMemory", "CerberankDeviceMemoryNearlyFull"),
+    *("CerberankQueueStuck", "CerberankWantedVersionNotServed", "CerberankDiskFull", "CerberankKeysStale"),
+    *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut", "CerberankWithoutDescriptors"),
+}
+"""Faults of a GPU or of a machine, which only scripted series test (`deploy/test_prometheus.py`)."""
 BURN = {"CerberankErrorBudgetBurnsFast", "CerberankErrorBudgetBurnsSlowly"}
 SMALL = {"question": "q", "candidates": ["a", "b"]}
 
 
 def in_seconds(rules: str) -> str:
     """The rules with short windows."""
-    rules = re.sub(r"\[(\d+[mhd])\]", lambda found: f"[{SHORT[found[1]]}]", rules)
+    rules = re.sub(r"(\[|offset )(\d+[mhd])\b", lambda found: found[1] + SHORT[found[2]], rules)
     return re.sub(r"for: \d+[mh]", "for: 500ms", rules)
 
 

@@ -16,6 +16,7 @@ from tests.service.observe import wait_until
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.access.keys import add_key
 
 pytestmark = pytest.mark.slow
 
@@ -44,9 +45,16 @@ def store(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Pa
 
 
 @pytest.fixture
-def service(store: Path, tmp_path: Path) -> Iterator[Process]:
-    """It mirrors every question and collects every trace."""
+def key(tmp_path: Path) -> str:
+    """A client's key, in the file that the service reads."""
+    return add_key(tmp_path / "keys", "client")
+
+
+@pytest.fixture
+def service(store: Path, tmp_path: Path, key: str) -> Iterator[Process]:
+    """It mirrors every question, collects every trace, and knows its clients."""
     settings = {"CERBERANK_SHADOW_PERCENT": "100", "CERBERANK_TRACES": "true"}
+    settings["CERBERANK_KEYS_FILE"] = str(tmp_path / "keys")
     running = start(Path(), tmp_path / "log", CERBERANK_STORE=str(store), **settings)
     try:
         wait_until_ready(running)
@@ -62,27 +70,27 @@ def prometheus(service: Process, tmp_path: Path) -> Iterator[Prometheus]:
         yield running
 
 
-def ask(service: Process) -> None:
+def ask(service: Process, key: str) -> None:
     """One whole answer, one whose deadline passes, one that drops."""
     candidates = ["it was built in paris", "330 metres", "bees make honey", "it was built in paris"]
     body = {"question": "how tall is the tower ?", "candidates": candidates}
     for options in ({}, {"deadline_ms": 0.001}, {"drop_ratio": 0.5}):
-        headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "Authorization": f"Bearer {key}"}
         httpx.post(f"{service.url}/v1/rank", json=body | options, headers=headers).raise_for_status()
 
 
-def test_every_query_of_the_dashboard_has_an_answer(service: Process, prometheus: Prometheus) -> None:
+def test_every_query_of_the_dashboard_has_an_answer(service: Process, prometheus: Prometheus, key: str) -> None:
     """A number, not an empty graph and no NaN, while requests come in; the rules are evaluated without an error."""
     end = time.monotonic() + WAIT_SECONDS
     missing = set(QUERIES) - ON_A_GPU
     while missing and time.monotonic() < end:
-        ask(service)
+        ask(service, key)
         missing = {name for name in missing if not _numbers(prometheus, QUERIES[name])}
         time.sleep(0.5)
     assert missing == set()
     groups = httpx.get(f"{prometheus.url}/api/v1/rules").json()["data"]["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    assert len(rules) > 15
+    assert len(rules) > 20
     assert {rule["health"] for rule in rules} <= {"ok", "unknown"}  # unknown: not its turn yet
     exemplars = httpx.get(
         f"{prometheus.url}/api/v1/query_exemplars",
@@ -112,4 +120,4 @@ def test_the_series_of_the_rules_exist_before_any_request(prometheus: Prometheus
         "cerberank_store_reachable",
     }
     assert {series for series in needed if not prometheus.query(series)} == set()
-    wait_until(lambda: prometheus.query("cerberank:queue_seconds == 0"), seconds=WAIT_SECONDS)
+    wait_until(lambda: prometheus.query("cerberank_queued_seconds == 0"), seconds=WAIT_SECONDS)

@@ -16,8 +16,8 @@ IN_AN_IMAGE = [
     EntryPoint("training", "a_package_that_is_not_here.verbs:VERBS [training]", GROUP),
 ]
 ORDER = (
-    "serve admin keys rank bench import shape teach sample score distil strategies evaluate compare average ensemble "
-    "tune export push pull list label"
+    "serve admin probe keys rank bench import shape teach sample score distil strategies evaluate compare average "
+    "ensemble tune export push pull list label"
 )
 
 
@@ -27,6 +27,14 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert [name for name, _ in lines] == ORDER.split()
     assert all(help_ for _, help_ in lines)
+
+
+def test_help_separates_each_verb_from_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two blanks after the longest name too, so that all descriptions begin in one column."""
+    main(["--help"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    (begin,) = {line.index(line.split(maxsplit=1)[1]) for line in lines}
+    assert all(line[begin - 2 : begin] == "  " for line in lines)
 
 
 def test_a_package_that_is_not_installed_brings_no_verbs(

@@ -6,7 +6,6 @@ import json
 import ssl
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -20,21 +19,22 @@ class AdminError(RuntimeError):
 class Admin:
     """A client of one admin port."""
 
-    def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
-        """`certificate` is a PEM file to trust beside the system's. Raises AdminError for an invalid address."""
+    def __init__(self, url: str, token: str, context: ssl.SSLContext | None = None) -> None:
+        """`context` says whom to trust over https, by default the system's authorities.
+
+        Raises AdminError for an invalid address.
+        """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise AdminError(f"{url} is no http or https address")
-        self._token, self._base = token, parts.path.rstrip("/")
+        self._url, self._token, self._base = url, token, parts.path.rstrip("/")
         self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
             parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS
         )
         if parts.scheme == "https":
-            context = ssl.create_default_context()
-            if certificate is not None:
-                context.load_verify_locations(certificate)
+            trusted = context or ssl.create_default_context()
             self._connect = lambda: HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS, context=context
+                parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS, context=trusted
             )
 
     def ask(self, method: str, *path: str, body: Any = None) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Admin:
             response = connection.getresponse()
             content = json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
-            raise AdminError(f"the admin port did not answer: {error}") from error
+            raise AdminError(f"the admin port at {self._url} did not answer: {error}") from error
         finally:
             connection.close()
         if response.status >= 300:

@@ -89,7 +89,10 @@ def _reference(text: str) -> tuple[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank admin", description="Operate a running service by its admin port.")
     parser.add_argument(
-        "--url", default=os.environ.get(URL, "http://127.0.0.1:8001"), help=f"default: {URL}, or %(default)s"
+        "--url",
+        default=os.environ.get(URL) or None,
+        help=f"default: {URL}, or the port of this machine's service by CERBERANK_ADMIN_HOST, CERBERANK_ADMIN_PORT and "
+        "CERBERANK_TLS_CERTIFICATE",
     )
     add_credentials(parser)
     parser.add_argument("--json", action="store_true", help="the answer as it came")

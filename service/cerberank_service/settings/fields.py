@@ -15,6 +15,7 @@ from cerberank_service.settings.values import (
     checked_step_tokens,
     checked_token,
     either,
+    existing_file,
     listed,
     precision_of,
 )
@@ -87,9 +88,13 @@ class Settings(BaseSettings):
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
     tls_certificate: Annotated[
-        Path | None, Field(description="PEM file with the certificate chain; with it both ports speak TLS alone.")
+        Path | None,
+        AfterValidator(existing_file),
+        Field(description="PEM file with the certificate chain; with it both ports speak TLS alone."),
     ] = None
-    tls_key: Annotated[Path | None, Field(description="PEM file with the certificate's key.")] = None
+    tls_key: Annotated[
+        Path | None, AfterValidator(existing_file), Field(description="PEM file with the certificate's key.")
+    ] = None
     keys_file: Annotated[
         Path | None,
         Field(description="File of API keys (`cerberank keys`); ranking then needs one. Empty lets everybody rank."),

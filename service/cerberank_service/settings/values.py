@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from pydantic import SecretStr, ValidationInfo
 
@@ -21,6 +22,13 @@ def checked_token(value: SecretStr | None) -> SecretStr | None:
         return None
     if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
         raise ValueError(f"a token has at least {SHORTEST_TOKEN} ASCII characters and no blank")
+    return value
+
+
+def existing_file(value: Path | None) -> Path | None:
+    """The path. Raises ValueError for one that is no file, which would else end the start with a traceback."""
+    if value is not None and not value.is_file():
+        raise ValueError("there is no such file")
     return value
 
 

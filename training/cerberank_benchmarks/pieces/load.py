@@ -18,6 +18,7 @@ import numpy as np
 from cerberank_benchmarks.clients.open_loop import run_phase
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Arrival, Traffic, body, connect
+from cerberank_benchmarks.neighbours import problems, processor_time
 from cerberank_benchmarks.pieces.closed import percentiles
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
@@ -42,6 +43,7 @@ class Capacity:
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     """A row per phase and size, and one for all sizes."""
+    before = processor_time()
     workload = Workload(settings)
     traffic = Traffic.mixed(workload, dict(settings.mix))
     checkpoint = settings.checkpoint or default_checkpoint()
@@ -70,7 +72,10 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         f"{recovery:.2f} s after the overload a question of {min(traffic.shares)} was in time again.",
         rows=rows,
         chart=_chart(rows),
-        problems=[f"{row['phase']}: {row['failed']} failed" for row in rows if row["failed"] and row["size"] == "all"],
+        problems=[
+            *(f"{row['phase']}: {row['failed']} failed" for row in rows if row["failed"] and row["size"] == "all"),
+            *problems(before, processor_time()),
+        ],
     )
 
 

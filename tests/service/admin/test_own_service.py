@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+from cerberank_service.admin.own_service import DEFAULT_PORTS, Address, NoAddressError, own_address, pinned
+from cerberank_service.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+def test_without_variables_the_addresses_are_the_service_s_defaults() -> None:
+    """Ports and addresses of `Settings`, for both ports."""
+    fields = Settings.model_fields
+    assert list(DEFAULT_PORTS.values()) == [fields["port"].default, fields["admin_port"].default]
+    assert own_address("CERBERANK_") == Address("127.0.0.1", 8000, None)
+    assert own_address("CERBERANK_ADMIN_") == Address("127.0.0.1", 8001, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://127.0.0.1:8220"),
+        ("0.0.0.0", "http://127.0.0.1:8220"),
+        ("::", "http://[::1]:8220"),
+        ("::1", "http://[::1]:8220"),
+        ("10.0.0.7", "http://10.0.0.7:8220"),
+    ],
+)
+def test_an_address_to_listen_on_becomes_one_to_ask(host: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can connect to the address that means all of them."""
+    monkeypatch.setenv("CERBERANK_HOST", host)
+    monkeypatch.setenv("CERBERANK_PORT", "8220")
+    assert own_address("CERBERANK_").url == url
+
+
+def test_with_a_certificate_both_ports_speak_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the service does."""
+    monkeypatch.setenv("CERBERANK_TLS_CERTIFICATE", "/tls/tls.crt")
+    assert own_address("CERBERANK_").url == "https://127.0.0.1:8000"
+    assert own_address("CERBERANK_ADMIN_").url == "https://127.0.0.1:8001"
+
+
+@pytest.mark.parametrize("port", ["0", "many", "70000"])
+def test_a_port_that_cannot_be_asked_is_named(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Port 0 is a free one, which only the service knows."""
+    monkeypatch.setenv("CERBERANK_ADMIN_PORT", port)
+    with pytest.raises(NoAddressError, match=re.escape(f"CERBERANK_ADMIN_PORT={port} is no port")):
+        own_address("CERBERANK_ADMIN_")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_only_the_owner_of_the_certificate_is_trusted(same: bool, tmp_path: Path) -> None:
+    """Under another name than the certificate's; not another certificate of the same authority and name."""
+    authority = trustme.CA()
+    own, other = (authority.issue_cert("rank.example.org") for _ in range(2))
+    chain = tmp_path / "chain.pem"
+    for blob in [*own.cert_chain_pems, authority.cert_pem]:
+        blob.write_to_path(chain, append=True)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (own if same else other).configure_cert(server)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=accept, args=(listening, server))
+        thread.start()
+        with socket.create_connection(listening.getsockname()) as raw:
+            if same:
+                pinned(chain).wrap_socket(raw, server_hostname="127.0.0.1").close()
+            else:
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    pinned(chain).wrap_socket(raw, server_hostname="127.0.0.1")
+        thread.join()
+
+
+def accept(listening: socket.socket, context: ssl.SSLContext) -> None:
+    raw, _ = listening.accept()
+    with raw, suppress(OSError):  # the client may refuse
+        context.wrap_socket(raw, server_side=True).close()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_certificate_that_cannot_be_used_is_named(content: str | None, tmp_path: Path) -> None:
+    """The message names the file, which Python's own does not."""
+    file = tmp_path / "tls.crt"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(OSError, match=re.escape(str(file))):
+        pinned(file)

@@ -1,0 +1,58 @@
+"""Whether other programs took the processors during a measurement, whose figures are then not the service's."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+STAT = Path("/proc/stat")
+BUSY = (0, 1, 2, 5, 6, 7)
+"""Places of user, nice, system, irq, softirq and steal in a processor's line: all but idle and waiting for a disk."""
+MOST = 0.1
+"""Share of the processors that others may take: the figures' own noise is as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """Seconds until now."""
+
+    wall: float
+    busy: float | None
+    """Of the processors that this process may use, by all programs and the host; None where the system does not say."""
+    own: float
+    """Of this process and of its children that have ended."""
+
+
+def processor_time(stat: Path = STAT) -> ProcessorTime:
+    """The sums until now."""
+    return ProcessorTime(time.monotonic(), _busy(stat), sum(os.times()[:4]))
+
+
+def problems(before: ProcessorTime, after: ProcessorTime) -> list[str]:
+    """One sentence if others took more than `MOST` of the processors meanwhile.
+
+    All children that were measured must have ended before `after`.
+    """
+    if before.busy is None or after.busy is None:
+        return []
+    processors = len(_usable())
+    taken = (after.busy - before.busy - after.own + before.own) / (after.wall - before.wall)
+    if taken <= MOST * processors:
+        return []
+    return [f"invalid: other programs took {taken:.1f} of {processors} processors during the measurement"]
+
+
+def _busy(stat: Path) -> float | None:
+    try:
+        lines = [line.split() for line in stat.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return None
+    names = {f"cpu{number}" for number in _usable()}
+    found = [[int(ticks) for ticks in words[1:]] for words in lines if words and words[0] in names]
+    return sum(line[place] for line in found for place in BUSY) / os.sysconf("SC_CLK_TCK") if found else None
+
+
+def _usable() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
