@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.deploy.nginx import proxying
 from tests.e2e.conftest import serving
-from tests.e2e.hostile import CASES
+from tests.e2e.hostile import CASES, GOOD, MEGABYTE
 from tests.e2e.hostile_bodies import BODIES
 from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, resident
 from tests.e2e.wire import play, responses
@@ -37,6 +37,7 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
             url = stack.enter_context(proxying(tmp_path / "nginx", [service.url], HASTE)).url
         client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
         first = [client.post("/v1/rank", json=ask(4)).json()["results"] for _ in range(50)]
+        client.post("/v1/rank", content=b" " * 3 * MEGABYTE + GOOD).raise_for_status()
         before = resident(service)
         neighbour = Neighbour(url, pause=0.05)
         # Another address, as an attacker would have.

@@ -16,6 +16,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -78,6 +79,7 @@ class Chaos:
             capacity = 0.0 if self.rate else measure_capacity(fleet.proxy.url, bodies)
             ledger = Ledger(fleet.proxy.url, bodies, self.rate or capacity / 2, self.seed)
             with ledger.running():
+                self.begin = time.monotonic()
                 before = self._settled(scene, fleet)
                 self._inflict(scene, fleet)
                 after = self._settled(scene, fleet)
@@ -113,7 +115,11 @@ class Chaos:
         """Megabytes of each replica under load, with two versions loaded as after every push."""
         for _ in range(2):
             version = scene.push()
-            until(lambda version=version: fleet.serves(version))  # type: ignore[misc]
+            try:
+                until(partial(fleet.serves, version))
+            except TimeoutError:
+                say(f"a good version does not arrive: {fleet.complaints()}")
+                self.rows.append(Row(fault="good push, at rest", at=self.seconds))
         time.sleep(self.settle)
         return [round(replica.megabytes(), 1) for replica in fleet.replicas]
 
@@ -131,13 +137,13 @@ class Chaos:
                 row.held = time.monotonic() - self.begin - row.at
                 row.recovery = until(recovered)
             except TimeoutError:
-                say(f"{row.fault}: not recovered")
+                say(f"{row.fault}: not recovered: {fleet.complaints()}")
             say(f"{row.at:6.1f} s  {row.fault:15} held {row.held:5.1f} s, recovered in {row.recovery or -1.0:.1f} s")
             time.sleep(REST_SECONDS)
 
     def _count(self, entries: list[Entry]) -> None:
         """Requests from each fault's beginning to the next one's."""
-        ends = [*(row.at for row in self.rows[1:]), self.seconds + self.settle]
+        ends = [*(row.at for row in self.rows[1:]), float("inf")]
         for row, end in zip(self.rows, ends, strict=True):
             meanwhile = [entry for entry in entries if row.at <= entry.due - self.begin < end]
             row.requests = len(meanwhile)

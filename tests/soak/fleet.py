@@ -19,7 +19,7 @@ from tests.deploy.nginx import Proxy, proxying
 from tests.e2e.conftest import Process, launch
 from tests.e2e.siege import resident
 
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 90.0
 LOOK_SECONDS = 0.1
 CLOCK = Path(__file__).with_name("clock.c")
 
@@ -157,6 +157,14 @@ class Fleet:
     def ready(self) -> bool:
         """Whether all replicas are."""
         return all(replica.ready() for replica in self.replicas)
+
+    def complaints(self) -> list[str]:
+        """The last warning or error of each replica's present process."""
+        lines = [
+            [line for line in r.log.read_text().splitlines() if " WARNING " in line or " ERROR " in line]
+            for r in self.replicas
+        ]
+        return [each[-1][:300] if each else "" for each in lines]
 
     def serves(self, version: str) -> bool:
         """Whether all replicas answer as `stable` with this version."""
