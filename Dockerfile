@@ -42,7 +42,10 @@ RUN groupadd --gid 10001 cerberank && \
 ENV PATH=/opt/cerberank/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
-    CERBERANK_HOST=0.0.0.0
+    CERBERANK_HOST=0.0.0.0 \
+    MALLOC_MMAP_THRESHOLD_=1048576 \
+    MALLOC_TRIM_THRESHOLD_=4194304 \
+    MALLOC_ARENA_MAX=2
 USER 10001:10001
 EXPOSE 8000
 # By the settings for port and TLS; the program's own start takes part of the time.

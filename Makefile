@@ -42,8 +42,9 @@ image-check: $(DEV)/.installed ## build both images and serve from them, without
 fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allows or forbids, to both ports
 	$(DEV)/bin/python -m tests.e2e.fuzz --cases 5000
 
-soak: $(DEV)/.installed ## good and bad pushes under load for five minutes, on a machine that does nothing else
+soak: $(DEV)/.installed ## pushes for five minutes, then faults for ten, on a machine that does nothing else: make soak [CHAOS="--seed 1"]
 	$(ALLOCATOR) $(DEV)/bin/python -m tests.soak.pushes
+	$(ALLOCATOR) $(DEV)/bin/python -m tests.soak.chaos $(CHAOS)
 
 bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
 	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.deploy.nginx import directive
 
 from cerberank_service.settings import Settings
 
@@ -52,7 +53,7 @@ def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     (target,) = config["scrape_configs"][0]["static_configs"][0]["targets"]
     host, port = target.split(":")
-    assert f"{port}:{port}" in SERVICES[host]["ports"]
+    assert host in SERVICES
     assert int(port) == Settings.model_fields["port"].default
     source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
@@ -72,7 +73,7 @@ def test_prometheus_sends_alerts_to_alertmanager() -> None:
 def test_nothing_is_published_but_on_this_machine() -> None:
     """Metrics, dashboards and alerts have no login."""
     for name, service in SERVICES.items():
-        for port in service.get("ports", ()) if "build" not in service else ():
+        for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), name
 
 
@@ -83,6 +84,41 @@ def test_the_service_may_write_nowhere_and_has_time_to_drain(name: str) -> None:
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
     assert int(service["stop_grace_period"].removesuffix("s")) > Settings.model_fields["drain_seconds"].default
+
+
+def test_clients_reach_the_service_by_the_proxy_alone() -> None:
+    """Nginx asks the name and port that all replicas have; it publishes its own port, and they publish none."""
+    (server,) = directive("server")
+    host, port = server.split()[0].split(":")
+    assert int(port) == Settings.model_fields["port"].default
+    replicas = [name for name in SERVICES if name.startswith(host)]
+    assert len(replicas) == 3
+    assert not [name for name in replicas if "ports" in SERVICES[name]]
+    assert {name for name in replicas if host != name} == {
+        name for name in SERVICES if host in SERVICES[name].get("networks", {}).get("default", {}).get("aliases", ())
+    }
+    (listen,) = directive("listen")
+    assert SERVICES["proxy"]["ports"] == [f"127.0.0.1:{port}:{listen.split()[0]}"]
+    assert "profiles" not in SERVICES["proxy"]
+
+
+def test_every_port_is_published_on_this_machine_alone() -> None:
+    """Docker's own rules come before a firewall's: without an address a port is open to the network."""
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert ports
+    assert not [port for port in ports if not port.startswith("127.0.0.1:")]
+
+
+def test_the_proxy_may_write_only_to_a_bounded_place() -> None:
+    """A read-only root, no capabilities, not root; bodies and answers lie in a tmpfs with a size."""
+    proxy = SERVICES["proxy"]
+    assert proxy["read_only"]
+    assert proxy["cap_drop"] == ["ALL"]
+    assert proxy["user"] != "0:0"
+    assert proxy["tmpfs"] == ["/tmp:size=512m"]
+    paths = [*directive("pid"), *(path for name in ("client_body", "proxy") for path in directive(f"{name}_temp_path"))]
+    assert len(paths) == 3
+    assert not [path for path in paths if not path.startswith("/tmp/")]
 
 
 def test_the_admin_port_is_nobody_s() -> None:
@@ -99,7 +135,6 @@ def test_the_gpu_service_takes_the_place_of_the_other() -> None:
     service = SERVICES["cerberank-gpu"]
     assert service["profiles"] == ["gpu"]
     assert service["networks"]["default"]["aliases"] == ["cerberank"]
-    assert service["ports"] == SERVICES["cerberank"]["ports"]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
     assert [SERVICES[name]["build"]["target"] for name in ("cerberank", "cerberank-gpu")] == ["cpu", "gpu"]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
-from cerberank_service.engine.engine import LEAST_STATE_BYTES
+from cerberank_service.engine.waiting_states import LEAST_STATE_BYTES
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.series import PREFIX, SERIES
 

@@ -1,7 +1,8 @@
 """Asks a running service what its OpenAPI document allows and what it forbids: `python -m tests.e2e.fuzz --cases 5000`.
 
-Schemathesis makes the cases. A violation raises: a status from 500 on, a status, a content type or a body that the
-document does not describe, a body that it forbids and that was taken.
+Schemathesis makes the cases, and `oversized.py` bodies with far too much of something. A violation raises: a status
+from 500 on; a status, a content type or a body that the document does not describe; a forbidden body that was taken;
+an oversized body that costs too much.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import schemathesis
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi import checks
 from tests.e2e.conftest import Process, start, wait_until_ready
+from tests.e2e.oversized import violations
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -36,6 +38,7 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 TOKEN = "a-token-for-the-cases"
+OVERSIZED_BYTES = 390_000
 
 
 def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = None, seed: int = 0) -> Counter[int]:
@@ -109,9 +112,11 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder, serving(default_checkpoint(), Path(folder)) as (service, names):
         options: dict[str, Any] = {"cases": arguments.cases, "seed": arguments.seed, "names": names}
+        if found := violations(service.url, service.process.pid, names, OVERSIZED_BYTES):
+            raise AssertionError("\n".join(found))
         print("public port, by status:", dict(sorted(fuzz(service.url, **options).items())))  # noqa: T201
-        found = fuzz(service.admin_url or "", token=TOKEN, **options)
-        print("admin port, by status:", dict(sorted(found.items())))  # noqa: T201
+        admin = fuzz(service.admin_url or "", token=TOKEN, **options)
+        print("admin port, by status:", dict(sorted(admin.items())))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A service under hostile requests, and a neighbour who only wants answers: `python -m tests.e2e.siege`.
 
-`--candidates` is the size of the neighbour's question, `--rounds` how often every attack comes: a p99 wants hundreds
-of answers.
+`--candidates` is the size of the neighbour's question, `--rounds` how often every case comes: a p99 wants hundreds of
+answers. `--behind` sends all of it through the proxy of `deploy/nginx`, and the cases from another address.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import numpy as np
-from tests.e2e.conftest import ROOT, Process, start, wait_until_ready
-from tests.e2e.hostile import attacks, statuses
+from tests.deploy.nginx import proxying
+from tests.e2e.conftest import ROOT, Process, serving
+from tests.e2e.hostile import CASES
+from tests.e2e.hostile_bodies import BODIES
+from tests.e2e.wire import play
 from tests.soak.elsewhere import another_machine
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
-SETTINGS = {"CERBERANK_KEEP_ALIVE_SECONDS": "2", "CERBERANK_LOG_LEVEL": "debug"}
-IMPATIENT = ("-m", "tests.e2e.impatient")
+SETTINGS = {"CERBERANK_LOG_LEVEL": "debug"}
 MARK = "a mark"
 """A text of the neighbour's: it must stand in no log."""
 
@@ -75,30 +77,12 @@ class Neighbour:
 
 
 def resident(service: Process) -> float:
-    """Megabytes of memory that the process and its children hold, in nameless files too."""
+    """Megabytes of memory that the process and its children hold."""
     pids = [str(service.process.pid)]
-    files: dict[int, float] = {}
     for task in Path(f"/proc/{service.process.pid}/task").glob("*/children"):
         pids += task.read_text().split()
     found = [re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
-    for pid in pids:  # bodies on their way to the process that reads them: no process's own memory
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):
-                if str(entry.readlink()).startswith("/memfd:"):
-                    status = entry.stat()
-                    files[status.st_ino] = status.st_blocks / 2
-    return (sum(int(each[1]) for each in found if each is not None) + sum(files.values())) / 1024.0
-
-
-def warm_up(client: httpx.Client) -> None:
-    """Let the process that reads large bodies be there before memory is measured."""
-    client.post("/v1/rank", content=b" " * 2**21 + json.dumps(ask(4)).encode()).raise_for_status()
-
-
-def besiege(service: Process) -> Iterator[tuple[str, set[int], set[int], float]]:
-    """Every attack after the other: its name, what came back, what may, and the memory after it."""
-    for attack in attacks():
-        yield attack.name, set(statuses(service.url, attack)), attack.statuses, resident(service)
+    return sum(int(each[1]) for each in found if each is not None) / 1024.0
 
 
 def main() -> None:
@@ -106,32 +90,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--behind", action="store_true")
+    parser.add_argument("--attack", metavar="URL", help="be the attacker alone, as the siege starts it")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        service = start(default_checkpoint(), Path(folder) / "log", program=IMPATIENT, **SETTINGS)
-        try:
-            wait_until_ready(service)
-            with httpx.Client(base_url=service.url, timeout=60) as client:
-                warm_up(client)
-            alone, besieged = (Neighbour(service.url, ask(arguments.candidates)) for _ in range(2))
-            before = None
-            for _ in range(arguments.rounds):  # in turns, for the machine has moods
-                with alone.asking():
-                    time.sleep(20.0)
-                before = before or resident(service)
-                _besiege_from_elsewhere(service, besieged)
-            _say(f"memory before and after: {before or 0.0:.1f} MB, {resident(service):.1f} MB")
-            _say(f"neighbour's answers before and meanwhile: {len(alone.seconds)}, {len(besieged.seconds)}")
-            _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
-            _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
-        finally:
-            service.process.kill()
-            service.process.wait()
+    if arguments.attack:
+        _attack(arguments.attack, behind=arguments.behind)
+        return
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        service = stack.enter_context(serving(default_checkpoint(), folder / "log", **SETTINGS))
+        url = service.url
+        if arguments.behind:
+            url = stack.enter_context(proxying(folder / "nginx", [service.url])).url
+        alone, besieged = (Neighbour(url, ask(arguments.candidates)) for _ in range(2))
+        before = None
+        for _ in range(arguments.rounds):  # in turns, for the machine has moods
+            with alone.asking():
+                time.sleep(20.0)
+            before = before or resident(service)
+            _besiege_from_elsewhere(url, service, besieged, behind=arguments.behind)
+        _say(f"memory before and after: {before or 0.0:.1f} MB, {resident(service):.1f} MB")
+        _say(f"neighbour's answers before and meanwhile: {len(alone.seconds)}, {len(besieged.seconds)}")
+        _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
+        _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
 
 
-def _besiege_from_elsewhere(service: Process, neighbour: Neighbour) -> None:
+def _attack(url: str, *, behind: bool) -> None:
+    """Say that all is made, wait for a line, then play every case and say what came back, a line of JSON each."""
+    _say("ready")
+    sys.stdin.readline()
+    for case in (*CASES, *BODIES):
+        outcome = play(url, case, case.outcomes(behind=behind), source="127.0.0.2")
+        _say(json.dumps([case.name, outcome, outcome in case.outcomes(behind=behind)]))
+
+
+def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *, behind: bool) -> None:
     """By a process of its own that takes only the time that the others leave: attackers have their own machines."""
-    command = [sys.executable, "-m", "tests.e2e.hostile", service.url]
+    command = [sys.executable, "-m", "tests.e2e.siege", "--attack", url, *(["--behind"] if behind else [])]
     with another_machine(yielding=True) as elsewhere:
         attackers = elsewhere.submit(
             lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -145,10 +140,13 @@ def _besiege_from_elsewhere(service: Process, neighbour: Neighbour) -> None:
             attackers.stdin.flush()
             seen = len(neighbour.seconds)
             for line in attackers.stdout:
-                name, came = json.loads(line)
+                name, outcome, allowed = json.loads(line)
                 slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
                 seen = len(neighbour.seconds)
-                _say(f"{name:28} {sorted(set(came))!s:16} {resident(service):.0f} MB, slowest answer {slowest:.0f} ms")
+                _say(
+                    f"{'' if allowed else 'NOT ALLOWED '}{name[:48]:48} {outcome[:24]:24} {resident(service):.0f} MB, "
+                    f"slowest answer {slowest:.0f} ms"
+                )
     except BaseException:
         attackers.kill()
         raise

@@ -1,35 +1,65 @@
-"""The real process under hostile requests; `python -m tests.e2e.siege` measures the neighbour's times too."""
+"""The real process under hostile requests, alone and behind the proxy; `python -m tests.e2e.siege` measures times."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
-from tests.e2e.conftest import start, wait_until_ready
-from tests.e2e.siege import IMPATIENT, MARK, SETTINGS, Neighbour, ask, besiege, resident, warm_up
+import pytest
+from tests.deploy.nginx import proxying
+from tests.e2e.conftest import serving
+from tests.e2e.hostile import CASES, GOOD, MEGABYTE
+from tests.e2e.hostile_bodies import BODIES
+from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, resident
+from tests.e2e.wire import play, responses
+
+HASTE = {
+    "client_header_timeout 10s": "client_header_timeout 1s",
+    "client_body_timeout 10s": "client_body_timeout 1s",
+    "send_timeout 30s": "send_timeout 1s",
+    "keepalive_timeout 30s;\n    keepalive_requests": "keepalive_timeout 5s;\n    keepalive_requests",
+    "rate=100r/s": "rate=10000r/s",
+}
+"""Texts of the proxy's configuration with shorter times; shares of an address are `tests/deploy/test_nginx.py`'s."""
 
 
-def test_hostile_requests_harm_nobody_but_themselves(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """All kinds get what they deserve; neighbours are answered, memory stays, and no text is in the log."""
-    service = start(tiny_checkpoint, tmp_path / "log", program=IMPATIENT, **SETTINGS)
-    try:
-        wait_until_ready(service)
-        with httpx.Client(base_url=service.url, timeout=60) as client:
-            warm_up(client)
-            first = [client.post("/v1/rank", json=ask(4)).json()["results"] for _ in range(50)]
-            before = resident(service)
-            neighbour = Neighbour(service.url, pause=0.05)
-            with neighbour.asking():
-                found = list(besiege(service))
-            assert client.post("/v1/rank", json=ask(4)).json()["results"] == first[0]
-        memory = {name: round(megabytes) for name, _, _, megabytes in found}
-        assert {name: came for name, came, may, _ in found if not came <= may} == {}
-        assert len(memory) >= 20
+@pytest.mark.parametrize("place", ["alone", "behind"])
+def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
+    tiny_checkpoint: Path, tmp_path: Path, place: str
+) -> None:
+    """Statuses, their number and the connection's end; meanwhile a neighbour is answered, and memory stays."""
+    cases = [*CASES, *BODIES]
+    with serving(tiny_checkpoint, tmp_path / "log", **SETTINGS) as service, ExitStack() as stack:
+        url, behind = service.url, place == "behind"
+        if behind:
+            url = stack.enter_context(proxying(tmp_path / "nginx", [service.url], HASTE)).url
+        client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
+        first = [client.post("/v1/rank", json=ask(4)).json()["results"] for _ in range(50)]
+        client.post("/v1/rank", content=b" " * 3 * MEGABYTE + GOOD).raise_for_status()
+        before = resident(service)
+        neighbour = Neighbour(url, pause=0.05)
+        # Another address, as an attacker would have.
+        pool = stack.enter_context(ThreadPoolExecutor(4))
+        with neighbour.asking():
+            asked = [(case, case.outcomes(behind=behind)) for case in cases]
+            came = list(pool.map(lambda each: play(url, *each, source="127.0.0.2"), asked))
+        assert [(case.name, seen, may) for (case, may), seen in zip(asked, came, strict=True) if seen not in may] == []
+        assert client.post("/v1/rank", json=ask(4)).json()["results"] == first[0]
         assert neighbour.statuses == {200}
-        assert resident(service) - before <= 20, (before, memory)
-        log = service.log.read_text()
-        assert MARK not in log
-        assert "Traceback" not in log
-    finally:
-        service.process.kill()
-        service.process.wait()
+        assert len(neighbour.seconds) > 20
+        assert resident(service) - before <= 40
+    log = service.log.read_text()
+    assert MARK not in log
+    assert "Traceback" not in log
+
+
+def test_answers_are_counted_as_they_came() -> None:
+    """By their lengths and chunks; an interim answer is none, and half an answer is -1."""
+    one = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+    two = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    assert responses(b"HTTP/1.1 100 Continue\r\n\r\n" + one + two + one) == [200, 404, 200]
+    assert responses(one + two[:-5]) == [200, -1]
+    assert responses(b"<html>") == [-1]
+    assert responses(b"") == []

@@ -1,0 +1,288 @@
+"""The proxy of `deploy/nginx`, run by Debian's nginx in front of a replica that says what it was asked."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from tests.deploy.nginx import CONFIGURATION, Proxy, command, configure, directive, proxying
+from tests.service.observe import wait_until
+
+from cerberank_service.settings import Settings
+
+MEGABYTE = 1024 * 1024
+Start = Callable[..., Proxy]
+
+
+@dataclass
+class Replica:
+    """A server that answers everything with one status, and what it was asked."""
+
+    status: int = 200
+    answer: bytes = b"{}"
+    headers: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, dict[str, str], int]] = field(default_factory=list)
+    """Path, header fields in lower case, bytes of the body."""
+    hang: threading.Event | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+    """Set when an answer has been written."""
+    url: str = ""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts nginx in front of replicas: `start(Replica(), Replica(status=503))`."""
+    with ExitStack() as stack:
+
+        def begin(*replicas: Replica, **changes: str) -> Proxy:
+            for replica in replicas:
+                replica.url = replica.url or stack.enter_context(listening(replica))
+            texts = {text: new for each in changes.values() for text, new in [each.split(" -> ")]}
+            return stack.enter_context(proxying(tmp_path / "nginx", [each.url for each in replicas], texts))
+
+        yield begin
+
+
+class Server(ThreadingHTTPServer):
+    """Says nothing of clients that go."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Tests look at what the client sees."""
+
+
+class listening:
+    """Serves a replica while the block lasts; gives its URL."""
+
+    def __init__(self, replica: Replica) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                fields = {name.lower(): value for name, value in self.headers.items()}
+                replica.asked.append((self.path, fields, len(body)))
+                if replica.hang is not None:
+                    replica.hang.wait()
+                self.send_response(replica.status)
+                for name, value in {**replica.headers, "Content-Length": str(len(replica.answer))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(replica.answer)
+                replica.done.set()
+
+            do_GET = do_POST = _answer
+
+            def log_message(self, format: str, *arguments: object) -> None: ...
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> str:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,)).start()
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_nginx_accepts_it(tmp_path: Path) -> None:
+    """`nginx -t` on the committed files; and with their TLS lines, which then lack only the key."""
+    configure(tmp_path / "nginx", 8000, ["http://127.0.0.1:1"])
+    result = subprocess.run(command(tmp_path / "nginx", "-t"), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    listen = tmp_path / "nginx" / "listen.conf"
+    lines = listen.read_text().splitlines()
+    listen.write_text("\n".join(line.removeprefix("# ") for line in lines if line.endswith(";")))
+    result = subprocess.run(command(tmp_path / "nginx", "-t"), capture_output=True, text=True, check=False)
+    assert "cannot load certificate" in result.stderr
+
+
+def test_its_limits_are_the_service_s(no_settings: None) -> None:
+    """A body that passes is not too large for the service; nginx closes idle connections to replicas first."""
+    (body,) = directive("client_max_body_size")
+    assert int(body.removesuffix("m")) * MEGABYTE <= Settings.model_fields["max_body_bytes"].default
+    times = [float(value.removesuffix("s")) for value in directive("keepalive_timeout")]
+    assert max(times) < Settings.model_fields["keep_alive_seconds"].default
+
+
+def test_no_key_is_committed() -> None:
+    """Certificates and keys are mounted."""
+    assert {file.suffix for file in CONFIGURATION.iterdir()} == {".conf"}
+
+
+def test_documented_paths_and_pages_pass_and_no_other(start: Start, client: TestClient) -> None:
+    """Every path of the OpenAPI document, pages and their files; not /metrics, in any spelling of it."""
+    replica = Replica()
+    proxy = start(replica)
+    document = client.get("/openapi.json").json()
+    public = [path.replace("{model}", "m").replace("{version}", "1") for path in document["paths"]]
+    pages = ["/", "/status", "/docs", "/openapi.json", "/assets/style.css"]
+    with httpx.Client(base_url=proxy.url) as asking:
+        assert {path: asking.get(path).status_code for path in (*public, *pages)} == dict.fromkeys(
+            [*public, *pages], 200
+        )
+    assert [path for path, _, _ in replica.asked] == [*public, *pages]
+    replica.asked.clear()
+    others = ["/metrics", "//metrics", "/v1/../metrics", "/v1/%2e%2e/metrics", "/v1%2f..%2fmetrics", "/%6detrics"]
+    for path in (*others, "/metrics?x=/v1/rank", "/admin", "/rerank2", "/v3/rank", "http://other/metrics"):
+        assert exchange(proxy, f"GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n".encode())[0] == 404, path
+    assert replica.asked == []
+
+
+def test_fields_of_one_connection_end_at_the_proxy(start: Start) -> None:
+    """Upgrade, Connection and what they name are not forwarded; bodies have a length; ids and addresses are set."""
+    replica = Replica()
+    proxy = start(replica)
+    head = (
+        "POST /v1/rank HTTP/1.1\r\nHost: example.org\r\nConnection: Upgrade, HTTP2-Settings, keep-alive\r\n"
+        "Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nTE: trailers\r\nTrailer: X-A\r\nKeep-Alive: 300\r\n"
+        "X-Forwarded-For: 1.2.3.4\r\nX-Request-Id: mine-1\r\nRetry-After: 1\r\nAuthorization: Bearer key\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-A: b\r\n\r\n"
+    )
+    status, fields, _ = exchange(proxy, head.encode())
+    assert status == 200
+    assert fields["x-request-id"] == "mine-1"
+    ((_, seen, length),) = replica.asked
+    assert length == 2
+    hop_by_hop = {"connection", "upgrade", "http2-settings", "te", "trailer", "keep-alive", "transfer-encoding"}
+    assert not hop_by_hop & set(seen)
+    expected = {"x-request-id": "mine-1", "x-forwarded-for": "127.0.0.1", "authorization": "Bearer key"}
+    assert {name: seen[name] for name in expected} == expected
+
+
+def test_an_unsafe_id_is_replaced(start: Start) -> None:
+    """What could forge a log line is no id; each request has one of its own."""
+    proxy = start(Replica())
+    with httpx.Client(base_url=proxy.url) as client:
+        answers = [client.get("/v1/models", headers={"X-Request-Id": 'a" b'}) for _ in range(2)]
+    ids = {answer.headers["x-request-id"] for answer in answers}
+    assert len(ids) == 2
+    assert all(each.isalnum() for each in ids)
+
+
+@pytest.mark.parametrize("fault", ["gone", "hangs", "busy"])
+def test_a_post_is_tried_on_another_replica(start: Start, fault: str) -> None:
+    """Where one refuses connections, does not answer in time, or says 503; the client sees the other's answer."""
+    released = threading.Event()
+    faulty = Replica(status=503, headers={"Retry-After": "7"}) if fault == "busy" else Replica()
+    if fault == "gone":
+        faulty.url = "http://127.0.0.1:1"
+    if fault == "hangs":
+        faulty.hang = released
+    good = Replica()
+    try:
+        proxy = start(faulty, good, time="proxy_read_timeout 60s -> proxy_read_timeout 1s")
+        with httpx.Client(base_url=proxy.url) as client:
+            assert {client.post("/v1/rank", content=b"{}").status_code for _ in range(4)} == {200}
+        assert len(good.asked) == 4
+        assert len(faulty.asked) == (0 if fault == "gone" else 2)
+    finally:
+        released.set()
+
+
+def test_the_last_replica_s_refusal_is_passed_on(start: Start) -> None:
+    """Twice 503: the second one's Retry-After and body go to the client, and neither replica is put aside for it."""
+    replicas = [Replica(status=503, answer=b'{"busy": true}', headers={"Retry-After": "7"}) for _ in range(2)]
+    proxy = start(*replicas)
+    with httpx.Client(base_url=proxy.url) as client:
+        for _ in range(3):
+            answer = client.post("/v1/rank", content=b"{}")
+            assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (503, {"busy": True}, "7")
+    assert [len(replica.asked) for replica in replicas] == [3, 3]
+
+
+def test_without_a_replica_the_answer_says_when_to_come_back(start: Start) -> None:
+    """503 with Retry-After and the service's error format, not a page."""
+    proxy = start(Replica(url="http://127.0.0.1:1"), Replica(url="http://127.0.0.1:2"))
+    answer = httpx.post(f"{proxy.url}/v1/rank", content=b"{}", headers={"X-Request-Id": "one"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["error"] == {
+        "kind": "unavailable",
+        "message": "no replica answered; try again",
+        "request_id": "one",
+    }
+
+
+def test_a_large_body_is_refused_before_a_replica_sees_it(start: Start) -> None:
+    """413 by its length or by its chunks; 4 MB pass."""
+    replica = Replica()
+    proxy = start(replica)
+    with httpx.Client(base_url=proxy.url) as client:
+        assert client.post("/v1/rank", content=b" " * 4 * MEGABYTE).status_code == 200
+        assert client.post("/v1/rank", content=b" " * (4 * MEGABYTE + 1)).json()["error"]["kind"] == "too_large"
+        chunks = (b" " * 65536 for _ in range(65))
+        assert client.post("/v1/rank", content=chunks).status_code == 413
+    assert [length for _, _, length in replica.asked] == [4 * MEGABYTE]
+
+
+def test_one_address_has_a_share(start: Start) -> None:
+    """Requests beyond the rate and requests in progress beyond their number get 429 with Retry-After."""
+    released = threading.Event()
+    replica = Replica(hang=released)
+    proxy = start(
+        replica,
+        rate="rate=100r/s -> rate=1r/s",
+        burst="burst=200 -> burst=6",
+        most="limit_conn addresses 100 -> limit_conn addresses 4",
+    )
+    with ThreadPoolExecutor(9) as pool:
+        asking = [pool.submit(httpx.get, f"{proxy.url}/v1/models", timeout=30) for _ in range(9)]
+        while sum(each.done() for each in asking) < 5:
+            pass
+        refused = [each.result() for each in asking if each.done()]
+        released.set()
+        statuses = sorted(each.result().status_code for each in asking)
+    assert statuses == [200] * 4 + [429] * 5
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+    assert {answer.json()["error"]["kind"] for answer in refused} == {"exhausted"}
+    last = [httpx.get(f"{proxy.url}/v1/models").status_code for _ in range(9)]
+    assert 429 in last, "beyond the rate, one after the other"
+
+
+def test_an_answer_that_nobody_reads_costs_the_replica_nothing(start: Start) -> None:
+    """The replica has written 15 MB and is done while the client has read nothing, and others are answered."""
+    replica = Replica(answer=b"x" * 15 * MEGABYTE)
+    proxy = start(replica)
+    parts = urlsplit(proxy.url)
+    with socket.create_connection((parts.hostname, parts.port)) as client:
+        client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: t\r\n\r\n")
+        assert replica.done.wait(20.0)
+        replica.answer = b"{}"
+        assert httpx.get(f"{proxy.url}/v1/models").content == b"{}"
+
+
+def test_a_log_line_is_one_object_without_texts(start: Start) -> None:
+    """Status, upstream, times and id; no query string, and quotes in a path are escaped."""
+    proxy = start(Replica())
+    httpx.get(f'{proxy.url}/v1/a"b?question=secret', headers={"X-Request-Id": "mine"})
+    wait_until(lambda: '{"time"' in proxy.log)
+    (line,) = [line for line in proxy.log.splitlines() if line.startswith("{")]
+    entry: dict[str, Any] = json.loads(line)
+    assert (entry["path"], entry["status"], entry["request_id"]) == ('/v1/a"b', 200, "mine")
+    assert "secret" not in proxy.log
+
+
+def exchange(proxy: Proxy, sent: bytes) -> tuple[int, dict[str, str], bytes]:
+    """The first answer to bytes on a connection of their own: status, header fields, the body's first bytes."""
+    parts = urlsplit(proxy.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        connection.sendall(sent)
+        head, _, body = connection.recv(65536).partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    fields = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    return int(status.split()[1]), fields, body

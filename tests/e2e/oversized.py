@@ -1,0 +1,158 @@
+"""Bodies with far too much of something, at every place that the OpenAPI document describes.
+
+For every array too many wrong elements, for every string a too long one, for every object too many unknown keys, and
+for every place too deep nesting. The cost of each is compared with that of a valid body of the same size, in processor
+time of the service: wall time would measure the machine's other work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema_rs
+
+MOST_RATIO = 10.0
+"""Of processor time: an oversized body by a valid one of the same size."""
+SPARE_SECONDS = 0.1
+"""Allowed beyond the ratio: clock ticks, and what else the service does meanwhile."""
+MOST_ANSWER_BYTES = 16 * 1024
+Schema = dict[str, Any]
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Oversized:
+    """One body for one path."""
+
+    path: str
+    place: Place
+    kind: str
+    body: bytes
+    must_refuse: bool
+    """Whether the document forbids it; otherwise the service may also take it."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for a report."""
+        return f"{self.path} {'.'.join(map(str, self.place)) or 'body'}: {self.kind}"
+
+
+def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterator[Oversized]:
+    """All bodies of about `size` bytes; `values` are valid ones of fields by name, for the places around."""
+    deep = b"[" * (size // 2) + b"]" * (size // 2)
+    for path, operations in document["paths"].items():
+        content = operations.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
+        if content is None:
+            continue
+        validator = jsonschema_rs.validator_for({**content["schema"], "components": document["components"]})
+        for place, schema in places(document, content["schema"]):
+            types = {each.get("type") for each in alternatives(document, schema)}
+            found = [("nesting", deep)]
+            if "array" in types:
+                for wrong in (b"{}", b'"x"', b"0", b"null", b"[]"):
+                    many = b"[" + b",".join([wrong] * (size // (len(wrong) + 1))) + b"]"
+                    found.append((f"an array of {wrong.decode()}", many))
+            if "string" in types:
+                found.append(("a string", b'"%s"' % (b"a" * size)))
+            if "object" in types:
+                keys = b",".join(b'"k%d":0' % number for number in range(size // 11))
+                found.append(("unknown keys", b"{" + keys + b"}"))
+            for kind, text in found:
+                body = around(document, content["schema"], place, text, values)
+                yield Oversized(path, place, kind, body, kind == "nesting" or not validator.is_valid(json.loads(body)))
+
+
+def places(
+    document: Schema, schema: Schema, place: Place = (), seen: tuple[str, ...] = ()
+) -> Iterator[tuple[Place, Schema]]:
+    """Every place of a body, itself included, with its schema; a type within itself once."""
+    yield place, schema
+    for each in alternatives(document, schema):
+        title = str(each.get("title", ""))
+        if title and title in seen:
+            continue
+        inner = (*seen, title) if "properties" in each else seen
+        for name, child in each.get("properties", {}).items():
+            yield from places(document, child, (*place, name), inner)
+        if isinstance(each.get("items"), dict):
+            yield from places(document, each["items"], (*place, 0), inner)
+
+
+def alternatives(document: Schema, schema: Schema) -> list[Schema]:
+    """What a schema may be, references resolved."""
+    if "$ref" in schema:
+        target: Any = document
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        return alternatives(document, target)
+    several = [each for name in ("anyOf", "oneOf", "allOf") for each in schema.get(name, ())]
+    return [found for each in several for found in alternatives(document, each)] if several else [schema]
+
+
+def around(document: Schema, schema: Schema, place: Place, content: bytes, values: Mapping[str, Any]) -> bytes:
+    """A body with `content` at `place` and required fields beside the way to it."""
+    if not place:
+        return content
+    step, rest = place[0], place[1:]
+    for each in alternatives(document, schema):
+        if step == 0 and isinstance(each.get("items"), dict):
+            return b"[" + around(document, each["items"], rest, content, values) + b"]"
+        if step in each.get("properties", {}):
+            fields = {name: values.get(name, "x") for name in each.get("required", ()) if name != step}
+            inner = around(document, each["properties"][step], rest, content, values)
+            others = b"".join(b",%s:%s" % (json.dumps(n).encode(), json.dumps(v).encode()) for n, v in fields.items())
+            return b"{" + json.dumps(step).encode() + b":" + inner + others + b"}"
+    raise KeyError(place)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one body came to."""
+
+    status: int
+    answer_bytes: int
+    cpu_seconds: float
+
+
+def cost(client: httpx.Client, pid: int, path: str, body: bytes) -> Cost:
+    """Send a body; the processor time is that of the process and of its children that have ended."""
+    before = cpu_seconds(pid)
+    answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    return Cost(answer.status_code, len(answer.content), cpu_seconds(pid) - before)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(each) for each in fields[11:15]) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def violations(
+    url: str, pid: int, names: Mapping[str, str], size: int, chosen: Callable[[Oversized], bool] = lambda _: True
+) -> list[str]:
+    """What the chosen oversized bodies do that they must not, at the service with this address and process."""
+    texts = {"question": "how tall ?", "query": "how tall ?", "text": "a", "text_1": "a", "text_2": "a"}
+    lists = {name: ["a"] for name in ("candidates", "documents", "texts", "items")}
+    found = []
+    with httpx.Client(base_url=url, timeout=120.0) as client:
+        document = client.get("/openapi.json").json()
+        valid = json.dumps({"question": "how tall ?", "candidates": ["a" * size]}).encode()
+        cheapest = [cost(client, pid, "/v1/rank", valid) for _ in range(3)]
+        assert {each.status for each in cheapest} == {200}
+        most = MOST_RATIO * max(each.cpu_seconds for each in cheapest) + SPARE_SECONDS
+        for each in filter(chosen, oversized(document, {**texts, **lists, "model": names["model"]}, size)):
+            path = each.path.format(**names) if "{" in each.path else each.path
+            came = cost(client, pid, path, each.body)
+            if came.status >= 500 or (each.must_refuse and came.status < 400):
+                found.append(f"{each.name}: status {came.status}")
+            if came.cpu_seconds > most:
+                found.append(f"{each.name}: {came.cpu_seconds:.2f} s of a processor, {most:.2f} allowed")
+            if came.status >= 400 and came.answer_bytes > MOST_ANSWER_BYTES:
+                found.append(f"{each.name}: an answer of {came.answer_bytes} bytes")
+    return found

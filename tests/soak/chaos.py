@@ -1,0 +1,227 @@
+"""Ten minutes of faults in random order under half of the load that two replicas bear: `python -m tests.soak.chaos`.
+
+Two replicas follow one store behind the proxy of `deploy/nginx`. Prints the faults as a table and the verdicts;
+`--report FILE` writes all of it as JSON. Returns 1 when a promise is not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import httpx
+from tests.deploy.nginx import program
+from tests.soak.faults import FAULTS, Scene, possible, small_disks
+from tests.soak.fleet import Fleet, running, until
+from tests.soak.ledger import Entry, Ledger, faults_of, p99, reference, some_bodies
+
+from cerberank_benchmarks.machine import describe_machine
+from cerberank_models.checkpoint.bundled import default_checkpoint
+
+REPLICAS = 2
+BODIES = 8
+REST_SECONDS = 3.0
+"""Between two faults."""
+CLIENTS = 4
+"""Of the measurement of the capacity."""
+MOST_GROWTH = 1.1
+MOST_REFUSED = 0.01
+"""Of all requests; refusals carry Retry-After."""
+
+
+@dataclass(kw_only=True)
+class Row:
+    """One fault. Seconds are of the run's beginning, `done` of the machine's clock; `recovery` None: it did not."""
+
+    fault: str
+    at: float
+    held: float = 0.0
+    recovery: float | None = None
+    requests: int = 0
+    refused: int = 0
+    p99_ms: float = 0.0
+    slowest_ms: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Chaos:
+    """One run."""
+
+    checkpoint: Path
+    folder: Path
+    seconds: float
+    seed: int
+    rate: float = 0.0
+    """Questions a second; 0: half of the measured capacity."""
+    candidates: int = 20
+    hold: float = 6.0
+    settle: float = 20.0
+    names: list[str] = field(default_factory=lambda: list(FAULTS))
+    rows: list[Row] = field(default_factory=list)
+
+    def run(self) -> dict[str, object]:
+        """Run it; returns the report."""
+        scene = Scene(self.checkpoint, self.folder, random.Random(self.seed), self.hold)
+        disks = small_disks(self.folder, self.checkpoint, REPLICAS)
+        with disks, running(self.folder, self.folder / "store", count=REPLICAS, CERBERANK_THREADS="1") as fleet:
+            bodies = some_bodies(BODIES, self.candidates, self.seed)
+            scores = reference(fleet.replicas[0].url, bodies)
+            capacity = 0.0 if self.rate else measure_capacity(fleet.proxy.url, bodies)
+            ledger = Ledger(fleet.proxy.url, bodies, self.rate or capacity / 2, self.seed)
+            with ledger.running():
+                self.begin = time.monotonic()
+                before = self._settled(scene, fleet)
+                self._inflict(scene, fleet)
+                after = self._settled(scene, fleet)
+            time.sleep(1.0)  # the proxy's last log lines
+            wrong = faults_of(ledger.entries, fleet.proxy.log, scene.good, scores)
+        self._count(ledger.entries)
+        statuses = {
+            status: sum(e.status == status for e in ledger.entries) for status in {e.status for e in ledger.entries}
+        }
+        return {
+            "machine": describe_machine() | {"nginx": nginx_version()},
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "capacity_per_second": round(capacity, 1),
+            "rate_per_second": round(ledger.rate, 1),
+            "requests": len(ledger.entries),
+            "statuses": statuses,
+            "p99_ms": round(p99(ledger.entries), 1),
+            "megabytes_before": before,
+            "megabytes_after": after,
+            "skipped": {name: reason for name, reason in possible().items() if reason},
+            "faults": [dataclasses.asdict(row) for row in self.rows],
+            "wrong": {name: ids[:10] for name, ids in wrong.items()},
+            "verdicts": {
+                **{f"no request: {name}": not ids for name, ids in wrong.items()},
+                "every fault is recovered from": all(row.recovery is not None for row in self.rows),
+                "at most 1 % refused": statuses[503] <= MOST_REFUSED * len(ledger.entries),
+                "memory within 10 %": all(b <= MOST_GROWTH * a for a, b in zip(before, after, strict=True)),
+            },
+        }
+
+    def _settled(self, scene: Scene, fleet: Fleet) -> list[float]:
+        """Megabytes of each replica under load, with two versions loaded as after every push."""
+        for _ in range(2):
+            version = scene.push()
+            try:
+                until(partial(fleet.serves, version))
+            except TimeoutError:
+                say(f"a good version does not arrive: {fleet.complaints()}")
+                self.rows.append(Row(fault="good push, at rest", at=self.seconds))
+        time.sleep(self.settle)
+        return [round(replica.megabytes(), 1) for replica in fleet.replicas]
+
+    def _inflict(self, scene: Scene, fleet: Fleet) -> None:
+        """One fault after the other, all kinds in random order, and again, until the time is over."""
+        self.begin = time.monotonic()
+        names = [name for name in self.names if not possible()[name]]
+        left: list[str] = []
+        while time.monotonic() < self.begin + self.seconds:
+            left = left or scene.rng.sample(names, len(names))
+            row = Row(fault=left.pop(), at=time.monotonic() - self.begin)
+            self.rows.append(row)
+            try:
+                recovered = FAULTS[row.fault](scene, fleet)
+                row.held = time.monotonic() - self.begin - row.at
+                row.recovery = until(recovered)
+            except TimeoutError:
+                say(f"{row.fault}: not recovered: {fleet.complaints()}")
+            say(f"{row.at:6.1f} s  {row.fault:15} held {row.held:5.1f} s, recovered in {row.recovery or -1.0:.1f} s")
+            time.sleep(REST_SECONDS)
+
+    def _count(self, entries: list[Entry]) -> None:
+        """Requests from each fault's beginning to the next one's."""
+        ends = [*(row.at for row in self.rows[1:]), float("inf")]
+        for row, end in zip(self.rows, ends, strict=True):
+            meanwhile = [entry for entry in entries if row.at <= entry.due - self.begin < end]
+            row.requests = len(meanwhile)
+            row.refused = sum(entry.status == 503 for entry in meanwhile)
+            row.p99_ms = round(p99(meanwhile), 1)
+            row.slowest_ms = round(1000.0 * max((e.done - e.due for e in meanwhile), default=0.0), 1)
+
+
+def measure_capacity(url: str, bodies: list[dict[str, object]], seconds: float = 8.0) -> float:
+    """Questions a second that a few clients get answered who ask again at once."""
+    end = time.monotonic() + seconds
+
+    def ask(client_number: int) -> int:
+        count = 0
+        with httpx.Client(base_url=url, timeout=60.0) as client:
+            while time.monotonic() < end:
+                body = bodies[(client_number + count) % len(bodies)]
+                count += client.post("/v1/rank", json=body).status_code == 200
+        return count
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        return sum(pool.map(ask, range(CLIENTS))) / seconds
+
+
+def nginx_version() -> str:
+    """As nginx says it."""
+    said = subprocess.run([program(), "-v"], capture_output=True, text=True, check=True).stderr
+    return said.rpartition("/")[2].strip()
+
+
+def table(rows: list[Row]) -> str:
+    """The faults as markdown."""
+    lines = ["| at s | fault | held s | recovery s | requests | refused | p99 ms | slowest ms |", "|---" * 8 + "|"]
+    for row in rows:
+        recovery = "**never**" if row.recovery is None else f"{row.recovery:.1f}"
+        lines.append(
+            f"| {row.at:.0f} | {row.fault} | {row.held:.1f} | {recovery} | {row.requests} | {row.refused} "
+            f"| {row.p99_ms:.0f} | {row.slowest_ms:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Print a line now."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main(argv: list[str]) -> int:
+    """Run it; returns 1 when a promise is not kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--rate", type=float, default=0.0, help="questions a second; 0: half of the capacity")
+    parser.add_argument("--faults", nargs="*", choices=list(FAULTS), default=list(FAULTS))
+    parser.add_argument("--report", type=Path)
+    arguments = parser.parse_args(argv)
+    say(f"seed {arguments.seed}; not possible here: { {n: r for n, r in possible().items() if r} or 'nothing' }")
+    with tempfile.TemporaryDirectory() as folder:
+        chaos = Chaos(
+            checkpoint=default_checkpoint(),
+            folder=Path(folder),
+            seconds=arguments.seconds,
+            seed=arguments.seed,
+            rate=arguments.rate,
+            names=arguments.faults,
+        )
+        report = chaos.run()
+    if arguments.report:
+        arguments.report.write_text(json.dumps(report, indent=2) + "\n")
+    say(table(chaos.rows))
+    say(json.dumps({name: value for name, value in report.items() if name not in {"faults", "verdicts"}}, indent=1))
+    verdicts = report["verdicts"]
+    assert isinstance(verdicts, dict)
+    for name, kept in verdicts.items():
+        say(f"{'yes' if kept else 'NO '}  {name}")
+    return 0 if all(verdicts.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

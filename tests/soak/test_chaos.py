@@ -1,0 +1,75 @@
+"""The parts of `python -m tests.soak.chaos` in a few seconds, and that its ledger finds what it looks for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.deploy.nginx import program
+from tests.soak.chaos import Chaos
+from tests.soak.ledger import Entry, faults_of
+
+SCORES = [{0: 0.2, 1: 0.9}]
+ENTRY = Entry(id="a", body=0, due=0.0, done=1.0, status=200, answer_id="a", version="1", order=(1, 0))
+
+
+def line(**fields: object) -> str:
+    """A line of the proxy's log."""
+    return json.dumps({"time": "", "request_id": "a", "status": 200} | fields)
+
+
+def found(entry: Entry, *lines: str) -> set[str]:
+    """Which faults one entry has."""
+    return {name for name, ids in faults_of([entry], "\n".join(lines), {"1"}, SCORES).items() if ids}
+
+
+@pytest.mark.parametrize(
+    ("change", "faults"),
+    [
+        ({}, set()),
+        ({"status": 0}, {"no answer"}),
+        ({"version": "2"}, {"a version that was not ready"}),
+        ({"order": (0, 1)}, {"a wrong order"}),
+        ({"order": (1,)}, {"a wrong order"}),
+        ({"answer_id": "b"}, {"an answer to another request"}),
+        ({"status": 503}, {"another status than the proxy's", "a refusal without Retry-After"}),
+        ({"status": 502, "retry_after": "1"}, {"another status than the proxy's", "neither 200 nor 503"}),
+    ],
+)
+def test_the_ledger_finds_each_fault(change: dict[str, Any], faults: set[str]) -> None:
+    """Each by its own name, and none in a good answer."""
+    assert found(replace(ENTRY, **change), line()) == faults
+
+
+def test_a_request_is_in_the_proxy_s_log_once() -> None:
+    """Twice is a fault, and so is not at all; the status is the proxy's."""
+    assert found(ENTRY, line(), line()) == {"not once in the proxy's log"}
+    assert "not once in the proxy's log" in found(ENTRY)
+    assert found(replace(ENTRY, status=503, retry_after="1"), line(status=503)) == set()
+
+
+@pytest.mark.slow
+def test_a_fleet_recovers_from_some_faults(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Each request gets one right answer while a replica is killed, stands still, and a torn version is pushed."""
+    program()
+    names = ["kill -9", "hung process", "torn push"]
+    chaos = Chaos(
+        checkpoint=tiny_checkpoint,
+        folder=tmp_path,
+        seconds=5.0,
+        seed=1,
+        rate=10.0,
+        candidates=5,
+        hold=1.0,
+        settle=1.0,
+        names=names,
+    )
+    report = chaos.run()
+    assert {row.fault for row in chaos.rows} <= set(names)
+    assert len(chaos.rows) >= 1
+    assert all(row.recovery is not None for row in chaos.rows)
+    assert report["wrong"] == {name: [] for name in faults_of([], "", set(), [])}
+    assert set(report["statuses"]) <= {200, 503}  # type: ignore[call-overload]
