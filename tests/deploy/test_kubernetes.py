@@ -12,6 +12,7 @@ import yaml
 from starlette.testclient import TestClient
 
 from cerberank_service.engine.waiting_states import LEAST_STATE_BYTES
+from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.series import PREFIX, SERIES
 
@@ -116,9 +117,10 @@ def test_the_admin_port_does_not_leave_the_pod(objects: dict[str, dict[str, Any]
 
 
 def test_a_pod_has_time_to_answer_what_it_accepted(objects: dict[str, dict[str, Any]]) -> None:
-    """The pause before SIGTERM, the drain time and the answers on their way out fit into the grace period."""
-    pause = int(container(objects)["lifecycle"]["preStop"]["exec"]["command"][1])
-    needed = pause + Settings.model_fields["drain_seconds"].default + STEP_SECONDS
+    """The lame-duck time, the drain time and the answers on their way out fit into the grace period."""
+    pause = float(objects["ConfigMap"]["data"]["CERBERANK_LAME_DUCK_SECONDS"])
+    assert pause > 0
+    needed = pause + Settings.model_fields["drain_seconds"].default + GRACE_SECONDS + STEP_SECONDS
     assert pod(objects)["terminationGracePeriodSeconds"] > needed
 
 
