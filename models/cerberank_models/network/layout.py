@@ -102,18 +102,18 @@ class PackedLayout:
     def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """Softmax attention on a padded copy."""
         mask = None if self.uniform else self.mask[:, None, None, :]
-        out = _attention(self._pad(query), self._pad(key), self._pad(value), mask, dropout)
+        out = _attention(self.pad(query), self.pad(key), self.pad(value), mask, dropout)
         return out.flatten(0, 1)[self.cells]
 
     def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
         """As `attend` for one query a pair."""
         mask = None if self.uniform else self.mask[:, None, None, :]
-        return _attention(query[:, None], self._pad(key), self._pad(value), mask, dropout)[:, 0]
+        return _attention(query[:, None], self.pad(key), self.pad(value), mask, dropout)[:, 0]
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
         """As `PaddedLayout.read`, on a padded copy."""
         mask = None if self.uniform else self.mask[:, None, None, :]
-        return _read(queries, self._pad(hidden), mask, scale)
+        return _read(queries, self.pad(hidden), mask, scale)
 
     def first(self, hidden: Tensor) -> Tensor:
         """The token at each pair's offset."""
@@ -121,10 +121,10 @@ class PackedLayout:
 
     def mean(self, hidden: Tensor) -> Tensor:
         """Segment mean in float32, summed pair by pair so that neighbours cannot change the rounding."""
-        padded = self._pad(hidden).float()
+        padded = self.pad(hidden).float()
         return (padded.sum(dim=1) / self.mask.sum(dim=1, keepdim=True)).to(hidden.dtype)
 
-    def _pad(self, packed: Tensor) -> Tensor:
+    def pad(self, packed: Tensor) -> Tensor:
         """`[T, ...]` to `[N, S, ...]`, zeros on padding."""
         pairs, longest = self.mask.shape
         if self.uniform:

@@ -24,7 +24,7 @@ def hidden_for(layout: Layout, ranker: Ranker) -> torch.Tensor:
     packed = torch.randn(sum(LENGTHS), ranker.config.transformer.hidden_size, generator=generator)
     if isinstance(layout, PackedLayout):
         return packed
-    return PackedLayout.of(torch.from_numpy(random_pairs(LENGTHS).offsets))._pad(packed)
+    return PackedLayout.of(torch.from_numpy(random_pairs(LENGTHS).offsets)).pad(packed)
 
 
 @pytest.mark.parametrize("body_layers", [3, 2, 1])
