@@ -12,7 +12,7 @@ from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
 
 from cerberank_training.commands.evaluate import main
 
-MEASURES = {"map": AP, "mrr": RR, "p@1": P @ 1, "ndcg@10": nDCG @ 10, "p@20": P @ 20}
+MEASURES = {"map": AP, "mrr": RR, "p@1": P @ 1, "ndcg@10": nDCG @ 10, "p@20": P @ 20, "ndcg@20": nDCG @ 20}
 Labelled = list[tuple[int, float]]
 
 

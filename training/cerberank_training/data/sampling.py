@@ -133,7 +133,7 @@ class SampledGroups:
             Group(
                 question=question.text,
                 candidates=tuple(row.candidate for row in question.candidates),
-                labels=tuple(float(row.label) for row in question.candidates),
+                labels=tuple(float(row.relevant) for row in question.candidates),
             )
             for question in chosen
         ]
