@@ -53,6 +53,7 @@ ELSEWHERE = {
     "training/data/test_readers.py": [
         f"training/data/{name}" for name in ("asnq", "generic", "question", "squad", "wikiqa")
     ],
+    "training/data/test_sampling.py": ["training/data/triples"],
     "training/evaluation/test_evaluate.py": [
         f"training/evaluation/{name}" for name in ("given_scores", "rankings", "report")
     ],
