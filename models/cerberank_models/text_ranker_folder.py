@@ -48,14 +48,6 @@ def text_encoder(config: TextRankerConfig, tokenizer: Tokenizer) -> TextEncoder:
     return TextEncoder(Tokenizer.from_str(tokenizer.to_str()), family=config.transformer.family, config=config.encoding)
 
 
-def is_text_ranker(path: Path) -> bool:
-    """Whether the folder's `config.json` says that it is a text ranker; False when there is none."""
-    try:
-        return b'"cerberank-text-ranker"' in read_regular(path / CONFIG)
-    except OSError:
-        return False
-
-
 def write_text_ranker(
     path: Path,
     ranker: TextRanker,

@@ -21,6 +21,7 @@ from cerberank_models.config import (
 )
 from cerberank_models.importing.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.text_ranker.ranker import TextRanker
 
 
 def transformer_config(source: Any) -> TransformerConfig:
@@ -59,13 +60,13 @@ def ranker_config(
     )
 
 
-def load_weights(ranker: Ranker, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False) -> None:
+def load_weights(ranker: Ranker | TextRanker, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False) -> None:
     """Fill `ranker` from the state dict of a Hugging Face model of the same family, strictly.
 
     Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3). With
     `fresh_classifier` the weights come from a model without a classification head, and the heads'
-    classifiers, like all exits, keep their random initialisation. Raises UnsupportedModelError naming every
-    key without a place or without a source.
+    classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation. Raises
+    UnsupportedModelError naming every key without a place or without a source.
     """
     state, family = ranker.state_dict(), ranker.config.transformer.family
     names = FAMILIES[family]
@@ -83,7 +84,8 @@ def load_weights(ranker: Ranker, weights: Mapping[str, Tensor], *, fresh_classif
                 continue
             state[target] = value.to(state[target].dtype)
             filled.add(target)
-    fresh = {key for key in state if key.startswith("exits.") or (fresh_classifier and ".classifier." in key)}
+    copied = ("embeddings.", "body.", "heads.")
+    fresh = {key for key in state if not key.startswith(copied) or (fresh_classifier and ".classifier." in key)}
     missing = sorted(set(state) - filled - fresh)
     if surplus or missing:
         raise UnsupportedModelError(f"weights do not fit: without a place {surplus}, without a source {missing}")
@@ -101,9 +103,9 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
                     part.bias.zero_()
 
 
-def _targets(key: str, names: ImportMapping, ranker: Ranker) -> list[str]:
+def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker) -> list[str]:
     """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
-    body, heads = ranker.config.architecture.body_layers, range(len(ranker.heads))
+    body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if matched := names.layer.match(key):
         index, name = int(matched[1]), _renamed(matched[2], names.layer_names)
         if name is None:

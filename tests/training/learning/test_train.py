@@ -38,18 +38,16 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     class Killed(Exception):
         pass
 
+    values = iter([1.0])
+
     def fail_in_step_6(ranker: Ranker) -> float:
-        if killed.step_count() == 6:
+        value = next(values, None)
+        if value is None:
             raise Killed
-        return 1.0
+        return value
 
-    class Counting(Run):
-        def step_count(self) -> int:
-            return self._step
-
-    killed = Counting(tmp_path / "cut", cut, sampler(), encoder(), CONFIG)
     with pytest.raises(Killed):
-        killed.train(fail_in_step_6)
+        run(tmp_path / "cut", ranker=cut).train(fail_in_step_6)
     resumed = random_ranker(seed=9)
     run(tmp_path / "cut", ranker=resumed).train(lambda ranker: 1.0)
     state = torch.load(tmp_path / "whole" / "state.pt", weights_only=True)["ranker"]

@@ -27,6 +27,14 @@ def test_the_learning_rate_is_a_triangle() -> None:
     assert rates[-1] == pytest.approx(1 / 90)
 
 
+def test_without_decay_the_learning_rate_stays() -> None:
+    """Up over the warm-up, then 1 to the last step."""
+    config = TrainConfig(steps=100, warmup=0.1, decay=False)
+    rates = [config.rate(step) for step in range(100)]
+    assert rates[4] == pytest.approx(0.5)
+    assert set(rates[9:]) == {1.0}
+
+
 def test_joint_training_takes_every_stage() -> None:
     """After the warm start, all stages in every step."""
     config = TrainConfig(steps=4, final_only=0.5, stages="joint")

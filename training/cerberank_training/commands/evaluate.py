@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         help="folders of independent models, each of which reranks the candidates that the one before kept",
     )
+    source.add_argument("--text-ranker", type=Path, help="a folder that `cerberank pairwise` wrote; in torch, fp32")
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
     add_backend_options(parser)
@@ -137,6 +138,12 @@ def _source(
         return {}, service_rankings(arguments.url, questions, schedule=schedule)
     if arguments.scores:
         return {}, given_rankings(arguments.scores, questions)
+    if arguments.text_ranker:
+        if arguments.schedule or arguments.against or arguments.backend or arguments.precision:
+            raise ValueError("a text ranker has one stage, and runs on torch in fp32")
+        from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
+
+        return {}, folder_rankings(arguments.text_ranker, questions, device=arguments.device)
     form = asdict(backend_options(arguments))
     asked = subset(questions, arguments.subset)
     if not asked:

@@ -35,6 +35,13 @@ VERBS = (
         order=100,
     ),
     Verb(
+        name="pairwise",
+        target="cerberank_training.commands.pairwise:main",
+        help="train a bi-encoder, monoBERT or TRMD's students on triples",
+        extra="training",
+        order=105,
+    ),
+    Verb(
         name="strategies",
         target="cerberank_training.commands.strategies:main",
         help="train one student by every strategy and compare",

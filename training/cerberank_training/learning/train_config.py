@@ -18,6 +18,8 @@ class TrainConfig:
     """The learning rate of classifiers and exits, which start from random weights."""
     warmup: float = 0.05
     """The share of the steps in which the learning rate rises linearly; then it falls linearly to 0."""
+    decay: bool = True
+    """False: after the warm-up the learning rate stays (TRMD's released code)."""
     weight_decay: float = 0.01
     clip: float = 1.0
     dropout: float = 0.1
@@ -43,7 +45,12 @@ class TrainConfig:
             return tuple(range(stages))
         return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
 
+    def all_trained(self, step: int) -> bool:
+        """Whether exits have been trained by `step`; before, weights are not the best, because exits are random."""
+        return self.final_only >= 1.0 or step > self.final_only * self.steps
+
     def rate(self, step: int) -> float:
         """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step."""
         ramp = max(1.0, self.warmup * self.steps)
-        return min((step + 1) / ramp, (self.steps - step) / max(1.0, self.steps - ramp))
+        rising = (step + 1) / ramp
+        return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)

@@ -1,1 +1,1 @@
-"""Where an evaluation's rankings come from: a checkpoint, a sequence of them, a running service, a file of scores."""
+"""Where an evaluation's rankings come from: checkpoints, a text ranker, a running service, a file of scores."""

@@ -1,0 +1,52 @@
+"""`cerberank pairwise`: teachers, then a student from them, by command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
+
+from cerberank_models.text_ranker_folder import read_text_ranker
+from cerberank_training.commands import pairwise
+
+
+def call(folder: Path, system: str, *more: str) -> int:
+    data = jsonl(folder)
+    return pairwise.main(
+        [
+            *("--system", system, "--base", str(folder / "base"), "--dev", data, "--out", str(folder / system)),
+            *("--steps", "4", "--triples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
+            *("--question-length", "12", "--document-length", "30", "--window", "16"),
+            *("--train", data, *more),
+        ]
+    )
+
+
+def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """MonoBERT on own negatives, TwinBERT on BM25's, the student from both with the released settings."""
+    save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "mono", "--own", "1") == 0
+    assert call(tmp_path, "twin", "--top", "3", "--select", "p@20") == 0
+    teachers = ("--mono", str(tmp_path / "mono" / "ranker"), "--bi", str(tmp_path / "twin" / "ranker"))
+    assert call(tmp_path, "trmd-twin", *teachers, "--released", "--cls-weight", "0.5") == 0
+    assert "best dev map" in capsys.readouterr().out
+    saved = read_text_ranker(tmp_path / "trmd-twin" / "ranker")
+    assert (saved.ranker.config.first_ranker, saved.ranker.config.token_ranker) == ("residual", "twin")
+    assert set(read_text_ranker(tmp_path / "twin" / "ranker").manifest.metrics) == {"dev_p@20"}
+    records = [json.loads(line) for line in (tmp_path / "trmd-twin" / "log.jsonl").read_text().splitlines()]
+    assert {"hard", "cls", "representations"} <= set(records[0])
+
+
+def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """trmd-* without a teacher, tr-* with one, and a teacher that does not exist: one line, exit code 1."""
+    save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "trmd-twin") == 1
+    assert call(tmp_path, "tr-twin", "--mono", "nowhere") == 1
+    assert call(tmp_path, "trmd-twin", "--mono", str(tmp_path / "nowhere")) == 1
+    errors = capsys.readouterr().err
+    assert "trmd-twin needs --mono or --bi" in errors
+    assert "tr-twin learns from no teacher" in errors
+    assert "is no text ranker" in errors

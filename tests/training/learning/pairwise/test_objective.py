@@ -1,0 +1,100 @@
+"""Which weights each of TRMD's losses reaches, and that nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.text_rankers import COLBERT, JOINT_COLBERT, JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker, texts
+
+from cerberank_models.network.text_ranker.ranker import Reading, TextRanker
+from cerberank_training.learning.pairwise.losses import token_loss, vector_loss
+from cerberank_training.learning.pairwise.objective import PairwiseObjective
+
+QUESTIONS, DOCUMENTS, OWNERS = texts([[4], [6]]), texts([[5], [9, 3], [4], [8]], seed=1), torch.tensor([0, 0, 1, 1])
+BODY = {"embeddings", "body"}
+
+
+def read(shape: dict[str, Any], *, seed: int = 0) -> tuple[TextRanker, Reading]:
+    ranker = text_ranker(shape, seed=seed)
+    return ranker, ranker(QUESTIONS, DOCUMENTS, OWNERS)
+
+
+def reached(ranker: TextRanker, loss: torch.Tensor) -> set[str]:
+    """The encoder's parts and the modules of rankers with a weight that the loss depends on."""
+    names, parameters = zip(*ranker.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    used = [name for name, gradient in zip(names, gradients, strict=True) if gradient is not None]
+    return {name.split(".")[0] if name.split(".")[0] in BODY else name.rpartition(".")[0] for name in used}
+
+
+@pytest.mark.parametrize(
+    ("student", "bi", "taught"),
+    [
+        (TR_TWIN, TWIN, BODY),
+        (TR_COLBERT, COLBERT, BODY | {"token_ranker.project"}),
+        (JOINT_TWIN, TWIN, BODY),
+        (JOINT_COLBERT, COLBERT, BODY | {"token_ranker.project"}),
+    ],
+    ids=["twin", "colbert", "joint-twin", "joint-colbert"],
+)
+def test_gradients_reach_what_the_paper_says(student: dict[str, Any], bi: dict[str, Any], taught: set[str]) -> None:
+    """CLS: ranker 1 up to its residual. Representations: what makes them. Hard: all. Teachers: nothing."""
+    ranker, reading = read(student)
+    teachers = [read(MONO, seed=1), read(bi, seed=2)]
+    for teacher, _ in teachers:
+        teacher.requires_grad_(False)
+    mono, bi_reading = (teacher(QUESTIONS, DOCUMENTS, OWNERS) for teacher, _ in teachers)
+    losses = PairwiseObjective().losses(reading, mono=mono, bi=bi_reading)
+    assert list(losses) == ["hard", "cls", "representations"]
+    assert reached(ranker, losses["cls"]) == BODY | {"first_ranker.dense"}
+    assert reached(ranker, losses["representations"]) == taught
+    own = {name.rpartition(".")[0] for name, _ in ranker.named_parameters() if name.split(".")[0] not in BODY}
+    assert reached(ranker, losses["hard"]) == BODY | own
+    assert all(parameter.grad is None for teacher, _ in teachers for parameter in teacher.parameters())
+
+
+def test_the_released_code_teaches_the_vector_after_the_residual() -> None:
+    """Gradients reach TwinBERT's residual layer, but not its scores; ColBERT has no such vector."""
+    ranker, reading = read(TR_TWIN)
+    _, twin = read(TWIN, seed=2)
+    objective = PairwiseObjective(representations="post_residual")
+    losses = objective.losses(reading, mono=None, bi=twin)
+    assert reached(ranker, losses["representations"]) == BODY | {"token_ranker.dense"}
+    assert reading.residual is not None
+    assert twin.residual is not None
+    assert torch.equal(losses["representations"], vector_loss(reading.residual, twin.residual))
+    with pytest.raises(ValueError, match="needs TwinBERT's ranker"):
+        objective.losses(read(TR_COLBERT)[1], mono=None, bi=read(COLBERT)[1])
+
+
+def test_losses_are_those_of_the_tensors_that_the_paper_names() -> None:
+    """With weights: ranker 1's CLS against monoBERT's first token, question's and document's tokens equally."""
+    (_, student), (_, mono), (_, bi) = read(TR_TWIN), read(MONO, seed=1), read(TWIN, seed=2)
+    objective = PairwiseObjective(hard_weight=2.0, cls_weight=3.0, representation_weight=5.0)
+    losses = objective.losses(student, mono=mono, bi=bi)
+    assert student.cls is not None
+    assert torch.allclose(losses["cls"], 3 * (student.cls - mono.document.first).square().mean())
+    sides = ((student.question, bi.question), (student.document, bi.document))
+    halves = [token_loss(own.tokens, other.tokens, own.offsets) for own, other in sides]
+    assert torch.allclose(losses["representations"], 2.5 * (halves[0] + halves[1]))
+    p = torch.stack([student.scores[0::2], student.scores[1::2]], dim=1).softmax(dim=1)
+    assert torch.allclose(losses["hard"], 2 * (1 - p[:, 0] + p[:, 1]).mean())
+    half = PairwiseObjective(hard="softmax").losses(student, mono=None, bi=None)
+    assert list(half) == ["hard"]
+    assert torch.allclose(4 * half["hard"], losses["hard"])
+
+
+def test_a_student_that_is_its_teacher_learns_nothing() -> None:
+    """Both distillation losses are exactly 0, in every kind of student."""
+    for shape in (TR_TWIN, TR_COLBERT, JOINT_TWIN, JOINT_COLBERT):
+        _, reading = read(shape)
+        losses = PairwiseObjective().losses(reading, mono=reading, bi=reading)
+        assert losses["cls"].item() == losses["representations"].item() == 0.0
+
+
+def test_monobert_cannot_teach_a_plain_bi_encoder() -> None:
+    """It has no ranker 1."""
+    with pytest.raises(ValueError, match="ranker 1"):
+        PairwiseObjective().losses(read(TWIN)[1], mono=read(MONO)[1], bi=None)

@@ -1,0 +1,146 @@
+"""`cerberank pairwise`: train a text ranker on triples, one of TRMD's teachers or students. A killed run resumes.
+
+monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without distillation
+(tr-*). trmd-* also learn from `--mono` and `--bi`, folders that this verb wrote as OUT/ranker, of the same encoder.
+Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models pairwise ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.text_ranker_folder import read_text_ranker, text_encoder, write_text_ranker
+from cerberank_models.texts.config import TextEncodingConfig
+from cerberank_training.data import DataError, read_questions
+from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
+from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.sources.text_ranker import dev_metric
+from cerberank_training.learning.pairwise.objective import PairwiseObjective
+from cerberank_training.learning.pairwise.run import PairwiseRun
+from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
+from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.students.text_rankers import (
+    RELEASED_LEARNING_RATE,
+    SYSTEMS,
+    build_text_ranker,
+    paper_training,
+    released_objective,
+)
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        best = _train(arguments)
+    except (CheckpointError, DataError, UnsupportedModelError, ValueError, OSError) as error:
+        print(f"cerberank pairwise: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"{arguments.out / 'ranker'}: best dev {arguments.select} {best:.2f}")  # noqa: T201
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cerberank pairwise", description=__doc__)
+    parser.add_argument("--system", choices=SYSTEMS, required=True)
+    parser.add_argument("--base", required=True, help="path or hub id of an encoder")
+    parser.add_argument("--train", metavar="FORMAT:PATH", required=True, help="questions to draw triples from")
+    parser.add_argument("--top", type=int, default=100, help="draw negatives from so many of BM25's best texts")
+    parser.add_argument(
+        "--own", type=float, default=0.0, help="share of negatives that are the question's own candidates; 1: no BM25"
+    )
+    parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
+    parser.add_argument("--dev-questions", type=int, default=300, help="how many of them to sample")
+    parser.add_argument("--select", choices=METRICS, default="map", help="the metric to choose weights by")
+    parser.add_argument("--mono", type=Path, help="trmd-*: the folder of monoBERT")
+    parser.add_argument("--bi", type=Path, help="trmd-*: the folder of TwinBERT or ColBERT")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/ranker")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
+    loss = parser.add_argument_group("losses and rates: the paper's, unless --released is given")
+    loss.add_argument("--released", action="store_true", help="losses and learning rate of TRMD's released code")
+    loss.add_argument("--hard", choices=("hinge", "softmax"), help="hinge on softmax, or 1 - softmax+")
+    loss.add_argument("--margin", type=float, help="of the hinge")
+    loss.add_argument("--representations", choices=("tokens", "post_residual"), help="what the bi-encoder teaches")
+    loss.add_argument("--hard-weight", type=float)
+    loss.add_argument("--cls-weight", type=float)
+    loss.add_argument("--representation-weight", type=float)
+    loss.add_argument("--learning-rate", type=float, help="of the encoder")
+    loss.add_argument("--fresh-learning-rate", type=float, help="of the rankers")
+    schedule = parser.add_argument_group("schedule")
+    schedule.add_argument("--steps", type=int, required=True)
+    schedule.add_argument("--triples-per-step", dest="questions_per_step", type=int)
+    schedule.add_argument("--warmup", type=float, help="share of the steps in which the learning rate rises")
+    schedule.add_argument("--dropout", type=float)
+    schedule.add_argument("--precision", choices=("fp32", "bf16"))
+    schedule.add_argument("--evaluate-every", type=int)
+    schedule.add_argument("--save-every", type=int)
+    schedule.add_argument("--patience", type=int, help="evaluations without improvement before it stops")
+    schedule.add_argument("--seed", type=int)
+    texts = parser.add_argument_group("most tokens of a text, special ones not counted")
+    texts.add_argument("--question-length", type=int)
+    texts.add_argument("--document-length", type=int)
+    texts.add_argument("--window", type=int, help="of a document that are encoded at once")
+    return parser
+
+
+def _train(arguments: argparse.Namespace) -> float:
+    system = SYSTEMS[arguments.system]
+    if system.taught != bool(arguments.mono or arguments.bi):
+        need = "needs --mono or --bi, or both" if system.taught else "learns from no teacher"
+        raise ValueError(f"{arguments.system} {need}")
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    config = paper_training(arguments.steps)
+    objective = released_objective(system) if arguments.released else PairwiseObjective()
+    if arguments.released:
+        config = replace(config, learning_rate=RELEASED_LEARNING_RATE)
+    config = replace(config, **{name: given[name] for name in TrainConfig.__slots__ if name in given})
+    objective = replace(objective, **{name: given[name] for name in PairwiseObjective.__slots__ if name in given})
+    encoding = TextEncodingConfig(**{name: given[name] for name in TextEncodingConfig.model_fields if name in given})
+    ranker, tokenizer = build_text_ranker(
+        system, arguments.base, name=arguments.system, encoding=encoding, seed=config.seed, dropout=config.dropout
+    )
+    dev = list(read_questions(arguments.dev))
+    dev = random.Random(0).sample(dev, min(arguments.dev_questions, len(dev)))
+    teachers = Teachers(mono=_teacher(arguments.mono, config), bi=_teacher(arguments.bi, config))
+    run = PairwiseRun(
+        arguments.out,
+        ranker,
+        tokenizer,
+        triple_sampler_for(
+            arguments.train,
+            list(read_questions(arguments.train)),
+            TripleSampling(top=arguments.top, own=arguments.own),
+            seed=config.seed,
+        ),
+        config,
+        objective=objective,
+        teachers=teachers,
+        device=arguments.device,
+    )
+    best = run.train(dev_metric(text_encoder(ranker.config, tokenizer), dev, arguments.select))
+    if Processes.join(torch.device(arguments.device)).rank == 0:
+        write_text_ranker(
+            arguments.out / "ranker",
+            ranker,
+            tokenizer,
+            version=f"steps-{config.steps}-seed-{config.seed}",
+            source=f"TRMD {arguments.system}",
+            metrics={f"dev_{arguments.select}": best},
+        )
+    return best
+
+
+def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:
+    if path is None:
+        return None
+    saved = read_text_ranker(path)
+    return FrozenTeacher(str(path), saved.ranker, saved.tokenizer, precision=config.precision)

@@ -1,0 +1,186 @@
+"""The training loop: steps, evaluations, state that a killed run resumes from, in one process or several.
+
+State is written beside the weights with an atomic rename; a killed run continues from the last such file with the same
+batches in the same order. What a step computes is its caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from cerberank_models.checkpoint.atomic import replacing
+from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.train_config import TrainConfig
+
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
+
+
+class StepLoss(Protocol):
+    """Computes the loss of one step; the same for the same step."""
+
+    def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
+        """The loss to minimise and further figures for the log.
+
+        `forward` is what to call instead of the network: it takes part in the exchange of gradients.
+        """
+
+
+class Loop(Generic[NetworkT]):
+    """One training run in one folder: `state.pt`, `best.pt` and `log.jsonl`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        network: NetworkT,
+        config: TrainConfig,
+        *,
+        forward: nn.Module,
+        loss: StepLoss,
+        is_fresh: Callable[[str], bool],
+        configuration: str,
+        processes: Processes,
+        device: torch.device,
+    ) -> None:
+        """Prepare the run and, when `folder` holds the state of the same `configuration`, resume it.
+
+        `forward` holds the `network`, and may present it in another form; `is_fresh` tells by its name whether a weight
+        starts from random values. Raises ValueError when the folder holds a run of another configuration.
+        """
+        self._folder, self._config, self._loss, self._configuration = folder, config, loss, configuration
+        self._processes, self._device = processes, device
+        self._network = network.to(device)
+        network.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
+        self._forward = forward
+        if processes.count > 1:
+            self._forward = DistributedDataParallel(forward, find_unused_parameters=True)
+        groups = _parameter_groups(network, config, is_fresh)
+        self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
+        self._step, self._best, self._without_gain = 0, float("-inf"), 0
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "state.pt").exists():
+            self._resume()
+
+    def train(self, dev_metric: Callable[[NetworkT], float]) -> float:
+        """Train to the last step; returns the best value of `dev_metric`, whose weights are then in the network.
+
+        With several processes only the first calls `dev_metric`.
+        """
+        config = self._config
+        with tqdm(
+            total=config.steps,
+            initial=self._step,
+            unit="step",
+            desc=self._folder.name,
+            disable=self._processes.rank > 0,
+        ) as bar:
+            while self._step < config.steps and not self._out_of_patience:
+                started = time.perf_counter()
+                loss, figures = self._train_step()
+                self._step += 1
+                bar.update()
+                seconds = round(time.perf_counter() - started, 3)
+                self._log(step=self._step, loss=round(loss, 4), **figures, seconds=seconds)
+                if self._step % config.evaluate_every == 0 or self._step == config.steps:
+                    self._evaluate(dev_metric)
+                if self._step % config.save_every == 0 or self._step == config.steps:
+                    self._save()
+        self._processes.sum(0)  # the first process has written best.pt
+        best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
+        self._network.load_state_dict(best, strict=True)
+        return self._best
+
+    @property
+    def _out_of_patience(self) -> bool:
+        return self._config.patience is not None and self._without_gain >= self._config.patience
+
+    def _train_step(self) -> tuple[float, dict[str, float]]:
+        config = self._config
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["base_lr"] * config.rate(self._step)
+        # Seeds dropout: the same after a resume, different in each process.
+        torch.manual_seed((config.seed * 1_000_003 + self._step) * self._processes.count + self._processes.rank)
+        self._network.train()
+        loss, figures = self._loss(self._step, self._forward)
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip)
+        self._optimizer.step()
+        return loss.item(), figures
+
+    def _evaluate(self, dev_metric: Callable[[NetworkT], float]) -> None:
+        self._network.eval()
+        value = self._processes.sum(dev_metric(self._network) if self._processes.rank == 0 else 0.0)
+        self._log(step=self._step, dev_map=round(value, 4))
+        if not self._config.all_trained(self._step):
+            return
+        if value <= self._best:
+            self._without_gain += 1
+            return
+        self._best, self._without_gain = value, 0
+        if self._processes.rank == 0:
+            _atomic_save(self._network.state_dict(), self._folder / "best.pt")
+
+    def _save(self) -> None:
+        if self._processes.rank > 0:
+            return
+        state = {
+            "step": self._step,
+            "best": self._best,
+            "without_gain": self._without_gain,
+            "config": self._configuration,
+            "ranker": self._network.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+        }
+        _atomic_save(state, self._folder / "state.pt")
+
+    def _resume(self) -> None:
+        state = torch.load(self._folder / "state.pt", map_location=self._device, weights_only=True)
+        if state["config"] != self._configuration:
+            raise ValueError(f"{self._folder} holds a run of another configuration; choose another folder")
+        self._network.load_state_dict(state["ranker"], strict=True)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._step, self._best, self._without_gain = state["step"], state["best"], state["without_gain"]
+
+    def _log(self, **record: Any) -> None:
+        if self._processes.rank > 0:
+            return
+        with (self._folder / "log.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(record) + "\n")
+
+
+@contextmanager
+def training_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """The block's forward pass in `precision`, fp32 or bf16, with the attention that trains fastest on `device`."""
+    # On a CPU the backward pass of fused attention takes as long as all matrix products of MiniLM
+    # together; plain attention makes a step 1.3x faster.
+    backends = [SDPBackend.MATH] if device.type == "cpu" else list(SDPBackend.__members__.values())
+    with sdpa_kernel(backends), torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+        yield
+
+
+def _parameter_groups(network: nn.Module, config: TrainConfig, is_fresh: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """Trained parameters in two groups: pretrained ones, and those that start from random weights."""
+    named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    fresh = [parameter for name, parameter in named if is_fresh(name)]
+    pretrained = [parameter for name, parameter in named if not is_fresh(name)]
+    return [
+        {"params": pretrained, "lr": 0.0, "base_lr": config.learning_rate},
+        {"params": fresh, "lr": 0.0, "base_lr": config.fresh_learning_rate},
+    ]
+
+
+def _atomic_save(value: Any, path: Path) -> None:
+    """Save by a rename, so that a killed run leaves the old or the new file."""
+    with replacing(path) as file:
+        torch.save(value, file)

@@ -1,0 +1,51 @@
+"""The loss of TRMD: a hard pairwise loss, and the distillation of monoBERT's CLS and a bi-encoder's representations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from cerberank_models.network.text_ranker.ranker import Reading
+from cerberank_training.learning.pairwise.losses import hinge_loss, mean_of, softmax_loss, token_loss, vector_loss
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairwiseObjective:
+    """Settings of the loss; the defaults are the paper's. TR is the objective without teachers."""
+
+    hard: Literal["hinge", "softmax"] = "hinge"
+    """`hinge`: on softmax, with `margin` (the paper's). `softmax`: `1 - softmax+` (the released code's), half of it."""
+    margin: float = 1.0
+    representations: Literal["tokens", "post_residual"] = "tokens"
+    """What the bi-encoder teaches: its tokens' vectors that ranker 2 reads (ColBERT's projected ones), or TwinBERT's
+    one vector after the residual (as the released code does for TwinBERT)."""
+    hard_weight: float = 1.0
+    cls_weight: float = 1.0
+    representation_weight: float = 1.0
+
+    def losses(self, student: Reading, *, mono: Reading | None, bi: Reading | None) -> dict[str, Tensor]:
+        """The weighted losses by name, to be summed; positives and negatives alternate in every reading.
+
+        A teacher that is None is left out. Raises ValueError when a tensor to be compared does not exist.
+        """
+        positive, negative = student.scores[0::2], student.scores[1::2]
+        hinge = self.hard == "hinge"
+        hard = hinge_loss(positive, negative, self.margin) if hinge else softmax_loss(positive, negative)
+        losses = {"hard": self.hard_weight * hard}
+        if mono is not None:
+            if student.cls is None or mono.cls is None:
+                raise ValueError("monoBERT teaches ranker 1, which student and teacher must have")
+            losses["cls"] = self.cls_weight * vector_loss(student.cls, mono.cls)
+        if bi is not None:
+            losses["representations"] = self.representation_weight * self._representations(student, bi)
+        return losses
+
+    def _representations(self, student: Reading, teacher: Reading) -> Tensor:
+        if self.representations == "post_residual":
+            if student.residual is None or teacher.residual is None:
+                raise ValueError("post_residual needs TwinBERT's ranker in student and teacher")
+            return vector_loss(student.residual, teacher.residual)
+        sides = ((student.question, teacher.question), (student.document, teacher.document))
+        return mean_of([token_loss(own.tokens, other.tokens, own.offsets) for own, other in sides])

@@ -1,0 +1,96 @@
+"""Pairwise training of a text ranker, by `loop.Loop`: TRMD's teachers and students."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from cerberank_models.network.text_ranker.ranker import TextRanker
+from cerberank_models.text_ranker_folder import text_encoder
+from cerberank_training.data.triples import Triple
+from cerberank_training.learning.loop import Loop, training_precision
+from cerberank_training.learning.pairwise.batch import triple_batch
+from cerberank_training.learning.pairwise.objective import PairwiseObjective
+from cerberank_training.learning.pairwise.teachers import Teachers
+from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.train_config import TrainConfig
+
+
+class Triples(Protocol):
+    """The source of a run's triples."""
+
+    def step(self, step: int, size: int) -> list[Triple]:
+        """The `size` triples of step `step`; the same at every call."""
+
+
+class PairwiseRun:
+    """One training run in one folder. `questions_per_step` is the number of triples; all processes share them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        ranker: TextRanker,
+        tokenizer: Tokenizer,
+        triples: Triples,
+        config: TrainConfig,
+        *,
+        objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
+        teachers: Teachers = Teachers(),  # noqa: B008 - frozen
+        device: str = "cpu",
+    ) -> None:
+        """Prepare the run and, when `folder` holds the state of the same configuration, resume it.
+
+        Raises ValueError when a teacher does not fit the student, or the folder holds another run.
+        """
+        teachers.check(ranker.config, tokenizer)
+        self._encoder = text_encoder(ranker.config, tokenizer)
+        self._triples, self._config, self._objective, self._teachers = triples, config, objective, teachers
+        self._device = torch.device(device)
+        self._processes = Processes.join(self._device)
+        for teacher in (teachers.mono, teachers.bi):
+            if teacher is not None:
+                teacher.to(self._device)
+        taught = {
+            role: teacher.name
+            for role, teacher in (("mono", teachers.mono), ("bi", teachers.bi))
+            if teacher is not None
+        }
+        settings = {"train": asdict(config), "objective": asdict(objective), "teachers": taught}
+        self._loop = Loop(
+            folder,
+            ranker,
+            config,
+            forward=ranker,
+            loss=self._step_loss,
+            is_fresh=is_fresh,
+            configuration=json.dumps(settings, sort_keys=True),
+            processes=self._processes,
+            device=self._device,
+        )
+
+    def train(self, dev_metric: Callable[[TextRanker], float]) -> float:
+        """Train to the last step; returns the best value of `dev_metric`, whose weights are then in the ranker."""
+        return self._loop.train(dev_metric)
+
+    def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
+        triples = self._processes.share(self._triples.step(step, self._config.questions_per_step))
+        batch = triple_batch(triples, self._encoder, self._device)
+        mono, bi = (
+            None if teacher is None else teacher.read(batch) for teacher in (self._teachers.mono, self._teachers.bi)
+        )
+        with training_precision(self._device, self._config.precision):
+            student = forward(batch.questions, batch.documents, batch.owners)
+        losses = self._objective.losses(student, mono=mono, bi=bi)
+        return torch.stack(list(losses.values())).sum(), {name: round(loss.item(), 4) for name, loss in losses.items()}
+
+
+def is_fresh(name: str) -> bool:
+    """Whether the weight `name` belongs to a ranker on top of the encoder, and so starts from random values."""
+    return name.startswith(("first_ranker.", "token_ranker."))

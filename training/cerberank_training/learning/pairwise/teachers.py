@@ -1,0 +1,95 @@
+"""Teachers that run in the student's loop: frozen, in evaluation mode, no part of the student.
+
+Their representations are too many to be computed beforehand, and must correspond to the student's: equal tokenizers and
+widths are required.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+
+from cerberank_models.config import PAIR_TEMPLATES
+from cerberank_models.network.text_ranker.ranker import Reading, TextRanker
+from cerberank_models.texts.config import TextRankerConfig
+from cerberank_training.learning.loop import training_precision
+from cerberank_training.learning.pairwise.batch import TripleBatch
+
+
+class FrozenTeacher:
+    """A text ranker that only reads. It is no module, so that no `train()` or optimiser of a student reaches it."""
+
+    def __init__(self, name: str, ranker: TextRanker, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
+        """`name` stands in messages; `precision` is that of its forward pass. The ranker's weights are frozen."""
+        self.name, self.ranker, self.tokenizer = name, ranker.eval().requires_grad_(False), tokenizer
+        self._precision = precision
+
+    def to(self, device: torch.device) -> None:
+        """Move the weights to the student's device."""
+        self.ranker.to(device)
+
+    @torch.no_grad()
+    def read(self, batch: TripleBatch) -> Reading:
+        """What the teacher makes of the batch; nothing in it leads back to a weight."""
+        with training_precision(batch.owners.device, self._precision):
+            return self.ranker(batch.questions, batch.documents, batch.owners)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Teachers:
+    """TRMD's two teachers, either of which may be left out; without both, a teacher or TR is trained."""
+
+    mono: FrozenTeacher | None = None
+    bi: FrozenTeacher | None = None
+
+    def check(self, student: TextRankerConfig, tokenizer: Tokenizer) -> None:
+        """Raise ValueError, which names student and teacher, unless each teacher's tensors can be compared.
+
+        Widths, tokenizers and ColBERT's projections must be equal, the rankers of the right kind, and the student's
+        longest text must fit into the teacher.
+        """
+        for teacher in (self.mono, self.bi):
+            if teacher is not None:
+                _check_common(student, tokenizer, teacher)
+        if self.mono is not None and (self.mono.ranker.config.first_ranker is None or student.first_ranker is None):
+            raise ValueError(f"{self.mono.name} teaches ranker 1, which it and {student.name} must have")
+        if self.bi is None:
+            return
+        have = self.bi.ranker.config
+        if have.token_ranker is None or have.token_ranker != student.token_ranker:
+            raise ValueError(
+                f"{self.bi.name} has the token ranker {have.token_ranker}, {student.name} {student.token_ranker}: they "
+                "must be the same"
+            )
+        if have.token_ranker == "colbert" and have.projection != student.projection:
+            raise ValueError(
+                f"{self.bi.name} projects to {have.projection}, {student.name} to {student.projection}: they must agree"
+            )
+
+
+def _check_common(student: TextRankerConfig, tokenizer: Tokenizer, teacher: FrozenTeacher) -> None:
+    have, own = teacher.ranker.config, student.transformer
+    if have.transformer.hidden_size != own.hidden_size:
+        raise ValueError(
+            f"teacher {teacher.name} has the width {have.transformer.hidden_size}, student {student.name} "
+            f"{own.hidden_size}: they must be equal"
+        )
+    if _content(teacher.tokenizer) != _content(tokenizer) or (
+        PAIR_TEMPLATES[have.transformer.family] != PAIR_TEMPLATES[own.family]
+    ):
+        raise ValueError(f"teacher {teacher.name} and student {student.name} have different tokenizers")
+    if student.longest > have.room:
+        raise ValueError(
+            f"a text of student {student.name} has up to {student.longest} tokens, teacher {teacher.name} has "
+            f"{have.room} positions"
+        )
+
+
+def _content(tokenizer: Tokenizer) -> str:
+    """The tokenizer as a file without truncation and padding, which text encoders switch off."""
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return str(copy.to_str())

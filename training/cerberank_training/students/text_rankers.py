@@ -1,0 +1,93 @@
+"""The systems that TRMD compares, and their networks before the first training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tokenizers import Tokenizer
+from transformers import AutoModel, AutoTokenizer
+
+from cerberank_models.importing.hugging_face import initialise, load_weights, transformer_config
+from cerberank_models.network.text_ranker.ranker import TextRanker
+from cerberank_models.texts.config import TextEncodingConfig, TextRankerConfig
+from cerberank_training.learning.pairwise.objective import PairwiseObjective
+from cerberank_training.learning.train_config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class System:
+    """A row of TRMD's table 2: the rankers of a network, and the teachers that it learns from."""
+
+    joint: bool = False
+    first_ranker: Literal["linear", "residual"] | None = None
+    token_ranker: Literal["twin", "colbert"] | None = None
+    taught: bool = False
+    """By monoBERT, and by a bi-encoder with the same token ranker."""
+
+
+SYSTEMS: Mapping[str, System] = MappingProxyType(
+    {
+        "mono": System(joint=True, first_ranker="linear"),
+        "twin": System(token_ranker="twin"),
+        "colbert": System(token_ranker="colbert"),
+        "tr-twin": System(first_ranker="residual", token_ranker="twin"),
+        "tr-colbert": System(first_ranker="residual", token_ranker="colbert"),
+        "trmd-twin": System(first_ranker="residual", token_ranker="twin", taught=True),
+        "trmd-colbert": System(first_ranker="residual", token_ranker="colbert", taught=True),
+        "trmd-joint-twin": System(joint=True, first_ranker="residual", token_ranker="twin", taught=True),
+        "trmd-joint-colbert": System(joint=True, first_ranker="residual", token_ranker="colbert", taught=True),
+    }
+)
+"""By name: the three teachers, TRMD's students without (tr) and with distillation, and its cross-encoder students."""
+
+
+def paper_training(steps: int) -> TrainConfig:
+    """TRMD section 4: Adam, 32 triples a step, 1e-6 for the encoder and 1e-3 for what is on top of it."""
+    return TrainConfig(
+        steps=steps,
+        questions_per_step=32,
+        learning_rate=1e-6,
+        fresh_learning_rate=1e-3,
+        warmup=0.0,
+        decay=False,
+        weight_decay=0.0,
+        train_token_embeddings=True,
+        precision="fp32",
+    )
+
+
+def released_objective(system: System) -> PairwiseObjective:
+    """The losses of TRMD's released code, whose learning rate for the encoder is `RELEASED_LEARNING_RATE`."""
+    return PairwiseObjective(
+        hard="softmax", representations="post_residual" if system.token_ranker == "twin" else "tokens"
+    )
+
+
+RELEASED_LEARNING_RATE = 2e-5
+
+
+def build_text_ranker(
+    system: System, base: str, *, name: str, encoding: TextEncodingConfig, seed: int, dropout: float
+) -> tuple[TextRanker, Tokenizer]:
+    """The network of `system` on the encoder `base`, a path or hub id, and its tokenizer.
+
+    What is on top of the encoder starts from random values. Raises UnsupportedModelError when the base does not fit.
+    """
+    encoder: Any = AutoModel.from_pretrained(base)
+    config = TextRankerConfig(
+        name=name,
+        transformer=transformer_config(encoder.config),
+        joint=system.joint,
+        first_ranker=system.first_ranker,
+        token_ranker=system.token_ranker,
+        encoding=encoding,
+    )
+    ranker = TextRanker(config, dropout=dropout)
+    load_weights(ranker, encoder.state_dict(), fresh_classifier=True)
+    for index, part in enumerate((ranker.first_ranker, ranker.token_ranker)):
+        if part is not None:
+            initialise(part, seed=seed + index)
+    return ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer
