@@ -55,11 +55,10 @@ def test_bm25_is_computed_on_the_spot(tmp_path: Path) -> None:
 def test_a_part_of_a_split_has_its_queries(tmp_path: Path) -> None:
     """Split 2 tests on fold 2, chooses on fold 3 and trains on the rest; an unjudged query is in none."""
     spec = f"trec:{write_collection(tmp_path)}?folds=folds.txt&fold=2&part="
-    assert {part: list(labels(spec + part)) for part in ("train", "dev", "test", "all")} == {
+    assert {part: list(labels(spec + part)) for part in ("train", "dev", "test")} == {
         "train": ["301"],
         "dev": [],
         "test": ["21"],
-        "all": ["301", "21"],
     }
 
 
@@ -68,10 +67,12 @@ def test_files_may_have_other_names(tmp_path: Path) -> None:
     folder = write_collection(tmp_path)
     (folder / "other.tsv").write_bytes("21\tla mer à côté\n".encode("latin-1"))
     (folder / "other.docs.tsv").write_bytes("N-2\tla mer\nJ-3\tle lac\n".encode("latin-1"))
+    (folder / "bm25+rm3.txt").write_text("21 Q0 J-3 1 2.0 tag\n")
     (folder / "judged").write_text("".join(QRELS.splitlines(keepends=True)[4:]))
     spec = f"trec:{folder}?queries=other.tsv&documents=other.docs.tsv&qrels=judged&encoding="
     (question,) = read_questions(spec + "latin-1")
     assert question.text == "la mer à côté"
+    assert labels(f"{spec}latin-1&run=bm25+rm3.txt") == {"21": (0,)}
     with pytest.raises(DataError, match=r"other\.tsv:1: 'utf-8' codec"):
         list(read_questions(spec + "utf-8"))
 
@@ -85,7 +86,13 @@ def test_a_query_that_bm25_finds_nothing_for_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("?run", "bad query field"),
+        ("?run", "expected key=value"),
+        ("?run=a&run=b", "each key once"),
+        ("?fold=2", "folds, perhaps fold, and part"),
+        ("?folds=folds.txt", "folds, perhaps fold, and part"),
+        ("?part=test", "folds, perhaps fold, and part"),
+        ("?fold=2&part=test", "folds, perhaps fold, and part"),
+        ("?k=5", "k is of a run"),
         ("?rum=x", "rum: Extra inputs"),
         ("?k=0", "k: Input should be greater"),
         ("?part=half", "part: Input should be"),

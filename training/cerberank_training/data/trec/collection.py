@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import parse_qsl
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate
@@ -54,6 +53,16 @@ class Options(Frozen):
         except LookupError as error:
             raise ValueError(str(error)) from error
 
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        """An option that nothing would read is a mistake."""
+        given = self.model_fields_set
+        if bool(self.folds) != (self.part != "all") or ("fold" in given and not self.folds):
+            raise ValueError("folds, perhaps fold, and part train, dev or test go together")
+        if "k" in given and not self.run:
+            raise ValueError("k is of a run")
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Collection:
@@ -65,15 +74,17 @@ class Collection:
     @classmethod
     def parse(cls, path: Path) -> Collection:
         """The collection of `FOLDER?key=value&...`; raises DataError for an unknown or wrong option."""
-        folder, _, query = str(path).partition("?")
+        folder, _, given = str(path).partition("?")
+        # No URL: a run is often called bm25+rm3.
+        pairs = [pair.split("=", 1) for pair in given.split("&") if pair]
+        if any(len(pair) < 2 for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
+            raise DataError(f"trec:{path}: expected key=value&key=value, each key once")
         try:
-            pairs = parse_qsl(query, strict_parsing=bool(query), keep_blank_values=True)
             return cls(Path(folder), Options.model_validate(dict(pairs)))
         except ValidationError as error:
             first = error.errors()[0]
-            raise DataError(f"trec:{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        except ValueError as error:
-            raise DataError(f"trec:{path}: {error}") from error
+            place = ".".join(map(str, first["loc"])) or "options"
+            raise DataError(f"trec:{path}: {place}: {first['msg']}") from error
 
     def documents(self) -> Iterator[Document]:
         """Every document, one by one. Raises DataError."""
