@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,9 +87,7 @@ class Chaos:
             time.sleep(1.0)  # the proxy's last log lines
             wrong = faults_of(ledger.entries, fleet.proxy.log, scene.good, scores)
         self._count(ledger.entries)
-        statuses = {
-            status: sum(e.status == status for e in ledger.entries) for status in {e.status for e in ledger.entries}
-        }
+        statuses = Counter(entry.status for entry in ledger.entries)
         return {
             "machine": describe_machine() | {"nginx": nginx_version()},
             "seed": self.seed,
