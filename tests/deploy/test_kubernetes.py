@@ -215,7 +215,7 @@ def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
     assert container(gpu)["image"] != container(base)["image"]
     for kind in ("Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"):
         assert gpu[kind] == base[kind]
-    for name in ("readinessProbe", "lifecycle", "securityContext"):
+    for name in ("readinessProbe", "securityContext"):
         assert container(gpu)[name] == container(base)[name]
 
 
