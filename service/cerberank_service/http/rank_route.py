@@ -99,7 +99,8 @@ class RankRoute:
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             question = await self.workers.run(
-                lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms)
+                lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms),
+                body_bytes=len(body),
             )
             with errors_in(question.dialect), charged(caller, question.prepared.pairs.tokens):
                 ranked = await self.ranking.rank(question)

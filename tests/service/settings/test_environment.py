@@ -115,7 +115,7 @@ def test_a_port_that_kubernetes_has_overwritten_is_refused_with_the_remedy(
 
 
 def test_nothing_else_in_the_service_reads_the_environment() -> None:
-    """Client programs read variables of their own, and the copying process gets all; others would skip the checks."""
+    """Only the client programs read variables of their own; other readers would skip the validation."""
     package = Path(settings_module.__file__).parents[1]
     readers = {
         path.relative_to(package).as_posix()
@@ -123,4 +123,4 @@ def test_nothing_else_in_the_service_reads_the_environment() -> None:
         if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
     }
     clients = {"admin/command.py", "admin/options.py", "admin/own_service.py", "access/keys_command.py"}
-    assert readers == {"settings/environment.py", "versions/copies.py", *clients}
+    assert readers == {"settings/environment.py", *clients}
