@@ -53,8 +53,14 @@ ELSEWHERE = {
     "training/data/test_readers.py": [
         f"training/data/{name}" for name in ("asnq", "generic", "question", "squad", "wikiqa")
     ],
+    "training/data/test_sampling.py": ["training/data/epochs"],
+    "training/data/test_triple_sampling.py": ["training/data/triples"],
+    "training/data/trec/test_documents.py": [
+        f"training/data/trec/{name}" for name in ("judgements", "markup", "queries")
+    ],
     "training/evaluation/test_evaluate.py": [
-        f"training/evaluation/{name}" for name in ("given_scores", "rankings", "report")
+        *(f"training/evaluation/sources/{name}" for name in ("given_scores", "rankings")),
+        "training/evaluation/report",
     ],
     "training/evaluation/test_gate.py": ["training/commands/export"],
     "training/evaluation/test_strategy_table.py": ["training/commands/strategies"],
@@ -66,7 +72,7 @@ ELSEWHERE = {
     "training/students/test_shapes.py": ["training/students/recipes"],
     "training/teachers/scoring/test_run.py": ["training/teachers/scoring/open", "training/teachers/scoring/teacher"],
     "training/teachers/test_fine_tuning.py": ["training/teachers/teacher_input"],
-    "e2e/test_evaluate.py": ["training/evaluation/remote"],
+    "e2e/test_evaluate.py": ["training/evaluation/sources/remote"],
     "e2e/test_training_chain.py": [
         *(f"training/commands/{name}" for name in ("distil", "sample", "teach")),
         *(f"training/students/{name}" for name in ("calibration", "model_card")),

@@ -46,11 +46,13 @@ def test_a_better_system_is_told_from_a_worse_one_and_from_itself(
     row = json.loads(out.read_text())["metrics"]["map"]
     assert row["difference"] == pytest.approx(row["mean_a"] - row["mean_b"])
     assert row["p_value"] < 0.001
+    assert row["student_p_value"] < 0.001
     assert row["wins"] > row["losses"]
     assert "| map |" in capsys.readouterr().out
     assert compare([str(good), str(good), "--json", str(out)]) == 0
     content = json.loads(out.read_text())
     assert content["metrics"]["map"]["p_value"] == content["spearman"] == 1.0
+    assert content["metrics"]["map"]["student_p_value"] == 1.0
 
 
 def test_files_over_other_candidates_are_refused(

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
+from tests.training.data.trec.collections import QRELS, RUN, write_collection
 
+from cerberank_training.commands.compare import main as compare
+from cerberank_training.commands.ensemble import main as ensemble
 from cerberank_training.commands.evaluate import main
 
-MEASURES = {"map": AP, "mrr": RR, "p@1": P @ 1, "ndcg@10": nDCG @ 10, "p@20": P @ 20}
+MEASURES = {"map": AP, "mrr": RR, "p@1": P @ 1, "ndcg@10": nDCG @ 10, "p@20": P @ 20, "ndcg@20": nDCG @ 20}
 Labelled = list[tuple[int, float]]
 
 
@@ -159,3 +162,24 @@ def test_a_teacher_of_other_candidates_is_refused(tmp_path: Path, capsys: pytest
     (tmp_path / "d.jsonl").write_text(other)
     assert main(["--data", data, "--scores", scores, "--teacher", str(tmp_path / "t.jsonl")]) == 1
     assert "teacher 't' has not scored these candidates of question '1'" in capsys.readouterr().err
+
+
+def test_a_collections_grades_and_missed_documents_reach_every_file(tmp_path: Path) -> None:
+    """Evaluated, joined with itself by `ensemble`, and compared: the same figures, which are trec_eval's."""
+    data = f"trec:{write_collection(tmp_path)}?run=run.txt&k=3"
+    scores, lines, both, out = (tmp_path / name for name in ("s.jsonl", "a.jsonl", "b.jsonl", "out.json"))
+    scores.write_text('{"id": "301", "scores": [3, 2, 1]}\n{"id": "21", "scores": [2, 1]}\n')
+    assert main(["--data", data, "--scores", str(scores), "--per-question", str(lines), "--json", str(out)]) == 0
+    qrels = [Qrel(query, each, int(grade)) for query, _, each, grade in (row.split() for row in QRELS.splitlines())]
+    run = [ScoredDoc(row.split()[0], row.split()[2], float(row.split()[4])) for row in RUN.splitlines()]
+    # The run ties two documents by score; its rank decides, as the reader has it.
+    run = [each._replace(score=7.6) if each.doc_id == "N-2" and each.query_id == "301" else each for each in run]
+    expected = calc_aggregate(MEASURES.values(), qrels, run)
+    oracle = {name: pytest.approx(100 * expected[measure]) for name, measure in MEASURES.items()}
+    assert json.loads(out.read_text())["figures"]["clean"]["final"]["mean"] == oracle
+    files = ["--dev", str(lines), str(lines), "--test", str(lines), str(lines), "--trials", "1"]
+    assert ensemble([*files, "--per-question", str(both), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["systems"]["uniform"]["test"] == oracle
+    assert compare([str(lines), str(both), "--json", str(out)]) == 0
+    means = {name: row["mean_b"] for name, row in json.loads(out.read_text())["metrics"].items()}
+    assert means == oracle

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from itertools import product
+from math import gamma, pi, sqrt
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
 
 from cerberank_training.evaluation.compare import compare, compare_metric, spearman
+from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
 
 values = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
@@ -36,6 +39,25 @@ def test_swapping_the_sides_swaps_wins_and_losses(rows: list[tuple[float, float]
     assert forth.p_value == pytest.approx(back.p_value)
 
 
+@given(rows=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=20))
+def test_students_p_value_is_that_of_the_t_distribution(rows: list[tuple[int, int]]) -> None:
+    """Mean over standard error, both tails of t with n - 1 degrees of freedom, by integrating its density."""
+    a, b = (np.asarray(column) / 8 for column in zip(*rows, strict=True))
+    n, d = len(rows), a - b
+    assume(np.ptp(d) > 0)
+    t = abs(d.mean()) / (d.std(ddof=1) / sqrt(n))
+    constant = gamma(n / 2) / (sqrt((n - 1) * pi) * gamma((n - 1) / 2))
+    inner, _ = quad(lambda x: constant * (1 + x * x / (n - 1)) ** (-n / 2), 0, t)
+    assert compare_metric(a, b).student_p_value == pytest.approx(1 - 2 * inner, abs=1e-6)
+    assert compare_metric(b, a).student_p_value == pytest.approx(1 - 2 * inner, abs=1e-6)
+
+
+def test_student_without_a_spread() -> None:
+    """One question proves nothing; the same difference everywhere has an infinite t, none an undefined one."""
+    values = [compare_metric(np.full(n, a), np.zeros(n)).student_p_value for n, a in ((1, 0.5), (3, 0.5), (3, 0.0))]
+    assert values == [1.0, 0.0, 1.0]
+
+
 def test_equal_values_are_no_evidence() -> None:
     """The p-value is 1 where the test is undefined, and differences in the last bit do not count."""
     a = np.array([0.5, 1 / 3, 0.1 + 0.2])
@@ -62,7 +84,7 @@ def test_an_order_with_one_place_correlates_with_nothing() -> None:
 
 
 def record(identifier: str, labels: tuple[int, ...], ranks: tuple[int, ...], value: float | None) -> QuestionRecord:
-    metrics = {} if value is None else dict.fromkeys(("map", "mrr", "p@1", "ndcg@10", "p@20"), value)
+    metrics = {} if value is None else dict.fromkeys(METRICS, value)
     rankings = {"final": RankingRecord(metrics=metrics, ranks=ranks)}
     return QuestionRecord(id=identifier, candidates="same", labels=labels, rankings=rankings)
 
@@ -80,5 +102,17 @@ def test_subsets_choose_the_questions() -> None:
     assert by_subset["raw"].metrics["map"].mean_a == pytest.approx(200 / 3)
     assert by_subset["strict"].metrics["map"].difference == pytest.approx(50.0)
     assert by_subset["strict"].spearman == -1.0
+    missed = first["none"].model_copy(update={"missed": (2,)})
+    assert compare({"none": missed}, {"none": missed}).questions == 1
     with pytest.raises(ValueError, match="no question is in the subset 'clean'"):
         compare({"none": first["none"]}, {"none": first["none"]})
+
+
+def test_a_metric_that_one_file_lacks_is_left_out() -> None:
+    """A file of an earlier version has no nDCG@20, which must not count as 0."""
+    new = {"q": record("q", (1, 0), (0, 1), 1.0)}
+    final = new["q"].rankings["final"]
+    old_metrics = {name: value for name, value in final.metrics.items() if name != "ndcg@20"}
+    rankings = {"final": final.model_copy(update={"metrics": old_metrics})}
+    old = {"q": new["q"].model_copy(update={"rankings": rankings})}
+    assert set(compare(new, new).metrics) - set(compare(new, old).metrics) == {"ndcg@20"}

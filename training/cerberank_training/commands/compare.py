@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def markdown(result: RankingComparison) -> str:
     """A table with a row a metric, and the correlation of the orders."""
-    header = ["metric", "A", "B", "A - B", "p (Wilcoxon)", "wins / ties / losses"]
+    header = ["metric", "A", "B", "A - B", "p (Wilcoxon)", "p (Student)", "wins / ties / losses"]
     rows = [
         [
             name,
@@ -57,6 +57,7 @@ def markdown(result: RankingComparison) -> str:
             f"{row.mean_b:.2f}",
             f"{row.difference:+.2f}",
             f"{row.p_value:.2g}",
+            f"{row.student_p_value:.2g}",
             f"{row.wins} / {row.ties} / {row.losses}",
         ]
         for name, row in result.metrics.items()

@@ -23,7 +23,7 @@ from cerberank_training.evaluation.ensemble import (
     single,
     tune_weights,
 )
-from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.metrics import METRICS, TITLES
 from cerberank_training.evaluation.per_question import check_same_candidates, read_records, write_record
 from cerberank_training.evaluation.report import table
 
@@ -80,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> None:
     systems = {f"{index + 1}. {path.stem}": single(index, models) for index, path in enumerate(arguments.test)}
     systems |= {"uniform": (1.0 / models,) * models, "tuned": tuned}
     figures = {name: SystemFigures.of(weights, dev, test) for name, weights in systems.items()}
-    header = ["system", "weights", "dev MAP", "test MAP", "MRR", "P@1", "nDCG@10", "P@20"]
+    header = ["system", "weights", "dev MAP", *(f"test {title}" for title in TITLES.values())]
     print(table(header, [_row(name, row) for name, row in figures.items()]))  # noqa: T201
     if arguments.per_question:
         with replacing(arguments.per_question) as file:

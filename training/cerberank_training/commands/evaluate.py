@@ -34,15 +34,15 @@ from cerberank_training.evaluation.per_question import (
     record,
     write_record,
 )
-from cerberank_training.evaluation.rankings import (
+from cerberank_training.evaluation.report import agreement_markdown, markdown
+from cerberank_training.evaluation.sources.rankings import (
     RankedQuestion,
     checkpoint_rankings,
     given_rankings,
     precision_rankings,
     service_rankings,
 )
-from cerberank_training.evaluation.report import agreement_markdown, markdown
-from cerberank_training.evaluation.sequence import sequence_costs, sequence_rankings
+from cerberank_training.evaluation.sources.sequence import sequence_costs, sequence_rankings
 
 Agreements = dict[tuple[str, str], Agreement]
 """Agreement by (head, teacher)."""

@@ -51,7 +51,7 @@ VERBS = (
     Verb(
         name="compare",
         target="cerberank_training.commands.compare:main",
-        help="is one ranking better than another: Wilcoxon, Spearman",
+        help="is one ranking better than another: Wilcoxon, Student, Spearman",
         extra="training",
         order=130,
     ),

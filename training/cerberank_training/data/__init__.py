@@ -9,6 +9,7 @@ from cerberank_training.data.asnq import read_asnq
 from cerberank_training.data.generic import read_generic
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
+from cerberank_training.data.trec.collection import read_trec
 from cerberank_training.data.wikiqa import read_wikiqa
 
 __all__ = [
@@ -30,6 +31,7 @@ READERS: dict[str, Callable[[Path], Iterable[Question]]] = {
     "squad-as2-article": read_squad_articles,
     "asnq": read_asnq,
     "jsonl": read_generic,
+    "trec": read_trec,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -24,10 +24,15 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LabelledCandidate:
-    """A candidate and whether it answers the question (1) or not (0)."""
+    """A candidate and how relevant it is: 0 is not, 1 or more is; only nDCG tells higher grades apart."""
 
     candidate: Candidate
     label: int
+
+    @property
+    def relevant(self) -> bool:
+        """Whether it answers the question, the target of every point-wise loss."""
+        return self.label > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,25 +48,40 @@ class Question:
     """The paragraph of the article that the candidates come from."""
     answers: tuple[str, ...] = ()
     """Short answers, where the data set has them."""
+    missed: tuple[int, ...] = ()
+    """The grades of relevant documents that are no candidates, because the first stage has not found them."""
 
     def __post_init__(self) -> None:
         if not self.candidates:
             raise ValueError("a question needs a candidate")
-        if not set(self.labels) <= {0, 1}:
-            raise ValueError("labels are 0 or 1")
+        if min(self.labels) < 0 or min(self.missed, default=1) < 1:
+            raise ValueError("labels are 0 or more, the grades of missed documents 1 or more")
 
     @property
     def labels(self) -> tuple[int, ...]:
         """The candidates' labels."""
         return tuple(candidate.label for candidate in self.candidates)
 
+    @property
+    def answerable(self) -> bool:
+        """Whether metrics are defined: a relevant document exists, be it a candidate or not."""
+        return any(self.labels) or bool(self.missed)
+
+    def holds_answer(self, text: str) -> bool:
+        """Whether a text holds a short answer of more than two letters, so that it may answer without a label."""
+        lowered = text.lower()
+        return any(answer.lower() in lowered for answer in self.answers if len(answer) > 2)
+
 
 def subset(questions: Iterable[Question], name: Subset) -> list[Question]:
     """`raw`: all; `clean`: at least one positive; `strict`: at least one positive and one negative."""
-    if name == "raw":
-        return list(questions)
-    clean = [question for question in questions if any(question.labels)]
-    return clean if name == "clean" else [question for question in clean if not all(question.labels)]
+    return [question for question in questions if within(question.labels, question.missed, name)]
+
+
+def within(labels: Sequence[int], missed: Sequence[int], name: Subset) -> bool:
+    """Whether a question with these labels and missed grades belongs to the subset."""
+    answerable = any(labels) or bool(missed)
+    return name == "raw" or (answerable and (name == "clean" or not all(labels)))
 
 
 def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name: Subset) -> list[Question]:
@@ -72,13 +92,16 @@ def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name:
     return random.Random(seed).sample(usable, min(size, len(usable)))
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a UTF-8 file, decompressed if its name ends in .gz."""
+def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Numbered lines of a file without their ends, decompressed if its name ends in .gz."""
+    number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                yield number, line.rstrip("\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+                yield number, line.decode(encoding).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: {error}") from error
+    except (OSError, EOFError) as error:
         raise DataError(f"{path}: {error}") from error
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import Articles, Question, articles_path
+from cerberank_training.data.epochs import EpochOrder
 
 WORD = re.compile(r"\w+")
 
@@ -63,7 +64,7 @@ class Sampler:
         self._outside = outside
         self._rarity = _rarity(question.text for question in self._questions)
         self._words: dict[str, frozenset[str]] = {}
-        self._orders: dict[int, list[int]] = {}
+        self._order = EpochOrder(len(self._questions), seed=seed)
 
     def __len__(self) -> int:
         """Questions in one epoch."""
@@ -71,18 +72,8 @@ class Sampler:
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups of step `step`, counted from 0; each epoch has its own order."""
-        chosen = range(step * size, (step + 1) * size)
-        orders = {index // len(self): self._order(index // len(self)) for index in chosen}
         rng = random.Random(f"{self._seed}/step/{step}")
-        return [self._group(self._questions[orders[index // len(self)][index % len(self)]], rng) for index in chosen]
-
-    def _order(self, epoch: int) -> list[int]:
-        """The shuffled order of an epoch; two orders are cached, because a step may span two and shuffling is slow."""
-        if epoch not in self._orders:
-            order = list(range(len(self)))
-            random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
-            self._orders = {known: self._orders[known] for known in self._orders if known == epoch - 1} | {epoch: order}
-        return self._orders[epoch]
+        return [self._group(self._questions[index], rng) for index in self._order.step(step, size)]
 
     def _group(self, question: Question, rng: random.Random) -> Group:
         positive = rng.choice([c.candidate for c in question.candidates if c.label])
@@ -133,7 +124,7 @@ class SampledGroups:
             Group(
                 question=question.text,
                 candidates=tuple(row.candidate for row in question.candidates),
-                labels=tuple(float(row.label) for row in question.candidates),
+                labels=tuple(float(row.relevant) for row in question.candidates),
             )
             for question in chosen
         ]

@@ -27,7 +27,7 @@ def read_squad(path: Path) -> list[Question]:
                     candidates=tuple(
                         LabelledCandidate(
                             Candidate(text=item["text"], previous=item["prev"] or "", next=item["next"] or ""),
-                            int(item["label"]),
+                            _label(item["label"]),
                         )
                         for item in row["candidates"]
                     ),
@@ -59,13 +59,12 @@ class Articles:
 
         Sentences that hold one are left out because some of them answer the question but have no label.
         """
-        answers = [answer.lower() for answer in question.answers if len(answer) > 2]
         return [
             candidate
             for index, paragraph in enumerate(self._of(question))
             if index != question.paragraph
             for candidate in paragraph
-            if len(candidate.text) >= 20 and not any(answer in candidate.text.lower() for answer in answers)
+            if len(candidate.text) >= 20 and not question.holds_answer(candidate.text)
         ]
 
     def whole(self, question: Question) -> Question:
@@ -91,6 +90,12 @@ class Articles:
         if question.title not in self._paragraphs:
             raise DataError(f"question {question.id}: there is no article {question.title!r}")
         return self._paragraphs[question.title]
+
+
+def _label(value: object) -> int:
+    if value not in (0, 1):
+        raise ValueError("labels are 0 or 1")
+    return int(value == 1)
 
 
 def articles_path(path: Path) -> Path:

@@ -1,19 +1,19 @@
 """Two rankings of the same candidates, compared question by question.
 
-In: two sets of per-question records. Out: means, their difference with a paired Wilcoxon signed-rank test, wins,
-ties and losses, and the Spearman correlation of the two orders (the papers' significance rules).
+In: two sets of per-question records. Out: means, their difference with a paired Wilcoxon signed-rank test
+(CERBERUS) and a paired Student's t-test (SSP), wins, ties and losses, and the Spearman correlation of the two orders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from cerberank_training.data import Subset
+from cerberank_training.data.question import Subset, within
 from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord
 
@@ -30,7 +30,9 @@ class MetricComparison:
     difference: float
     """The mean of A minus the mean of B."""
     p_value: float
-    """The two-sided p-value; 1 when no question differs."""
+    """Wilcoxon's two-sided p-value; 1 when no question differs."""
+    student_p_value: float
+    """Student's two-sided p-value; 1 when no question differs or there is one question."""
     wins: int
     """Questions where A is better."""
     ties: int
@@ -59,13 +61,20 @@ def compare(
 ) -> RankingComparison:
     """Compare over the questions of `subset`; `raw` adds only ties to `clean`: questions without a positive.
 
-    The records must be over the same candidates (`check_same_candidates`). Raises ValueError for an empty subset.
+    The records must be over the same candidates (`check_same_candidates`). Metrics that one of the files lacks, because
+    an earlier version wrote it, are left out. Raises ValueError for an empty subset.
     """
-    pairs = [(record, second[name]) for name, record in first.items() if _within(record.labels, subset)]
+    pairs = [(record, second[name]) for name, record in first.items() if within(record.labels, record.missed, subset)]
     if not pairs:
         raise ValueError(f"no question is in the subset {subset!r}")
+    held = [
+        set(one.rankings[ranking].metrics)
+        for records, ranking in ((first, ranking_a), (second, ranking_b))
+        for one in records.values()
+        if one.answerable
+    ]
     metrics = {}
-    for name in METRICS:
+    for name in (name for name in METRICS if all(name in each for each in held)):
         # A question without a positive has no metrics; raw counts 0 for it.
         a = np.asarray([one.rankings[ranking_a].metrics.get(name, 0.0) for one, _ in pairs])
         b = np.asarray([other.rankings[ranking_b].metrics.get(name, 0.0) for _, other in pairs])
@@ -82,11 +91,12 @@ def compare(
 
 
 def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComparison:
-    """Compare paired values in 0..1 of each question. The Wilcoxon test leaves questions without a difference out.
+    """Compare paired values in 0..1 of each question. The Wilcoxon test leaves questions without a difference out,
+    the t-test does not.
 
     >>> got = compare_metric(np.array([1.0, 1.0, 0.5]), np.array([0.5, 0.9, 0.5]))
-    >>> got.wins, got.ties, got.losses, got.p_value
-    (2, 1, 0, 0.5)
+    >>> got.wins, got.ties, got.losses, got.p_value, round(got.student_p_value, 3)
+    (2, 1, 0, 0.5, 0.321)
     """
     differences = np.round(a - b, DIGITS)
     unequal = differences[differences != 0]
@@ -95,6 +105,7 @@ def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComp
         mean_b=100.0 * float(b.mean()),
         difference=100.0 * float((a - b).mean()),
         p_value=float(stats.wilcoxon(unequal).pvalue) if len(unequal) else 1.0,
+        student_p_value=_student(differences),
         wins=int((differences > 0).sum()),
         ties=int((differences == 0).sum()),
         losses=int((differences < 0).sum()),
@@ -112,7 +123,8 @@ def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> float | None:
     return round(float(stats.spearmanr(a, b).statistic), DIGITS)
 
 
-def _within(labels: Sequence[int], subset: Subset) -> bool:
-    if subset == "raw":
-        return True
-    return any(labels) and (subset == "clean" or not all(labels))
+def _student(differences: NDArray[np.float64]) -> float:
+    """The p-value of the paired t-test of the differences [n]; without a spread t is infinite, or undefined."""
+    if len(differences) < 2 or not differences.any():
+        return 1.0
+    return 0.0 if np.ptp(differences) == 0 else float(stats.ttest_1samp(differences, 0.0).pvalue)

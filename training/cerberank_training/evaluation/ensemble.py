@@ -53,9 +53,9 @@ def combined_ranks(question: EnsembleQuestion, weights: Sequence[float]) -> tupl
 def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float], metric: str) -> float:
     """The metric's mean expectation in 0..1 over the questions with a positive. Raises ValueError without any."""
     values = [
-        expected_metrics(question.labels, combined_ranks(question, weights)[1])[metric]
+        expected_metrics(question.labels, combined_ranks(question, weights)[1], question.record.missed)[metric]
         for question in questions
-        if question.labels.any()
+        if question.record.answerable
     ]
     if not values:
         raise ValueError("no question has a positive candidate")
@@ -67,8 +67,9 @@ def ensemble_record(question: EnsembleQuestion, systems: Mapping[str, Sequence[f
     rankings = {}
     for name, weights in systems.items():
         scores, ranks = combined_ranks(question, weights)
+        missed = question.record.missed
         rankings[name] = RankingRecord(
-            metrics=expected_metrics(question.labels, ranks) if question.labels.any() else {},
+            metrics=expected_metrics(question.labels, ranks, missed) if question.record.answerable else {},
             ranks=tuple(ranks.tolist()),
             scores=tuple(scores.tolist()),
         )

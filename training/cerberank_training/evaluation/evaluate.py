@@ -157,8 +157,8 @@ class Evaluation:
     def add(self, question: Question, ranks: Mapping[str, Ranks]) -> dict[str, QuestionMetrics]:
         """Add one question with its ranks by variant; returns its metrics."""
         labels = np.asarray(question.labels)
-        if labels.any():
-            metrics = {name: question_metrics(labels, value) for name, value in ranks.items()}
+        if question.answerable:
+            metrics = {name: question_metrics(labels, value, question.missed) for name, value in ranks.items()}
         else:
             metrics = dict.fromkeys(ranks, unanswerable_metrics())
             self.without_positive += 1

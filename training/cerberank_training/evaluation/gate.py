@@ -60,7 +60,7 @@ def measure_parity(
     form: Backend[Any], reference: Backend[Any], encoder: PairEncoder, questions: Sequence[Question]
 ) -> Parity:
     """Compare the final scores of two backends; raises ValueError without a question that has a positive."""
-    questions = [question for question in questions if any(question.labels)]
+    questions = [question for question in questions if question.answerable]
     if not questions:
         raise ValueError("the gate needs questions with a positive candidate")
     same, maps, differences = [], [], []
@@ -70,7 +70,8 @@ def measure_parity(
         same.append(int(ours.argmax()) == int(theirs.argmax()))
         differences.append(np.abs(ours - theirs))
         flat, labels = np.zeros(len(ours), dtype=np.int64), np.asarray(question.labels)
-        maps.append([question_metrics(labels, ranks_of(flat, scores)).expected["map"] for scores in (ours, theirs)])
+        ranks = (ranks_of(flat, scores) for scores in (ours, theirs))
+        maps.append([question_metrics(labels, order, question.missed).expected["map"] for order in ranks])
     ours_map, theirs_map = np.mean(maps, axis=0)
     return Parity(
         questions=len(questions),

@@ -1,19 +1,25 @@
-"""MAP, MRR, P@1, nDCG@10 and P@20 of one question, exact under ties.
+"""MAP, MRR, P@1, nDCG@10, P@20 and nDCG@20 of one question, exact under ties.
 
 Candidates of a data set come in document order, some with the positives first, so that a stable sort
 over tied scores leaks the labels. Every metric here is the expectation over a random order within
-ties, in closed form; pessimistic and optimistic values bound it.
+ties, in closed form; pessimistic and optimistic values bound it. Labels may be grades: nDCG adds them up, as trec_eval
+does, and to the other metrics a label above 0 is a positive. Relevant documents that are no candidates count as never
+found.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-METRICS = ("map", "mrr", "p@1", "ndcg@10", "p@20")
+TITLES = {"map": "MAP", "mrr": "MRR", "p@1": "P@1", "ndcg@10": "nDCG@10", "p@20": "P@20", "ndcg@20": "nDCG@20"}
+"""The metrics as tables print them."""
+METRICS = tuple(TITLES)
 Labels = NDArray[np.integer]
 
 
@@ -45,30 +51,32 @@ def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArr
     return ranks
 
 
-def question_metrics(labels: Labels, ranks: NDArray[np.integer]) -> QuestionMetrics:
-    """Metrics of `labels[n]` (0 or 1) ordered by `ranks[n]` (0 best, equal = tied).
+def question_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = ()) -> QuestionMetrics:
+    """Metrics of `labels[n]` (0 or a grade) ordered by `ranks[n]` (0 best, equal = tied).
 
-    Raises ValueError without a positive: no metric is defined then.
+    `missed` are the grades (1 or more) of relevant documents that are no candidates. Raises ValueError without any
+    positive: no metric is defined then.
 
     >>> all_tied = question_metrics(np.array([1, 0]), np.array([0, 0]))
     >>> all_tied.expected["map"], all_tied.pessimistic["map"], all_tied.optimistic["map"]
     (0.75, 0.5, 1.0)
     """
-    if not labels.any():
+    if not labels.any() and not missed:
         raise ValueError("a question without a positive candidate has no metrics")
     n = np.arange(len(labels))
-    groups = _tie_groups(labels, ranks)
+    kinds = Counter(rank for rank, _ in set(zip(ranks.tolist(), labels.tolist(), strict=True)))
     return QuestionMetrics(
-        expected=_metrics(groups),
-        pessimistic=_metrics(_tie_groups(labels, _broken(ranks, labels, n))),
-        optimistic=_metrics(_tie_groups(labels, _broken(ranks, -labels, n))),
-        tied=sum(size for size, positives in groups if 0 < positives < size),
+        expected=expected_metrics(labels, ranks, missed),
+        pessimistic=expected_metrics(labels, _broken(ranks, labels, n), missed),
+        optimistic=expected_metrics(labels, _broken(ranks, -labels, n), missed),
+        tied=sum(kinds[rank] > 1 for rank in ranks.tolist()),
     )
 
 
-def expected_metrics(labels: Labels, ranks: NDArray[np.integer]) -> dict[str, float]:
-    """`question_metrics(labels, ranks).expected` alone, for searches that call it very often."""
-    return _metrics(_tie_groups(labels, ranks))
+def expected_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = ()) -> dict[str, float]:
+    """`question_metrics(labels, ranks, missed).expected` alone, for searches that call it very often."""
+    grades = sorted([*labels[labels > 0].tolist(), *missed], reverse=True)
+    return _metrics(_tie_groups(labels, ranks), grades)
 
 
 def unanswerable_metrics() -> QuestionMetrics:
@@ -84,21 +92,20 @@ def _broken(ranks: NDArray[np.integer], first: Labels, second: Labels) -> NDArra
     return places
 
 
-def _tie_groups(labels: Labels, ranks: NDArray[np.integer]) -> list[tuple[int, int]]:
-    """(size, positives) of each set of tied candidates, best first."""
+def _tie_groups(labels: Labels, ranks: NDArray[np.integer]) -> list[tuple[int, int, float]]:
+    """(size, positives, sum of grades) of each set of tied candidates, best first."""
     dense = np.unique(ranks, return_inverse=True)[1].reshape(-1)
     sizes = np.bincount(dense)
-    positives = np.bincount(dense, weights=labels).astype(np.int64)
-    return list(zip(sizes.tolist(), positives.tolist(), strict=True))
+    positives = np.bincount(dense, weights=labels > 0).astype(np.int64)
+    gains = np.bincount(dense, weights=labels)
+    return list(zip(sizes.tolist(), positives.tolist(), gains.tolist(), strict=True))
 
 
-def _metrics(groups: list[tuple[int, int]]) -> dict[str, float]:
-    """Expectations over random order within each group of (size, positives)."""
-    total = sum(positives for _, positives in groups)
-    ideal = sum(_discount(place) for place in range(1, min(total, 10) + 1))
-    precision = reciprocal = gain = top20 = 0.0
+def _metrics(groups: list[tuple[int, int, float]], grades: list[int]) -> dict[str, float]:
+    """Expectations over random order within each group; `grades` are all relevant documents' grades, highest first."""
+    precision = reciprocal = gain10 = gain20 = top20 = 0.0
     place = seen = 0
-    for size, positives in groups:
+    for size, positives, gains in groups:
         for i in range(1, size + 1) if positives else ():
             share = positives / size
             # The expected number of the group's positives in the i - 1 places before a positive at place i.
@@ -106,18 +113,26 @@ def _metrics(groups: list[tuple[int, int]]) -> dict[str, float]:
             precision += share * (seen + 1 + before) / (place + i)
             if seen == 0 and size - i >= positives - 1:
                 reciprocal += comb(size - i, positives - 1) / comb(size, positives) / (place + i)
-            gain += share * _discount(place + i) if place + i <= 10 else 0.0
-            top20 += share if place + i <= 20 else 0.0
+            if place + i <= 20:
+                top20 += share
+                gain20 += gains / size * _discount(place + i)
+            if place + i <= 10:
+                gain10 += gains / size * _discount(place + i)
         place += size
         seen += positives
-    first_size, first_positives = groups[0]
+    first_size, first_positives, _ = groups[0]
     return {
-        "map": precision / total,
+        "map": precision / len(grades),
         "mrr": reciprocal,
         "p@1": first_positives / first_size,
-        "ndcg@10": gain / ideal,
+        "ndcg@10": gain10 / _ideal(grades, 10),
         "p@20": top20 / 20,
+        "ndcg@20": gain20 / _ideal(grades, 20),
     }
+
+
+def _ideal(grades: list[int], depth: int) -> float:
+    return sum(grade * _discount(place) for place, grade in enumerate(grades[:depth], start=1))
 
 
 def _discount(place: int) -> float:

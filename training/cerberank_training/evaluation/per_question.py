@@ -22,7 +22,7 @@ from cerberank_training.data.question import parse_line, read_lines
 from cerberank_training.evaluation.metrics import QuestionMetrics
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Label = Annotated[int, Field(ge=0, le=1)]
+Label = Annotated[int, Field(ge=0)]
 Place = Annotated[int, Field(ge=0)]
 
 
@@ -44,6 +44,8 @@ class QuestionRecord(Frozen):
     candidates: str
     """Hash of the question's and the candidates' texts, in order."""
     labels: Annotated[tuple[Label, ...], Field(min_length=1)]
+    missed: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """The grades of relevant documents that are no candidates."""
     rankings: dict[str, RankingRecord]
 
     @model_validator(mode="after")
@@ -53,6 +55,11 @@ class QuestionRecord(Frozen):
                 if values is not None and len(values) != len(self.labels):
                     raise ValueError(f"{name}: {len(values)} ranks or scores for {len(self.labels)} labels")
         return self
+
+    @property
+    def answerable(self) -> bool:
+        """Whether metrics are defined: a relevant document exists, be it a candidate or not."""
+        return any(self.labels) or bool(self.missed)
 
     def ranks(self, ranking: str) -> NDArray[np.int64]:
         """Ranks [n] of one ranking."""
@@ -80,14 +87,14 @@ def record(
     scores: Mapping[str, Scores],
 ) -> QuestionRecord:
     """The record of one question; `scores` lacks the rankings without comparable scores."""
-    answerable = any(question.labels)
     return QuestionRecord(
         id=question.id,
         candidates=candidates_hash(question),
         labels=question.labels,
+        missed=question.missed,
         rankings={
             name: RankingRecord(
-                metrics=metrics[name].expected if answerable else {},
+                metrics=metrics[name].expected if question.answerable else {},
                 ranks=tuple(places.tolist()),
                 scores=tuple(scores[name].tolist()) if name in scores else None,
             )
@@ -130,5 +137,6 @@ def check_same_candidates(
             f"such as {differing[0]!r}"
         )
     for name, one in records_a.items():
-        if (one.candidates, one.labels) != (records_b[name].candidates, records_b[name].labels):
+        other = records_b[name]
+        if (one.candidates, one.labels, one.missed) != (other.candidates, other.labels, other.missed):
             raise DataError(f"{path_a} and {path_b} have other candidates or labels for question {name!r}")

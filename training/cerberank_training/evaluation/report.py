@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from cerberank_training.evaluation.agreement import Agreement
 from cerberank_training.evaluation.evaluate import Figures
-from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.metrics import METRICS, TITLES
 
 
 def markdown(figures: Mapping[str, Figures], costs: Mapping[str, float] | None = None) -> str:
     """A table with a row per variant; `costs` are relative to running every layer on every candidate."""
-    header = ["ranking", "MAP", "MRR", "P@1", "nDCG@10", "P@20", "MAP bounds (ties)", "cost", "questions / pairs"]
+    header = ["ranking", *TITLES.values(), "MAP bounds (ties)", "cost", "questions / pairs"]
     rows = []
     for name, row in figures.items():
         cost = (costs or {}).get(name)

@@ -89,14 +89,14 @@ class DevSet:
     def __init__(
         self, stage_layers: Sequence[float], scored: Iterable[tuple[Question, AllScores]], *, minimum: int = 1
     ) -> None:
-        """Keep labels and scores; every schedule leaves at least `minimum` candidates alive.
+        """Keep questions and scores; every schedule leaves at least `minimum` candidates alive.
 
         Raises ValueError without exits or without a question that has a positive.
         """
         if len(stage_layers) < 2:
             raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
         self._layers, self.minimum = np.asarray(stage_layers), minimum
-        self._questions = [(np.asarray(question.labels), scores) for question, scores in scored if any(question.labels)]
+        self._questions = [(question, scores) for question, scores in scored if question.answerable]
         if not self._questions:
             raise ValueError("no dev question has a positive candidate")
         self._whole = self._values(RatioSchedule(self.keep_all))
@@ -115,7 +115,7 @@ class DevSet:
     @property
     def sizes(self) -> list[int]:
         """The number of candidates of each question."""
-        return [len(labels) for labels, _ in self._questions]
+        return [len(question.candidates) for question, _ in self._questions]
 
     @property
     def measured(self) -> list[Measured]:
@@ -143,7 +143,10 @@ class DevSet:
 
     def _values(self, policy: DropPolicy) -> NDArray[np.float64]:
         """Expected metrics [questions, METRICS] in 0..1."""
-        rows = [expected_metrics(labels, apply_policy(scores, policy)) for labels, scores in self._questions]
+        rows = [
+            expected_metrics(np.asarray(question.labels), apply_policy(scores, policy), question.missed)
+            for question, scores in self._questions
+        ]
         return np.asarray([[row[name] for name in METRICS] for row in rows])
 
 

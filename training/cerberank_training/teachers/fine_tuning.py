@@ -166,7 +166,7 @@ def _group_rows(group: Group) -> Item:
 def _dev_items(dev: Sequence[Question]) -> _Items:
     """Dev data with one pair per item, because the Trainer can then join the predictions of questions of any size."""
     rows: list[Item] = [
-        [((question.text, row.candidate), float(row.label))] for question in dev for row in question.candidates
+        [((question.text, row.candidate), float(row.relevant))] for question in dev for row in question.candidates
     ]
     return _Items(len(rows), rows.__getitem__)
 
@@ -177,9 +177,10 @@ def _dev_metrics(dev: Sequence[Question]) -> Callable[[Any], dict[str, float]]:
         precision, start = [], 0
         for question in dev:
             stop = start + len(question.candidates)
-            if any(question.labels):
+            if question.answerable:
                 ranks = ranks_of(np.zeros(stop - start, dtype=np.int64), scores[start:stop])
-                precision.append(question_metrics(np.asarray(question.labels), ranks).expected["map"])
+                metrics = question_metrics(np.asarray(question.labels), ranks, question.missed)
+                precision.append(metrics.expected["map"])
             start = stop
         return {"map": 100 * float(np.mean(precision))}
 

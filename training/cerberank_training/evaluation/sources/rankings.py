@@ -19,8 +19,8 @@ from cerberank_training.evaluation.evaluate import (
     rank_questions,
     score_questions,
 )
-from cerberank_training.evaluation.given_scores import given_scores
-from cerberank_training.evaluation.remote import rank_remotely
+from cerberank_training.evaluation.sources.given_scores import given_scores
+from cerberank_training.evaluation.sources.remote import rank_remotely
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

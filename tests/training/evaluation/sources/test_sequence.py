@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from tests.training.letters import jsonl, questions
 
-import cerberank_training.evaluation.sequence
+import cerberank_training.evaluation.sources.sequence
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.commands.evaluate import main
 from cerberank_training.evaluation.evaluate import rank_questions
-from cerberank_training.evaluation.sequence import sequence_rankings
+from cerberank_training.evaluation.sources.sequence import sequence_rankings
 
 
 def test_the_papers_costs() -> None:
     """CT: 1.54 and 1.18 times the twelve-layer model; for .5 it prints 0.90, the sum is 0.92."""
-    outcome = doctest.testmod(cerberank_training.evaluation.sequence)
+    outcome = doctest.testmod(cerberank_training.evaluation.sources.sequence)
     assert (outcome.failed, outcome.attempted) == (0, 3)
 
 

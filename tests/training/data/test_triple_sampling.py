@@ -1,0 +1,116 @@
+"""Triples: which texts are positives and negatives, and that a step follows from seed and step alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.training.data.trec.collections import write_collection
+from tests.training.letters import jsonl, questions
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.data import LabelledCandidate, Question, read_questions
+from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_training.data.triples import Triple
+
+
+def question(text: str, *rows: tuple[str, int], answers: tuple[str, ...] = ()) -> Question:
+    candidates = tuple(LabelledCandidate(Candidate(text=text), label) for text, label in rows)
+    return Question(id=text, text=text, candidates=candidates, answers=answers)
+
+
+def corpus() -> list[str]:
+    return sorted({row.candidate.text for each in questions() for row in each.candidates})
+
+
+def sampler(**sampling: float) -> TripleSampler:
+    return TripleSampler(questions(), corpus(), TripleSampling(**sampling), seed=3)  # type: ignore[arg-type]
+
+
+def test_a_step_does_not_depend_on_the_steps_before() -> None:
+    """A resumed run draws the same triples, also across two epochs and in reverse order; another seed, others."""
+    once = sampler(own=0.5)
+    in_order = [once.step(step, 3) for step in range(6)]
+    assert [once.step(step, 3) for step in reversed(range(6))] == in_order[::-1]
+    assert [sampler(own=0.5).step(step, 3) for step in range(6)] == in_order
+    other = TripleSampler(questions(), corpus(), TripleSampling(own=0.5), seed=4)
+    assert [other.step(step, 3) for step in range(6)] != in_order
+
+
+def test_every_epoch_visits_every_question_once() -> None:
+    """Five steps of one triple are an epoch."""
+    drawn = [sampler().step(step, 1)[0].question for step in range(5)]
+    assert sorted(drawn) == sorted(each.text for each in questions())
+
+
+@pytest.mark.parametrize("grade", [1, 2])
+@pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
+def test_positives_are_relevant_and_negatives_are_not(own: float, grade: int) -> None:
+    """In every triple, from either source; a relevant text is no negative, wherever it stands."""
+    asked = question("which river", ("the river is long", grade), ("no river", 0), ("river bed", grade))
+    texts = ["river bed", "river delta", "the river is long", "other"]
+    drawn = [
+        triple
+        for step in range(30)
+        for triple in TripleSampler([asked], texts, TripleSampling(own=own), seed=1).step(step, 1)
+    ]
+    assert {triple.positive for triple in drawn} == {"the river is long", "river bed"}
+    assert {triple.negative for triple in drawn} == (
+        {"no river"} if own == 1 else {"river delta"} if own == 0 else {"no river", "river delta"}
+    )
+
+
+def test_negatives_come_from_the_top_and_from_anywhere_when_nothing_matches() -> None:
+    """With top=1 the single best other text; where no text shares a word, any text but the relevant one."""
+    texts = ["river", "river delta city", "city"]
+    best = TripleSampler([question("river delta", ("x", 1))], texts, TripleSampling(top=1), seed=1)
+    assert {best.step(step, 1)[0].negative for step in range(10)} == {"river delta city"}
+    none = TripleSampler([question("ocean", ("city", 1))], texts, TripleSampling(top=1), seed=1)
+    assert {none.step(step, 1)[0].negative for step in range(20)} == {"river", "river delta city"}
+
+
+def test_a_text_that_holds_a_short_answer_is_no_bm25_negative() -> None:
+    """Because it may answer the question without a label."""
+    asked = question("when did oil rise", ("oil rose in 1973", 1), answers=("1973",))
+    texts = ["oil did rise high in 1973", "oil did rise late"]
+    drawn = TripleSampler([asked], texts, TripleSampling(), seed=1)
+    assert {drawn.step(step, 1)[0].negative for step in range(10)} == {"oil did rise late"}
+
+
+def test_what_cannot_be_learnt_is_refused() -> None:
+    """No positive; own negatives alone and none there; a corpus that is relevant throughout; settings out of range."""
+    for rows, own in ([(("a", 0),), 0.0], [(("a", 1),), 1.0]):
+        with pytest.raises(ValueError, match="nothing can be learnt"):
+            TripleSampler([question("q", *rows)], ["river"], TripleSampling(own=own), seed=1)
+    with pytest.raises(ValueError, match="question 'q' has no negative"):
+        TripleSampler([question("q", ("river", 1))], ["river"], TripleSampling(), seed=1).step(0, 1)
+    for wrong in ({"top": 0}, {"own": 1.5}):
+        with pytest.raises(ValueError, match="top of 1 or more"):
+            TripleSampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_own_negatives_alone_need_no_index() -> None:
+    """Nothing is indexed, and its size cannot be asked; with BM25 it can."""
+    assert sampler(own=1.0).index is None
+    index = sampler().index
+    assert index is not None
+    assert index.nbytes > 0
+
+
+def test_a_collections_corpus_is_its_documents_and_a_data_sets_all_candidates(tmp_path: Path) -> None:
+    """A document that is judged for no query is a negative; of a data set, another question's candidate."""
+    spec = f"trec:{write_collection(tmp_path / 'c')}"
+    drawn = triple_sampler_for(spec, list(read_questions(spec)), TripleSampling(), seed=1)
+    negatives = {triple.negative for step in range(40) for triple in drawn.step(step, 2)}
+    assert "Nile A river that nobody judged" in negatives
+    data = jsonl(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "data.jsonl").read_text().splitlines()]
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps({**line, "candidates": line["candidates"][:1]}) + "\n" for line in lines)
+    )
+    asked = list(read_questions(data))
+    of_others = triple_sampler_for(data, asked, TripleSampling(), seed=1).step(0, 5)
+    positives = {triple.positive for triple in of_others}
+    assert {triple.negative for triple in of_others} <= positives
+    assert all(isinstance(each, Triple) and each.positive != each.negative for each in of_others)

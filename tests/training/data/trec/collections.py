@@ -1,0 +1,69 @@
+"""A small TREC collection, written where a test asks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+TOPICS = """
+<top>
+<num> Number: 301
+<title> long
+  rivers
+<desc> Description:
+Which rivers are long?
+</top>
+<top>
+<num> Number: 021 </num>
+<title> Topic: lakes &amp; seas </title>
+</top>
+<top>
+<num> Number: 400
+<title> unjudged
+</top>
+"""
+NEWS = """<DOC>
+<DOCNO> N-1 </DOCNO>
+<HEADLINE>
+<P>Rhine</P>
+</HEADLINE>
+<TEXT>
+A long river &amp; a border.<!-- PJG -->
+</TEXT>
+</DOC>
+
+<DOC><DOCNO>N-2</DOCNO><TEXT>A lake</TEXT><TEXT>that is deep</TEXT></DOC>
+"""
+LINES = [
+    {"id": "J-1", "title": "Nile", "text": "A river that nobody judged", "url": "ignored"},
+    {"id": "J-2", "text": "The sea and long rivers"},
+    {"id": "J-3", "text": "A lake, no sea"},
+]
+QRELS = """301 0 N-1 2
+301 0 J-2 1
+301 0 N-2 0
+301 0 gone 1
+21 0 N-2 1
+21 0 J-3 -1
+"""
+RUN = """301 Q0 J-2 1 9.5 tag
+301 Q0 J-1 3 7.5 tag
+301 Q0 N-2 2 7.5 tag
+21 Q0 J-1 1 3e0 tag
+21 Q0 N-2 2 4.0 tag
+"""
+
+
+def write_collection(folder: Path) -> Path:
+    """Documents in three formats, TREC topics, graded qrels, a run and folds."""
+    (folder / "documents" / "news").mkdir(parents=True)
+    with gzip.open(folder / "documents" / "news" / "n01.gz", "wt") as file:
+        file.write(NEWS)
+    (folder / "documents" / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    (folder / "documents" / "more.tsv").write_text("T-1\tA plain text\n")
+    (folder / "queries.topics").write_text(TOPICS)
+    (folder / "qrels.txt").write_text(QRELS)
+    (folder / "run.txt").write_text(RUN)
+    (folder / "folds.txt").write_text("301\n21\n400\n")
+    return folder

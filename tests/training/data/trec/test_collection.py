@@ -1,0 +1,153 @@
+"""A collection becomes questions: judged documents or a run's, grades, what a run has missed, parts of a split."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from ir_measures import AP, P, Qrel, ScoredDoc, calc_aggregate, nDCG
+from tests.training.data.trec.collections import LINES, QRELS, TOPICS, write_collection
+
+from cerberank_training.data import DataError, read_questions
+from cerberank_training.evaluation.metrics import question_metrics
+
+
+def labels(spec: str) -> dict[str, tuple[int, ...]]:
+    return {question.id: question.labels for question in read_questions(spec)}
+
+
+def test_judged_documents_are_candidates_with_their_grades(tmp_path: Path) -> None:
+    """In the order of the qrels; negative grades are 0; a judged document that is not there is missed."""
+    rivers, lakes = read_questions(f"trec:{write_collection(tmp_path)}")
+    assert (rivers.id, rivers.text, lakes.id, lakes.text) == ("301", "long rivers", "21", "lakes & seas")
+    assert [(row.candidate.text, row.label) for row in rivers.candidates] == [
+        ("Rhine A long river & a border.", 2),
+        ("The sea and long rivers", 1),
+        ("A lake that is deep", 0),
+    ]
+    assert rivers.missed == (1,)
+    assert lakes.labels == (1, 0)
+
+
+def test_a_runs_documents_are_candidates_best_first(tmp_path: Path) -> None:
+    """By score, then rank; unjudged ones are not relevant; relevant ones beyond k are missed."""
+    spec = f"trec:{write_collection(tmp_path)}?run=run.txt&k="
+    rivers, lakes = read_questions(spec + "3")
+    assert [row.candidate.text[:10] for row in rivers.candidates] == ["The sea an", "A lake tha", "Nile A riv"]
+    assert (rivers.labels, sorted(rivers.missed)) == ((1, 0, 0), [1, 2])
+    assert (lakes.labels, lakes.missed) == ((1, 0), ())
+    assert labels(spec + "1") == {"301": (1,), "21": (1,)}
+
+
+def test_bm25_is_computed_on_the_spot(tmp_path: Path) -> None:
+    """Its best documents that share a word with the title."""
+    folder = write_collection(tmp_path)
+    (folder / "queries.topics").write_text(TOPICS.replace("lakes &amp;", "lake &amp;"))
+    rivers, lakes = read_questions(f"trec:{folder}?run=bm25&k=2")
+    assert [row.candidate.text[:10] for row in rivers.candidates] == ["The sea an", "Rhine A lo"]
+    assert (rivers.labels, rivers.missed) == ((1, 2), (1,))
+    assert lakes.labels == (0, 1)
+
+
+def test_a_part_of_a_split_has_its_queries(tmp_path: Path) -> None:
+    """Split 2 tests on fold 2, chooses on fold 3 and trains on the rest; an unjudged query is in none."""
+    spec = f"trec:{write_collection(tmp_path)}?folds=folds.txt&fold=2&part="
+    assert {part: list(labels(spec + part)) for part in ("train", "dev", "test", "all")} == {
+        "train": ["301"],
+        "dev": [],
+        "test": ["21"],
+        "all": ["301", "21"],
+    }
+
+
+def test_files_may_have_other_names(tmp_path: Path) -> None:
+    """The options name them; TSV queries are as good, and latin-1 text is read when it is named."""
+    folder = write_collection(tmp_path)
+    (folder / "other.tsv").write_bytes("21\tla mer à côté\n".encode("latin-1"))
+    (folder / "other.docs.tsv").write_bytes("N-2\tla mer\nJ-3\tle lac\n".encode("latin-1"))
+    (folder / "judged").write_text("".join(QRELS.splitlines(keepends=True)[4:]))
+    spec = f"trec:{folder}?queries=other.tsv&documents=other.docs.tsv&qrels=judged&encoding="
+    (question,) = read_questions(spec + "latin-1")
+    assert question.text == "la mer à côté"
+    with pytest.raises(DataError, match=r"other\.tsv:1: 'utf-8' codec"):
+        list(read_questions(spec + "utf-8"))
+
+
+def test_a_query_that_bm25_finds_nothing_for_is_named(tmp_path: Path) -> None:
+    """Words are not stemmed: "lakes" and "seas" stand in no document."""
+    with pytest.raises(DataError, match="1 judged queries have no document, such as '21'"):
+        list(read_questions(f"trec:{write_collection(tmp_path)}?run=bm25"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("?run", "bad query field"),
+        ("?rum=x", "rum: Extra inputs"),
+        ("?k=0", "k: Input should be greater"),
+        ("?part=half", "part: Input should be"),
+        ("?encoding=none", "encoding: .*unknown encoding"),
+        ("?queries=gone", "needs one entry gone; the option queries names it"),
+        ("?run=gone", "gone: .*No such file"),
+        ("?run=far.txt", "1 documents of the run are missing, such as 'X-9'"),
+        ("?run=short.txt", "1 judged queries have no document, such as '21'"),
+        ("?qrels=none.txt", "1 judged queries have no document, such as '21'"),
+        ("?folds=folds.txt&fold=4&part=dev", "there are 3 folds, not 4"),
+        ("?folds=foreign.txt&part=dev", "1 queries are not in the collection, such as '999'"),
+        ("?folds=left.txt&part=dev", "queries are in no fold|cross-validation needs three"),
+    ],
+)
+def test_what_does_not_fit_is_named(options: str, message: str, tmp_path: Path) -> None:
+    """Unknown options, missing files and documents, folds of other queries."""
+    folder = write_collection(tmp_path)
+    (folder / "far.txt").write_text("301 Q0 X-9 1 2.0 tag\n21 Q0 N-2 1 2.0 tag\n")
+    (folder / "short.txt").write_text("301 Q0 N-1 1 2.0 tag\n")
+    (folder / "none.txt").write_text("21 0 gone 1\n")
+    (folder / "foreign.txt").write_text("301\n21\n400 999\n")
+    (folder / "left.txt").write_text("301\n400\n")
+    with pytest.raises(DataError, match=message):
+        list(read_questions(f"trec:{folder}{options}"))
+
+
+def test_a_judged_query_outside_the_folds_is_named(tmp_path: Path) -> None:
+    """Else the mean over the union of the folds would be over fewer queries than the collection's."""
+    folder = write_collection(tmp_path)
+    topics = (folder / "queries.topics").read_text()
+    (folder / "queries.topics").write_text(topics + "<top>\n<num> 500\n<title> more\n</top>\n")
+    (folder / "folds.txt").write_text("301\n500\n400\n")
+    with pytest.raises(DataError, match="1 queries are in no fold, such as '21'"):
+        list(read_questions(f"trec:{folder}?folds=folds.txt&part=train"))
+
+
+def test_two_files_that_could_be_meant_are_an_error(tmp_path: Path) -> None:
+    """None is chosen silently."""
+    folder = write_collection(tmp_path)
+    (folder / "qrels.other").write_text(QRELS)
+    with pytest.raises(DataError, match=r"needs one entry qrels\*"):
+        list(read_questions(f"trec:{folder}"))
+
+
+def test_figures_of_a_run_are_those_of_trec_eval(tmp_path: Path) -> None:
+    """Random grades and a random run over all documents, cut at k: MAP, P@20, nDCG@10 and nDCG@20."""
+    rng, folder = random.Random(4), write_collection(tmp_path)
+    documents = [str(line["id"]) for line in LINES] + [f"D-{i}" for i in range(60)]
+    (folder / "docs.tsv").write_text("".join(f"{each}\ttext of {each}\n" for each in documents))
+    grades = {
+        query: {each: rng.choice([0, 0, 1, 2, 3]) for each in rng.sample(documents, 50)} for query in ("301", "21")
+    }
+    runs = {query: rng.sample(documents, 40) for query in grades}
+    qrels = [Qrel(query, each, grade) for query, row in grades.items() for each, grade in row.items()]
+    (folder / "graded").write_text("".join(f"{q.query_id} 0 {q.doc_id} {q.relevance}\n" for q in qrels))
+    run = [ScoredDoc(query, each, float(-place)) for query, row in runs.items() for place, each in enumerate(row)]
+    (folder / "run.txt").write_text("".join(f"{s.query_id} Q0 {s.doc_id} 1 {s.score} tag\n" for s in run))
+    measures = {"map": AP, "p@20": P @ 20, "ndcg@10": nDCG @ 10, "ndcg@20": nDCG @ 20}
+    expected = calc_aggregate(measures.values(), qrels, run)
+    rows = [
+        question_metrics(np.asarray(question.labels), np.arange(40), question.missed).expected
+        for question in read_questions(f"trec:{folder}?documents=docs.tsv&qrels=graded&run=run.txt&k=40")
+    ]
+    for name, measure in measures.items():
+        assert fmean(row[name] for row in rows) == pytest.approx(expected[measure])

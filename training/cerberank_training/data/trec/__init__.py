@@ -1,0 +1,1 @@
+"""Reads TREC collections: queries, documents, judgements with grades, runs, and folds."""

@@ -1,0 +1,159 @@
+"""A TREC collection as questions with candidates: `trec:FOLDER?key=value&...`.
+
+FOLDER holds one entry each whose name begins with `queries`, `documents` (a file or a folder) and `qrels`; the keys of
+`Options` name others. Candidates are the judged documents, or the best `k` of a run.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import parse_qsl
+
+from pydantic import Field, ValidationError, field_validator
+
+from cerberank_models.config import Frozen
+from cerberank_models.encoding import Candidate
+from cerberank_training.data.question import DataError, LabelledCandidate, Question
+from cerberank_training.data.trec.documents import Document, read_documents
+from cerberank_training.data.trec.folds import read_folds, splits
+from cerberank_training.data.trec.judgements import Qrels, Run, read_qrels, read_run
+from cerberank_training.data.trec.queries import read_queries
+
+BM25 = "bm25"
+"""The run that is computed on the spot."""
+
+
+class Options(Frozen):
+    """What follows the question mark; paths are relative to the folder."""
+
+    queries: str = ""
+    documents: str = ""
+    qrels: str = ""
+    run: str = ""
+    """A run file, or `bm25`."""
+    k: Annotated[int, Field(ge=1)] = 100
+    """The number of the run's documents that are candidates."""
+    folds: str = ""
+    """A fold file, which `fold` and `part` choose from."""
+    fold: Annotated[int, Field(ge=1)] = 1
+    """The split, which tests on this fold, counted from 1."""
+    part: Literal["all", "train", "dev", "test"] = "all"
+    encoding: str = "utf-8"
+    """Of queries and documents; Robust04's are latin-1."""
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            return codecs.lookup(value).name
+        except LookupError as error:
+            raise ValueError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """The files of a collection, and which of its queries and documents are meant."""
+
+    folder: Path
+    options: Options
+
+    @classmethod
+    def parse(cls, path: Path) -> Collection:
+        """The collection of `FOLDER?key=value&...`; raises DataError for an unknown or wrong option."""
+        folder, _, query = str(path).partition("?")
+        try:
+            pairs = parse_qsl(query, strict_parsing=bool(query), keep_blank_values=True)
+            return cls(Path(folder), Options.model_validate(dict(pairs)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise DataError(f"trec:{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        except ValueError as error:
+            raise DataError(f"trec:{path}: {error}") from error
+
+    def documents(self) -> Iterator[Document]:
+        """Every document, one by one. Raises DataError."""
+        return read_documents(self._file("documents", self.options.documents), encoding=self.options.encoding)
+
+    def questions(self) -> list[Question]:
+        """The judged queries of the part, in the order of their file. Raises DataError."""
+        path = self._file("queries", self.options.queries)
+        queries = read_queries(path, encoding=self.options.encoding)
+        qrels = read_qrels(self._file("qrels", self.options.qrels))
+        chosen = self._part(queries, qrels)
+        run = self._run(chosen, qrels)
+        wanted = set(chain.from_iterable(run.values()))
+        texts = {document.id: document.text for document in self.documents() if document.id in wanted}
+        if not self.options.run:
+            run = {query: [each for each in documents if each in texts] for query, documents in run.items()}
+        elif missing := wanted - texts.keys():
+            raise DataError(f"{self.folder}: {len(missing)} documents of the run are missing, such as {min(missing)!r}")
+        if empty := [query for query in chosen if not run.get(query)]:
+            raise DataError(f"{self.folder}: {len(empty)} judged queries have no document, such as {empty[0]!r}")
+        return [_question(query, text, run[query], qrels[query], texts) for query, text in chosen.items()]
+
+    def _part(self, queries: dict[str, str], qrels: Qrels) -> dict[str, str]:
+        """The judged queries of the part of the split."""
+        judged = {query: text for query, text in queries.items() if query in qrels}
+        if self.options.part == "all":
+            return judged
+        path = self.folder / self.options.folds
+        folds = read_folds(path)
+        placed = set(chain.from_iterable(folds))
+        if unknown := sorted(placed - queries.keys()):
+            raise DataError(f"{path}: {len(unknown)} queries are not in the collection, such as {unknown[0]!r}")
+        if left_out := [query for query in judged if any(qrels[query].values()) and query not in placed]:
+            raise DataError(f"{path}: {len(left_out)} queries are in no fold, such as {left_out[0]!r}")
+        if self.options.fold > len(folds):
+            raise DataError(f"{path}: there are {len(folds)} folds, not {self.options.fold}")
+        part: tuple[str, ...] = getattr(splits(folds)[self.options.fold - 1], self.options.part)
+        wanted = set(part)
+        return {query: text for query, text in judged.items() if query in wanted}
+
+    def _run(self, queries: dict[str, str], qrels: Qrels) -> Run:
+        """The documents that are candidates of each query."""
+        if not self.options.run:
+            return {query: list(qrels[query]) for query in queries}
+        if self.options.run == BM25:
+            return self._bm25(queries)
+        run = read_run(self.folder / self.options.run)
+        return {query: run[query][: self.options.k] for query in queries if query in run}
+
+    def _bm25(self, queries: dict[str, str]) -> Run:
+        from cerberank_training.data.bm25 import Bm25Index  # noqa: PLC0415 - bm25s, only where a run is computed
+
+        ids: list[str] = []
+
+        def texts() -> Iterator[str]:
+            for document in self.documents():
+                ids.append(document.id)
+                yield document.text
+
+        index = Bm25Index(texts())
+        return {query: [ids[place] for place in index.top(text, self.options.k)] for query, text in queries.items()}
+
+    def _file(self, name: str, given: str) -> Path:
+        """The given file, or the only entry of the folder whose name begins with `name`."""
+        found = [self.folder / given] if given else sorted(self.folder.glob(f"{name}*"))
+        if len(found) != 1 or not found[0].exists():
+            raise DataError(f"{self.folder} needs one entry {given or f'{name}*'}; the option {name} names it")
+        return found[0]
+
+
+def read_trec(path: Path) -> list[Question]:
+    """The questions of `FOLDER?key=value&...`."""
+    return Collection.parse(path).questions()
+
+
+def _question(query: str, text: str, run: list[str], grades: dict[str, int], texts: dict[str, str]) -> Question:
+    found = set(run)
+    return Question(
+        id=query,
+        text=text,
+        candidates=tuple(LabelledCandidate(Candidate(text=texts[each]), grades.get(each, 0)) for each in run),
+        missed=tuple(grade for each, grade in grades.items() if grade and each not in found),
+    )

@@ -1,0 +1,84 @@
+"""Documents of a collection: JSON lines, TSV, or TREC markup, one file or a folder of files.
+
+    {"id": "d1", "title": "optional", "text": "..."}        .jsonl, other keys are ignored
+    d1<TAB>text                                             .tsv
+    <DOC><DOCNO>d1</DOCNO>...<TEXT>text</TEXT></DOC>        any other name
+
+Each may be compressed, with .gz after its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ConfigDict
+
+from cerberank_models.config import Frozen
+from cerberank_training.data.question import DataError, parse_line, read_lines
+from cerberank_training.data.trec.markup import blocks, plain
+
+NUMBER = re.compile(r"<DOCNO>\s*([^\s<]+)\s*</DOCNO>", re.IGNORECASE)
+TITLE = re.compile(r"<(HEADLINE|TITLE|TTL|HL|TI)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document whose text begins with its title, where it has one; the text may be empty."""
+
+    id: str
+    text: str
+
+
+class _Line(Frozen):
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    title: str = ""
+    text: str
+
+
+def read_documents(path: Path, *, encoding: str = "utf-8") -> Iterator[Document]:
+    """Yield documents one by one, those of a folder in the order of its files' paths.
+
+    Raises DataError with file and line for a row or block that is none, and for an id that comes twice.
+    """
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    seen: set[str] = set()
+    for file in files:
+        for number, document in _read(file, encoding):
+            if document.id in seen:
+                raise DataError(f"{file}:{number}: the document {document.id!r} comes twice")
+            seen.add(document.id)
+            yield document
+
+
+def _read(path: Path, encoding: str) -> Iterator[tuple[int, Document]]:
+    name = path.name.removesuffix(".gz")
+    if not name.endswith((".jsonl", ".tsv")):
+        yield from (
+            (number, _from_markup(path, number, text)) for number, text in blocks(path, "DOC", encoding=encoding)
+        )
+        return
+    for number, line in read_lines(path, encoding=encoding):
+        if name.endswith(".tsv"):
+            columns = line.split("\t")
+            if len(columns) != 2 or not columns[0]:
+                raise DataError(f"{path}:{number}: expected a document's id and its text, separated by a tab")
+            yield number, Document(*columns)
+        else:
+            row = parse_line(_Line, path, number, line)
+            yield number, Document(row.id, f"{row.title} {row.text}".strip())
+
+
+def _from_markup(path: Path, number: int, block: str) -> Document:
+    identifier = NUMBER.search(block)
+    if identifier is None:
+        raise DataError(f"{path}:{number}: the document has no <DOCNO>")
+    body = TEXT.search(block)
+    title = TITLE.search(block, endpos=body.start() if body else len(block))
+    parts = [*([title.group(2)] if title else []), *TEXT.findall(block)]
+    return Document(identifier.group(1), plain(" ".join(parts)))

@@ -1,0 +1,56 @@
+"""What assessors and systems say of documents: qrels (`query 0 document grade`) and runs (`query Q0 document rank
+score tag`), columns separated by blanks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
+
+from cerberank_training.data.question import DataError, read_lines
+
+Qrels = dict[str, dict[str, int]]
+"""Grades by query and document."""
+Run = dict[str, list[str]]
+"""Documents by query, best first."""
+
+
+def read_qrels(path: Path) -> Qrels:
+    """Grades in the file's order; those below 0, which mark spam in some tracks, are 0. Raises DataError."""
+    qrels: Qrels = {}
+    for number, columns in _rows(path, "a query, 0, a document and a grade", 4):
+        query, _, document, grade = columns
+        if not grade.removeprefix("-").isdecimal():
+            raise DataError(f"{path}:{number}: the grade {grade!r} is no whole number")
+        grades = qrels.setdefault(query, {})
+        if document in grades:
+            raise DataError(f"{path}:{number}: the document {document!r} is judged twice for query {query!r}")
+        grades[document] = max(0, int(grade))
+    return qrels
+
+
+def read_run(path: Path) -> Run:
+    """Each query's documents by score, equal scores by rank. Raises DataError."""
+    rows: dict[str, dict[str, tuple[float, int]]] = {}
+    for number, columns in _rows(path, "a query, Q0, a document, a rank, a score and a tag", 6):
+        query, _, document, rank, score, _ = columns
+        try:
+            place = -float(score), int(rank)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {error}") from error
+        if not isfinite(place[0]):
+            raise DataError(f"{path}:{number}: the score {score!r} is no finite number")
+        documents = rows.setdefault(query, {})
+        if document in documents:
+            raise DataError(f"{path}:{number}: the document {document!r} comes twice for query {query!r}")
+        documents[document] = place
+    return {query: sorted(documents, key=documents.__getitem__) for query, documents in rows.items()}
+
+
+def _rows(path: Path, expected: str, count: int) -> Iterator[tuple[int, list[str]]]:
+    for number, line in read_lines(path):
+        columns = line.split()
+        if len(columns) != count:
+            raise DataError(f"{path}:{number}: expected {expected}")
+        yield number, columns
