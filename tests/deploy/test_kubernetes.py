@@ -148,7 +148,7 @@ def test_no_pod_opens_connections_but_to_a_bucket() -> None:
 
 
 def mebibytes(quantity: str) -> int:
-    """Of a quantity such as 768Mi or 2Gi."""
+    """The mebibytes of a quantity such as 768Mi or 2Gi."""
     number, unit = int(quantity[:-2]), quantity[-2:]
     return number * {"Mi": 1, "Gi": 1024}[unit]
 

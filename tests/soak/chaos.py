@@ -34,10 +34,10 @@ BODIES = 8
 REST_SECONDS = 3.0
 """Between two faults."""
 CLIENTS = 4
-"""Of the measurement of the capacity."""
+"""Clients that measure the capacity."""
 MOST_GROWTH = 1.1
 MOST_REFUSED = 0.01
-"""Of all requests; refusals carry Retry-After."""
+"""The largest share of requests that may be refused; refusals carry Retry-After."""
 
 
 @dataclass(kw_only=True)

@@ -43,7 +43,7 @@ def test_the_best_texts_are_those_of_the_formula(corpus: list[str], query: str, 
 
 
 def test_equal_texts_are_cut_by_position() -> None:
-    """Of four equal texts the first two are the top 2, whatever the library's partition does."""
+    """From four equal texts the first two are the top 2, whatever the library's partition does."""
     assert Bm25Index(["other", *["river"] * 4]).top("river", 2) == [1, 2]
 
 
