@@ -43,11 +43,6 @@ class Server:
         self._server, self._ending = uvicorn.Server(config), ending
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    @property
-    def started(self) -> bool:
-        """Whether it has listened; False when it could not, which uvicorn has logged."""
-        return self._server.started
-
     def start(self) -> None:
         """Start, and wait until it listens or has ended."""
         self._thread.start()
@@ -116,13 +111,12 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sent by hooks that renew certificates, which are noticed anyway
     for server in servers:
         server.start()
-    if ending.get():
+    if signalled := ending.get() != 0:
         _shut_down(servers, service, settings, ending)
-    started = all(server.started for server in servers)
     for server in servers:
         server.stop()
         server.join(GRACE_SECONDS)
-    return 0 if started else 1
+    return 0 if signalled else 1
 
 
 def _shut_down(servers: list[Server], service: Service, settings: Settings, ending: Ending) -> None:
