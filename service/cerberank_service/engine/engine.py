@@ -78,7 +78,7 @@ class Engine:
         self.device_failed = False
         """Whether the thread has ended because its device failed, after which every model on it fails."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._watchdog = Watchdog(self._thread, self._progress, lambda: self._step_seconds, self._give_up)
+        self._watchdog = Watchdog(self._thread)
 
     @property
     def alive(self) -> bool:
@@ -124,7 +124,7 @@ class Engine:
     def start(self) -> None:
         """Start the thread, and one that watches it."""
         self._thread.start()
-        self._watchdog.start()
+        self._watchdog.start(self._progress, lambda: self._step_seconds, self._give_up)
 
     def submit(self, job: Job) -> None:
         """Accept a question.
