@@ -120,16 +120,18 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
 
 
 def _shut_down(servers: list[Server], service: Service, settings: Settings, ending: Ending) -> None:
-    """Let load balancers notice, then answer the accepted requests within the drain time. A further signal hurries."""
+    """Let load balancers notice, then answer the accepted requests within the drain time.
+
+    A further signal ends the lame-duck time, and in the drain time the process.
+    """
     public = servers[0]
     service.leave()
     _wait(ending, settings.lame_duck_seconds)
     service.refuse()
     public.stop()
-    if _wait(ending, settings.drain_seconds) == signal.SIGINT:
+    if _wait(ending, settings.drain_seconds):
         public.stop(at_once=True)
     service.versions.stop()
-    public.join(GRACE_SECONDS)
 
 
 def _wait(ending: Ending, seconds: float) -> int | None:

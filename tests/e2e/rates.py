@@ -43,7 +43,9 @@ def largest() -> list[bytes]:
     objects = b'{"question":"q","candidates":[%s]}' % b",".join([b"{}"] * 20_000)
     numbers = b"[%s]" % b",".join([b"1"] * (MOST_BYTES // 2 - 1))
     text = b'{"question":"q","candidates":["%s"],"deadline_ms":-1}' % (b"\\u00e9" * (MOST_BYTES // 6 - 20))
-    return [each.ljust(MOST_BYTES) for each in (fields, objects, numbers, text)] * 2
+    strings = b'["%s",%s]' % (b"," * 100_100, b'""' * (MOST_BYTES // 2 - 60_000))
+    bodies = (fields, objects, numbers, text, strings, fields, text, strings)
+    return [each.ljust(MOST_BYTES) for each in bodies]
 
 
 def _repeat(url: str, path: str, bodies: Sequence[bytes], every: float) -> list[Callable[[], object]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -65,17 +64,19 @@ def check_structure(body: bytes, most_candidates: int) -> None:
 
 
 def _has_more(body: bytes, most: Mapping[bytes, int]) -> bool:
-    """Whether more marks than `most` are outside of strings. A loop in Python, so that other threads can run."""
-    counts = dict.fromkeys(most, 0)
-    end = 0
-    for string in chain(STRING.finditer(body), [None]):
-        begin = len(body) if string is None else string.start()
-        for mark in most:
-            counts[mark] += body.count(mark, end, begin)
-        end = begin if string is None else string.end()
-        if any(counts[mark] > limit for mark, limit in most.items()):
+    """Whether more marks than `most` are outside of strings. A loop in Python, so that other threads can run.
+
+    Every string but the first follows a mark, so that more strings than marks are too many as well.
+    """
+    strings = sum(most.values()) + 1
+    outside, end = [], 0
+    for number, string in enumerate(STRING.finditer(body), start=1):
+        if number > strings:
             return True
-    return False
+        outside.append(body[end : string.start()])
+        end = string.end()
+    structure = b"".join([*outside, body[end:]])
+    return any(structure.count(mark) > limit for mark, limit in most.items())
 
 
 WireT = TypeVar("WireT", bound=Wire)

@@ -146,14 +146,13 @@ class Engine:
             self._inbox.put(job)
 
     def stop(self, drain_seconds: float) -> None:
-        """Shut down gracefully: refuse new questions and answer accepted ones for `drain_seconds`. Does not wait.
-
-        A second call may only shorten the time.
-        """
+        """Refuse new questions; fail the accepted ones after `drain_seconds`, which a second call may shorten."""
         with self._lock:
             self._drain_deadline = min(self._drain_deadline or inf, self._clock() + drain_seconds)
             self._accepting = False
             self._inbox.put(None)
+        if drain_seconds <= 0.0:
+            self._end(stopped)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the thread to end, at most `timeout` seconds."""
