@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 PYTHON = "3.11"
-"""Of the Dockerfile's base image."""
+"""The Python version of the Dockerfile's base image."""
 ARCHITECTURES = ("x86_64", "aarch64")
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1")
 

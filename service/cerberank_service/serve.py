@@ -43,11 +43,6 @@ class Server:
         self._server, self._ending = uvicorn.Server(config), ending
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    @property
-    def started(self) -> bool:
-        """Whether it has listened; False when it could not, which uvicorn has logged."""
-        return self._server.started
-
     def start(self) -> None:
         """Start, and wait until it listens or has ended."""
         self._thread.start()
@@ -116,26 +111,27 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sent by hooks that renew certificates, which are noticed anyway
     for server in servers:
         server.start()
-    if ending.get():
+    if signalled := ending.get() != 0:
         _shut_down(servers, service, settings, ending)
-    started = all(server.started for server in servers)
     for server in servers:
         server.stop()
         server.join(GRACE_SECONDS)
-    return 0 if started else 1
+    return 0 if signalled else 1
 
 
 def _shut_down(servers: list[Server], service: Service, settings: Settings, ending: Ending) -> None:
-    """Let load balancers notice, then answer the accepted requests within the drain time. A further signal hurries."""
+    """Let load balancers notice, then answer the accepted requests within the drain time.
+
+    A further signal ends the lame-duck time, and in the drain time the process.
+    """
     public = servers[0]
     service.leave()
     _wait(ending, settings.lame_duck_seconds)
     service.refuse()
     public.stop()
-    if _wait(ending, settings.drain_seconds) == signal.SIGINT:
+    if _wait(ending, settings.drain_seconds):
         public.stop(at_once=True)
     service.versions.stop()
-    public.join(GRACE_SECONDS)
 
 
 def _wait(ending: Ending, seconds: float) -> int | None:

@@ -148,7 +148,7 @@ def test_no_pod_opens_connections_but_to_a_bucket() -> None:
 
 
 def mebibytes(quantity: str) -> int:
-    """Of a quantity such as 768Mi or 2Gi."""
+    """The mebibytes of a quantity such as 768Mi or 2Gi."""
     number, unit = int(quantity[:-2]), quantity[-2:]
     return number * {"Mi": 1, "Gi": 1024}[unit]
 
@@ -215,7 +215,7 @@ def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
     assert container(gpu)["image"] != container(base)["image"]
     for kind in ("Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"):
         assert gpu[kind] == base[kind]
-    for name in ("readinessProbe", "lifecycle", "securityContext"):
+    for name in ("readinessProbe", "securityContext"):
         assert container(gpu)[name] == container(base)[name]
 
 

@@ -1,8 +1,8 @@
 """Asks a running service what its OpenAPI document allows and what it forbids: `python -m tests.e2e.fuzz --cases 5000`.
 
 Schemathesis makes the cases, and `oversized.py` bodies with far too much of something. A violation raises: a status
-from 500 on; a status, a content type or a body that the document does not describe; a forbidden body that was taken;
-an oversized body that costs too much.
+from 500 on, a status, a content type or a body that the document does not describe, a body that it forbids and that was
+taken, an oversized body that costs too much.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import httpx
 import jsonschema_rs
 
 MOST_RATIO = 10.0
-"""Of processor time: an oversized body by a valid one of the same size."""
+"""The limit of processor time: that of an oversized body by that of a valid one of the same size."""
 SPARE_SECONDS = 0.1
 """Allowed beyond the ratio: clock ticks, and what else the service does meanwhile."""
 MOST_ANSWER_BYTES = 16 * 1024

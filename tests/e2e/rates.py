@@ -39,11 +39,13 @@ def wrong_lists() -> list[bytes]:
 
 def largest() -> list[bytes]:
     """Bodies of the allowed size, which take longest to parse or to refuse (finding M4)."""
-    fields = b"{%s}" % b",".join(b'"%016x":0' % number for number in range(99_000))
-    objects = b'{"question":"q","candidates":[%s]}' % b",".join([b"{}"] * 39_000)
+    fields = b"{%s}" % b",".join(b'"%090x":0' % number for number in range(40_000))
+    objects = b'{"question":"q","candidates":[%s]}' % b",".join([b"{}"] * 20_000)
     numbers = b"[%s]" % b",".join([b"1"] * (MOST_BYTES // 2 - 1))
     text = b'{"question":"q","candidates":["%s"],"deadline_ms":-1}' % (b"\\u00e9" * (MOST_BYTES // 6 - 20))
-    return [each.ljust(MOST_BYTES) for each in (fields, objects, numbers, text)] * 2
+    strings = b'["%s",%s]' % (b"," * 100_100, b'""' * (MOST_BYTES // 2 - 60_000))
+    bodies = (fields, objects, numbers, text, strings, fields, text, strings)
+    return [each.ljust(MOST_BYTES) for each in bodies]
 
 
 def _repeat(url: str, path: str, bodies: Sequence[bytes], every: float) -> list[Callable[[], object]]:
@@ -85,13 +87,13 @@ def attack(url: str, name: str) -> None:
     time.sleep(3600.0)
 
 
-def measure(candidates: int, rounds: int, seconds: float) -> None:
+def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float) -> None:
     """Print, for each attack, the neighbour's p99 without and with it, and the service's memory."""
     with tempfile.TemporaryDirectory() as folder:
         service = start(default_checkpoint(), Path(folder) / "log")
         try:
             wait_until_ready(service)
-            for name in ATTACKS:
+            for name in attacks:
                 quiet, meanwhile = (Neighbour(service.url, ask(candidates)) for _ in range(2))
                 before = None
                 for _ in range(rounds):
@@ -137,13 +139,14 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, nargs="+", default=[4, 200])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
     parser.add_argument("--attack", choices=ATTACKS, help=argparse.SUPPRESS)
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.attack:
         attack(arguments.url, arguments.attack)
     for candidates in arguments.candidates:
-        measure(candidates, arguments.rounds, arguments.seconds)
+        measure(candidates, arguments.attacks, arguments.rounds, arguments.seconds)
 
 
 if __name__ == "__main__":

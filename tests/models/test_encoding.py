@@ -18,11 +18,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import (
     CHARACTERS_PER_TOKEN,
-    MOST_CHARACTERS,
     Candidate,
     PairEncoder,
     concat_pairs,
-    readable,
     replace_surrogates,
 )
 
@@ -155,28 +153,6 @@ def test_a_huge_candidate_is_cut_before_it_is_tokenised() -> None:
     got = encoder().encode("a", [Candidate(text="x " * 50_000), Candidate(text="y" * 100_000)])
     assert got.truncated.all()
     assert got.lengths.max() <= 48
-
-
-@pytest.mark.parametrize("max_length", [48, 4096])
-@pytest.mark.parametrize("unit", ["b ", "b", "\U0001f600", " ", "\ud800"])
-@pytest.mark.parametrize("length", [MOST_CHARACTERS, MOST_CHARACTERS + 1, 2 * MOST_CHARACTERS])
-def test_what_is_left_out_of_giant_texts_changes_nothing(max_length: int, unit: str, length: int) -> None:
-    """Texts cut to their readable part give the same tokens and flags, in any field of a pair."""
-    config = EncodingConfig(max_length=max_length, question_length=16, segments=3)
-    tested = PairEncoder(bert_tokenizer(), family="bert", config=config, type_vocab_size=2)
-    giant = (unit * (length // len(unit) + 1))[:length] + "c"
-    for places in (
-        (QUESTION, giant, "", ""),
-        (giant, "b", "", ""),
-        (QUESTION, "b", giant, "d"),
-        (QUESTION, "b", "", giant),
-    ):
-        whole, short = (
-            tested.encode(question, [Candidate(text=text, previous=previous, next=next_)])
-            for question, text, previous, next_ in (places, map(readable, places))
-        )
-        assert short.token_ids.tolist() == whole.token_ids.tolist()
-        assert short.truncated.tolist() == whole.truncated.tolist()
 
 
 @given(question=TEXTS, texts=st.lists(TEXTS, min_size=1, max_size=5), segments=st.sampled_from([2, 3]))

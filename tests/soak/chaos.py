@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,10 +34,10 @@ BODIES = 8
 REST_SECONDS = 3.0
 """Between two faults."""
 CLIENTS = 4
-"""Of the measurement of the capacity."""
+"""Clients that measure the capacity."""
 MOST_GROWTH = 1.1
 MOST_REFUSED = 0.01
-"""Of all requests; refusals carry Retry-After."""
+"""The largest share of requests that may be refused; refusals carry Retry-After."""
 
 
 @dataclass(kw_only=True)
@@ -86,9 +87,7 @@ class Chaos:
             time.sleep(1.0)  # the proxy's last log lines
             wrong = faults_of(ledger.entries, fleet.proxy.log, scene.good, scores)
         self._count(ledger.entries)
-        statuses = {
-            status: sum(e.status == status for e in ledger.entries) for status in {e.status for e in ledger.entries}
-        }
+        statuses = Counter(entry.status for entry in ledger.entries)
         return {
             "machine": describe_machine() | {"nginx": nginx_version()},
             "seed": self.seed,

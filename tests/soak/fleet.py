@@ -74,7 +74,7 @@ class Replica:
 
     @property
     def pid(self) -> int:
-        """Of the present process."""
+        """The number of the present process."""
         return self.process.pid
 
     def start(self) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import httpx
 import numpy as np
+from tests.soak.pace import asking
 
 CONNECTIONS = 64
 PATIENCE_SECONDS = 150.0
-"""Of a client: longer than the proxy's two attempts."""
+"""How long a client waits: longer than the proxy's two attempts."""
 TOLERANCE = 0.01
 """Scores of one pair may differ by so much from batch to batch; nearer candidates may change places."""
 WORDS = ("the", "tower", "old", "built", "paris", "iron", "metres", "high", "river", "stone", "who", "bees", "honey")
@@ -51,31 +50,10 @@ class Ledger:
     rate: float
     seed: int = 0
     entries: list[Entry] = field(default_factory=list)
-    asked: int = 0
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Asks while the block lasts; every question has its entry when it ends."""
-        done = threading.Event()
-        limits = httpx.Limits(max_connections=CONNECTIONS)
-        with (
-            httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS, limits=limits) as client,
-            ThreadPoolExecutor(CONNECTIONS) as pool,
-        ):
-            pacer = threading.Thread(target=self._pace, args=(pool, client, done))
-            pacer.start()
-            try:
-                yield
-            finally:
-                done.set()
-                pacer.join()
-
-    def _pace(self, pool: ThreadPoolExecutor, client: httpx.Client, done: threading.Event) -> None:
-        due = time.monotonic()
-        while not done.wait(max(0.0, due - time.monotonic())):
-            pool.submit(self._ask, client, due, self.asked)
-            self.asked += 1
-            due += 1.0 / self.rate
+    def running(self) -> AbstractContextManager[None]:
+        """Ask while the block lasts; every question has its entry when it ends."""
+        return asking(self.url, self.rate, self._ask, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
 
     def _ask(self, client: httpx.Client, due: float, number: int) -> None:
         own, body = f"chaos-{self.seed}-{number}", number % len(self.bodies)

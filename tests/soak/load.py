@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import numpy as np
+from tests.soak.pace import asking
 
 CONNECTIONS = 16
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,30 +43,11 @@ class Load:
     rate: float
     answers: list[Answer] = field(default_factory=list)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Asks while the block lasts; every question that was asked has its answer when it ends."""
-        done = threading.Event()
-        limits = httpx.Limits(max_connections=CONNECTIONS)
-        with (
-            httpx.Client(base_url=self.url, timeout=60.0, limits=limits) as client,
-            ThreadPoolExecutor(CONNECTIONS) as pool,
-        ):
-            pacer = threading.Thread(target=self._pace, args=(pool, client, done))
-            pacer.start()
-            try:
-                yield
-            finally:
-                done.set()
-                pacer.join()
+    def running(self) -> AbstractContextManager[None]:
+        """Ask while the block lasts; every question that was asked has its answer when it ends."""
+        return asking(self.url, self.rate, self._ask, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
 
-    def _pace(self, pool: ThreadPoolExecutor, client: httpx.Client, done: threading.Event) -> None:
-        due = time.monotonic()
-        while not done.wait(max(0.0, due - time.monotonic())):
-            pool.submit(self._ask, client, due)
-            due += 1.0 / self.rate
-
-    def _ask(self, client: httpx.Client, due: float) -> None:
+    def _ask(self, client: httpx.Client, due: float, number: int) -> None:
         status, content = 0, {}
         try:
             response = client.post("/v1/rank", json=self.body)

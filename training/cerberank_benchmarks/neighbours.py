@@ -20,9 +20,9 @@ class ProcessorTime:
 
     wall: float
     busy: float | None
-    """Of the processors that this process may use, by all programs and the host; None where the system does not say."""
+    """Seconds of the usable processors that all programs and the host took; None where the system does not say."""
     own: float
-    """Of this process and of its children that have ended."""
+    """Seconds that this process and its children that have ended took."""
 
 
 def processor_time(stat: Path = STAT) -> ProcessorTime:

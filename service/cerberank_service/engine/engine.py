@@ -78,7 +78,7 @@ class Engine:
         self.device_failed = False
         """Whether the thread has ended because its device failed, after which every model on it fails."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._watchdog = Watchdog(self._thread, self._progress, lambda: self._step_seconds, self._give_up)
+        self._watchdog = Watchdog(self._thread)
 
     @property
     def alive(self) -> bool:
@@ -124,7 +124,7 @@ class Engine:
     def start(self) -> None:
         """Start the thread, and one that watches it."""
         self._thread.start()
-        self._watchdog.start()
+        self._watchdog.start(self._progress, lambda: self._step_seconds, self._give_up)
 
     def submit(self, job: Job) -> None:
         """Accept a question.
@@ -146,14 +146,13 @@ class Engine:
             self._inbox.put(job)
 
     def stop(self, drain_seconds: float) -> None:
-        """Shut down gracefully: refuse new questions and answer accepted ones for `drain_seconds`. Does not wait.
-
-        A second call may only shorten the time.
-        """
+        """Refuse new questions; fail the accepted ones after `drain_seconds`, which a second call may shorten."""
         with self._lock:
             self._drain_deadline = min(self._drain_deadline or inf, self._clock() + drain_seconds)
             self._accepting = False
             self._inbox.put(None)
+        if drain_seconds <= 0.0:
+            self._end(stopped)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the thread to end, at most `timeout` seconds."""

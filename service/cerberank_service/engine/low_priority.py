@@ -22,8 +22,8 @@ LONGEST_WAIT = 0.1
 """Seconds after which a piece starts even though requests are being answered, so that a load completes under full
 traffic."""
 POLL_SECONDS = 0.001
-NICENESS = 10
-"""Added to the nice value; beside threads of the usual one the work gets a tenth of a processor."""
+NICENESS = 19
+"""Added to the nice value; beside threads of the usual one the work gets a sixtieth of a processor."""
 
 
 class LiveTraffic:

@@ -43,18 +43,9 @@ class Pause:
 class Watchdog:
     """A thread that watches the engine's thread for as long as it runs."""
 
-    def __init__(
-        self,
-        watched: threading.Thread,
-        progress: Callable[[], int | None],
-        predicted: Callable[[], float],
-        give_up: Callable[[float], None],
-    ) -> None:
-        """`predicted` tells the seconds of the running step; `give_up` is called once, with the seconds of the pause.
-
-        For `progress` see `Pause.look`.
-        """
-        self._watched, self._progress, self._predicted, self._give_up = watched, progress, predicted, give_up
+    def __init__(self, watched: threading.Thread) -> None:
+        """Nothing is watched before `start`."""
+        self._watched = watched
         self._pause = Pause()
 
     @property
@@ -62,14 +53,23 @@ class Watchdog:
         """Seconds without progress, as of the last tick; they stay until the thread of an engine given up ends."""
         return self._pause.seconds if self._watched.is_alive() else 0.0
 
-    def start(self) -> None:
-        """Start watching a thread that runs."""
-        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+    def start(
+        self, progress: Callable[[], int | None], predicted: Callable[[], float], give_up: Callable[[float], None]
+    ) -> None:
+        """Start watching a thread that runs.
 
-    def _run(self) -> None:
+        For `progress` see `Pause.look`; `predicted` tells the seconds of the running step; `give_up` is called once,
+        with the seconds of the pause. Only the watching thread holds them: held by this object, which the engine has,
+        they would keep an unloaded version's memory until the garbage collector looks for cycles.
+        """
+        threading.Thread(target=self._run, args=(progress, predicted, give_up), name="watchdog", daemon=True).start()
+
+    def _run(
+        self, progress: Callable[[], int | None], predicted: Callable[[], float], give_up: Callable[[float], None]
+    ) -> None:
         while self._watched.is_alive():
-            self._pause.look(time.monotonic(), self._progress())
-            if self._pause.seconds > max(LEAST_SECONDS, SLOWNESS * self._predicted()):
-                self._give_up(self._pause.seconds)
+            self._pause.look(time.monotonic(), progress())
+            if self._pause.seconds > max(LEAST_SECONDS, SLOWNESS * predicted()):
+                give_up(self._pause.seconds)
                 return
             self._watched.join(TICK_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -16,6 +17,13 @@ LONGEST_NUMBER = 18
 """Most digits of a number of bytes in a header; Python refuses to parse numbers of thousands of digits."""
 
 
+@dataclass(slots=True)
+class Body:
+    """A body for as long as its request lives; empty then, so that work which waits for a thread does not keep it."""
+
+    content: bytes
+
+
 class Bodies:
     """The bodies of all requests that are not answered yet. For one event loop."""
 
@@ -25,7 +33,7 @@ class Bodies:
         self._held = 0
 
     @asynccontextmanager
-    async def received(self, request: Request) -> AsyncIterator[bytes]:
+    async def received(self, request: Request) -> AsyncIterator[Body]:
         """The complete body, which counts towards the total until the block ends. Raises ServiceError.
 
         The error is 413 as soon as more than the limit is announced or received, 408 for a body that takes too long,
@@ -35,7 +43,7 @@ class Bodies:
         if announced is not None and announced > self._limit:
             raise self._too_large()
         pieces: list[bytes] = []
-        size = 0
+        body, size = Body(b""), 0
         try:
             try:
                 async with asyncio.timeout(self._seconds):
@@ -47,10 +55,11 @@ class Bodies:
                 raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
             except TimeoutError as error:
                 raise ServiceError(Kind.TIMEOUT, f"the body took longer than {self._seconds:g} seconds") from error
-            body = b"".join(pieces)
+            body.content = b"".join(pieces)
             pieces.clear()
             yield body
         finally:
+            body.content = b""
             self._held -= _counted(size)
 
     def _count(self, before: int, after: int) -> None:

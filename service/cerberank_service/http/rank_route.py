@@ -16,7 +16,7 @@ from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
 from cerberank_service.engine.job import Ranked
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.http.body import Bodies
+from cerberank_service.http.body import Bodies, Body
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
@@ -93,13 +93,14 @@ class RankRoute:
             raise ServiceError(Kind.UNAVAILABLE, "too many requests are in progress", retry_after=1)
 
     async def _ranked(
-        self, body: bytes, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
+        self, body: Body, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
     ) -> Rendered:
         received, trace = time.monotonic(), exemplar()
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             question = await self.workers.run(
-                lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms)
+                lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms),
+                body_bytes=len(body.content),
             )
             with errors_in(question.dialect), charged(caller, question.prepared.pairs.tokens):
                 ranked = await self.ranking.rank(question)
@@ -109,7 +110,7 @@ class RankRoute:
 
     def _prepared(
         self,
-        body: bytes,
+        body: Body,
         reader: Reader,
         caller: Caller | None,
         lease: Lease,
@@ -118,7 +119,7 @@ class RankRoute:
         timeout_ms: float | None,
     ) -> Question:
         """The question of a body. For a worker. Raises FormattedError."""
-        read = reader(body)
+        read = reader(body.content)
         with errors_in(read.dialect):
             call = read.call
             if caller is not None:

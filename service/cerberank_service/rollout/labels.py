@@ -54,10 +54,10 @@ class Labels:
         It moves from the version that serves to the previous one, which is still loaded; or, while the store's label
         names a version that does not serve here (rejected, or still loading), to the version that serves.
         """
-        snapshot = self._versions.snapshot
-        known = snapshot.model(model)
+        known = self._versions.snapshot.model(model)
         serving, previous = known.serving.get("stable"), known.previous
-        wanted = snapshot.wanted.get(model, {}).get("stable", serving)
+        with self._reaching() as store:  # what the last poll has seen may be out of date
+            wanted = store.labels(check_model(model)).get("stable", serving)
         if serving is not None and wanted is not None and wanted != serving and not known.is_ready(wanted):
             before, target = wanted, serving
         elif serving is not None and previous is not None:

@@ -1,14 +1,12 @@
 """Local copies of versions: a folder of this process, filled by another process that can be ended when it hangs.
 
-A copy is needed while its version is opened, and deleted then. On Linux a file that is still mapped keeps its space
-until its version is unloaded: `docs/versions.md` says how much that is.
+A copy is needed while its version is opened, and deleted then: no backend keeps its files open or mapped.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -100,7 +98,6 @@ class Copies:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         end = time.monotonic() + self._seconds
         while True:

@@ -165,7 +165,7 @@ class Watcher:
             else:
                 self._reject(reference, reason_of(error), self._copies.shown(str(error)))
         else:
-            self._copies.drop(reference)  # what is open is mapped or in memory
+            self._copies.drop(reference)  # what is open is in memory
             self._tries.pop(reference, None)
             self._versions.ready(reference, live)
             logger.info("ready: %s@%s after %.1f seconds", *reference, time.monotonic() - started)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.export.checkpoint import PARITY
+from cerberank_models.rank import check_golden
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 ALL = np.arange(len(LENGTHS))
@@ -185,3 +189,15 @@ def test_the_registry_does_not_change() -> None:
     """The registry is read-only."""
     with pytest.raises(TypeError):
         BACKENDS["toy"] = BACKENDS["onnx"]  # type: ignore[index]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux'")
+@pytest.mark.parametrize(("kind", "precision"), [("torch", "fp32"), ("onnx", "fp32"), ("onnx", "int8")])
+def test_an_open_checkpoint_may_be_deleted(tiny_copy: Path, kind: str, precision: str) -> None:
+    """No file stays mapped or open, and what is computed is what was recorded."""
+    checkpoint = read_checkpoint(tiny_copy)
+    opened, encoder = open_backend(checkpoint, kind=kind, precision=precision, threads=1), checkpoint.encoder()
+    shutil.rmtree(tiny_copy)
+    assert str(tiny_copy) not in Path("/proc/self/maps").read_text()
+    assert not [file for file in Path("/proc/self/fd").iterdir() if str(tiny_copy) in os.path.realpath(file)]
+    check_golden(opened, checkpoint, precision, encoder=encoder)

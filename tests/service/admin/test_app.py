@@ -155,6 +155,23 @@ def test_a_rollback_of_a_rejected_push_moves_the_label_to_what_serves(
     assert (served_by(public), store.labels("fake-ranker")) == ("2", {"stable": "2"})
 
 
+def test_a_rollback_looks_at_the_label_as_it_is_now(
+    public: TestClient, admin: TestClient, store: FolderStore, made: Callable[..., Checkpoint]
+) -> None:
+    """Not as the last poll has seen it: the rejected push was already taken back by another hand."""
+    admin.put(LABEL.format("stable"), json={"version": "2"}).raise_for_status()
+    wait_until(lambda: entry(public, "1").get("rollback"))
+    push(store, made("4", golden_shift=0.5), "stable")
+    wait_until(lambda: entry(public, "4").get("state") == "failed")
+    public.app.state.service.source._stopped.set()  # type: ignore[attr-defined] - no further poll
+    public.app.state.service.source._wake.set()  # type: ignore[attr-defined]
+    public.app.state.service.source._thread.join(20)  # type: ignore[attr-defined]
+    store.move_label("fake-ranker", "stable", "2")
+    rolled = admin.post("/v1/models/fake-ranker/rollback").json()
+    assert (rolled["before"], rolled["version"]) == ("2", "1")
+    assert store.labels("fake-ranker") == {"stable": "1"}
+
+
 def test_a_label_that_was_moved_meanwhile_is_not_moved_again(
     public: TestClient, admin: TestClient, store: FolderStore
 ) -> None:

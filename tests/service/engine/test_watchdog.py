@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from starlette.testclient import TestClient
 from tests.service.asking import blocked, error
 from tests.service.conftest import Serve, Start
+from tests.service.fakes import FakeBackend
 from tests.service.following import BODY
 from tests.service.observe import samples, wait_until
 
 from cerberank_service.engine import watchdog
+from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.watchdog import TICK_SECONDS, Pause
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import Metrics
 
 
 @pytest.fixture
@@ -97,3 +103,20 @@ def test_a_service_whose_model_hangs_is_neither_alive_nor_ready(serve: Serve) ->
         assert figures["cerberank_engine_running{model=fake-ranker,version=7}"] == 0.0
     finally:
         gate.set()
+
+
+def test_an_engine_that_has_ended_is_freed_at_once() -> None:
+    """Its model takes tens of megabytes: in a cycle they would stay until the garbage collector looks for cycles."""
+    backend = FakeBackend()
+    engine = Engine(backend, step_tokens=100, metrics=Metrics().for_model("fake-ranker", "7", 3))
+    engine.start()
+    kept = weakref.ref(backend)
+    gc.collect()
+    gc.disable()
+    try:
+        engine.stop(0.0)
+        engine.join(20.0)
+        del engine, backend
+        wait_until(lambda: kept() is None)  # the watchdog's thread ends with the engine's
+    finally:
+        gc.enable()

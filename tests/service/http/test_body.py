@@ -9,13 +9,13 @@ import pytest
 from starlette.requests import Request
 
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.http.body import UNCOUNTED_BYTES, Bodies, read_number
+from cerberank_service.http.body import UNCOUNTED_BYTES, Bodies, Body, read_number
 
 
 async def read(bodies: Bodies, request: Request) -> bytes:
     """The whole body."""
     async with bodies.received(request) as received:
-        return received
+        return received.content
 
 
 class Client:
@@ -110,7 +110,7 @@ def test_large_bodies_are_held_until_they_are_answered_and_small_ones_come_throu
     async def run() -> None:
         bodies = Bodies(limit=2 * UNCOUNTED_BYTES, seconds=20.0, total_bytes=150)
         async with bodies.received(Client([*large, b"z" * 50]).request()) as held:
-            assert len(held) == UNCOUNTED_BYTES + 150
+            assert len(held.content) == UNCOUNTED_BYTES + 150
             with pytest.raises(ServiceError) as caught:
                 await read(bodies, Client(large).request())
             assert (caught.value.kind, caught.value.retry_after) == (Kind.UNAVAILABLE, 2)
@@ -155,3 +155,14 @@ def test_numbers_of_bytes_in_headers() -> None:
     """Only decimal numbers are read, and any number of digits is a number."""
     assert [read_number(text) for text in (None, "", "-1", "1.5", "\u0663", "12")] == [None, None, None, None, None, 12]
     assert (read_number("9" * 5000) or 0) > 10**17
+
+
+def test_work_that_waits_for_a_thread_does_not_keep_the_body_of_a_client_that_left() -> None:
+    """What is counted no more is not held either."""
+
+    async def run() -> Body:
+        async with Bodies(limit=100, seconds=20.0, total_bytes=0).received(Client([b"abc"]).request()) as body:
+            assert body.content == b"abc"
+        return body
+
+    assert asyncio.run(run()).content == b""

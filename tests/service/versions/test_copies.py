@@ -33,7 +33,7 @@ NEVER: Callable[[], bool] = lambda: False  # noqa: E731 - a constant
 
 @pytest.fixture
 def copies(store: FolderStore, made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copies:
-    """Of a store with version 1, with 60 seconds for each."""
+    """The copies of a store with version 1, with 60 seconds for each."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     store.push(made("1"))

@@ -43,7 +43,7 @@ class Options(Frozen):
     """The split, which tests on this fold, counted from 1."""
     part: Literal["all", "train", "dev", "test"] = "all"
     encoding: str = "utf-8"
-    """Of queries and documents; Robust04's are latin-1."""
+    """The encoding of queries and documents; Robust04's are latin-1."""
 
     @field_validator("encoding")
     @classmethod
