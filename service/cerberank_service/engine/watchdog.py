@@ -58,9 +58,9 @@ class Watchdog:
     ) -> None:
         """Start watching a thread that runs.
 
-        For `progress` see `Pause.look`; `predicted` tells the seconds of the running step; `give_up` is called once, with
-        the seconds of the pause. Only the watching thread holds them: held by this object, which the engine has, they
-        would keep an unloaded version's memory until the garbage collector looks for cycles.
+        For `progress` see `Pause.look`; `predicted` tells the seconds of the running step; `give_up` is called once,
+        with the seconds of the pause. Only the watching thread holds them: held by this object, which the engine has,
+        they would keep an unloaded version's memory until the garbage collector looks for cycles.
         """
         threading.Thread(target=self._run, args=(progress, predicted, give_up), name="watchdog", daemon=True).start()
 
