@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -21,6 +22,7 @@ from starlette.testclient import TestClient
 from tests.deploy.nginx import CONFIGURATION, Proxy, command, configure, directive, proxying
 from tests.service.observe import wait_until
 
+from cerberank_service.http.error_responses import REQUEST_ID
 from cerberank_service.settings import Settings
 
 MEGABYTE = 1024 * 1024
@@ -165,6 +167,16 @@ def test_fields_of_one_connection_end_at_the_proxy(start: Start) -> None:
     assert {name: seen[name] for name in expected} == expected
 
 
+def test_an_id_is_kept_by_the_service_s_own_rule(start: Start) -> None:
+    """All that the service would keep, and nothing longer."""
+    (rule,) = re.findall(r'"~\^(.+)\$" \$http_x_request_id;', (CONFIGURATION / "nginx.conf").read_text())
+    assert rule == REQUEST_ID.pattern
+    proxy = start(Replica())
+    for given, kept in (("trace:1-" + "a" * 120, True), ("a" * 129, False)):
+        answer = httpx.get(f"{proxy.url}/v1/models", headers={"X-Request-Id": given})
+        assert (answer.headers["x-request-id"] == given) == kept
+
+
 def test_an_unsafe_id_is_replaced(start: Start) -> None:
     """What could forge a log line is no id; each request has one of its own."""
     proxy = start(Replica())
@@ -210,12 +222,46 @@ def test_without_a_replica_the_answer_says_when_to_come_back(start: Start) -> No
     """503 with Retry-After and the service's error format, not a page."""
     proxy = start(Replica(url="http://127.0.0.1:1"), Replica(url="http://127.0.0.1:2"))
     answer = httpx.post(f"{proxy.url}/v1/rank", content=b"{}", headers={"X-Request-Id": "one"})
+    assert_unavailable(answer, "one")
+
+
+def test_a_body_that_does_not_fit_into_the_proxy_s_memory_may_come_again(start: Start) -> None:
+    """Nginx' own 500 becomes 503 with Retry-After, and no replica is blamed."""
+    replica = Replica()
+    proxy = start(replica)
+    bodies = proxy.folder / "bodies"
+    bodies.rmdir()
+    bodies.touch()  # no file can be made in it, as on a full tmpfs
+    answer = httpx.post(f"{proxy.url}/v1/rank", content=b" " * MEGABYTE, headers={"X-Request-Id": "one"})
+    assert_unavailable(answer, "one")
+    assert replica.asked == []
+
+
+def assert_unavailable(answer: httpx.Response, request_id: str) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"] == {
         "kind": "unavailable",
-        "message": "no replica answered; try again",
-        "request_id": "one",
+        "message": "the service cannot take this now; try again",
+        "request_id": request_id,
     }
+
+
+def test_the_pages_files_are_asked_of_a_replica_once_a_minute(start: Start) -> None:
+    """By path, whatever the query string, though the service lets no browser keep them; nothing else is kept."""
+    replica = Replica(headers={"Cache-Control": "no-cache"})
+    proxy = start(replica)
+    with httpx.Client(base_url=proxy.url) as client:
+        for path in ("/assets/large.js", "/v1/models"):
+            answers = [client.get(f"{path}?{number}") for number in range(5)]
+            assert {(answer.status_code, answer.headers["cache-control"]) for answer in answers} == {(200, "no-cache")}
+            assert len({answer.headers["x-request-id"] for answer in answers}) == 5
+    assert [path for path, _, _ in replica.asked] == ["/assets/large.js?0", *(f"/v1/models?{n}" for n in range(5))]
+
+
+def test_a_worker_may_open_what_its_connections_need() -> None:
+    """A descriptor for each connection, and for each request's body and answer a file."""
+    (files,), (connections,) = directive("worker_rlimit_nofile"), directive("worker_connections")
+    assert int(files) >= 3 * int(connections)
 
 
 def test_a_large_body_is_refused_before_a_replica_sees_it(start: Start) -> None:
