@@ -9,6 +9,7 @@ import pytest
 import yaml
 from tests.deploy.nginx import directive
 
+from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,11 +80,12 @@ def test_nothing_is_published_but_on_this_machine() -> None:
 
 @pytest.mark.parametrize("name", ["cerberank", "cerberank-gpu"])
 def test_the_service_may_write_nowhere_and_has_time_to_drain(name: str) -> None:
-    """Read-only but for /tmp, no capabilities; killed only after the drain time."""
+    """Read-only but for /tmp, no capabilities; killed only after the drain time and the servers' ends."""
     service = SERVICES[name]
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
-    assert int(service["stop_grace_period"].removesuffix("s")) > Settings.model_fields["drain_seconds"].default
+    needed = sum(Settings.model_fields[name].default for name in ("lame_duck_seconds", "drain_seconds"))
+    assert int(service["stop_grace_period"].removesuffix("s")) >= needed + 3 * GRACE_SECONDS + 5
 
 
 def test_clients_reach_the_service_by_the_proxy_alone() -> None:

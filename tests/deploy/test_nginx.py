@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,27 +18,14 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 from tests.deploy.nginx import CONFIGURATION, Proxy, command, configure, directive, proxying
+from tests.deploy.replica import Replica, listening
 from tests.service.observe import wait_until
 
+from cerberank_service.http.error_responses import REQUEST_ID
 from cerberank_service.settings import Settings
 
 MEGABYTE = 1024 * 1024
 Start = Callable[..., Proxy]
-
-
-@dataclass
-class Replica:
-    """A server that answers everything with one status, and what it was asked."""
-
-    status: int = 200
-    answer: bytes = b"{}"
-    headers: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, dict[str, str], int]] = field(default_factory=list)
-    """Path, header fields in lower case, bytes of the body."""
-    hang: threading.Event | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-    """Set when an answer has been written."""
-    url: str = ""
 
 
 @pytest.fixture
@@ -54,50 +40,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
             return stack.enter_context(proxying(tmp_path / "nginx", [each.url for each in replicas], texts))
 
         yield begin
-
-
-class Server(ThreadingHTTPServer):
-    """Says nothing of clients that go."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Tests look at what the client sees."""
-
-
-class listening:
-    """Serves a replica while the block lasts; gives its URL."""
-
-    def __init__(self, replica: Replica) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                fields = {name.lower(): value for name, value in self.headers.items()}
-                replica.asked.append((self.path, fields, len(body)))
-                if replica.hang is not None:
-                    replica.hang.wait()
-                self.send_response(replica.status)
-                for name, value in {**replica.headers, "Content-Length": str(len(replica.answer))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(replica.answer)
-                replica.done.set()
-
-            do_GET = do_POST = _answer
-
-            def log_message(self, format: str, *arguments: object) -> None: ...
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-
-    def __enter__(self) -> str:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,)).start()
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def test_nginx_accepts_it(tmp_path: Path) -> None:
@@ -165,6 +107,16 @@ def test_fields_of_one_connection_end_at_the_proxy(start: Start) -> None:
     assert {name: seen[name] for name in expected} == expected
 
 
+def test_an_id_is_kept_by_the_service_s_own_rule(start: Start) -> None:
+    """All that the service would keep, and nothing longer."""
+    (rule,) = re.findall(r'"~\^(.+)\$" \$http_x_request_id;', (CONFIGURATION / "nginx.conf").read_text())
+    assert rule == REQUEST_ID.pattern
+    proxy = start(Replica())
+    for given, kept in (("trace:1-" + "a" * 120, True), ("a" * 129, False)):
+        answer = httpx.get(f"{proxy.url}/v1/models", headers={"X-Request-Id": given})
+        assert (answer.headers["x-request-id"] == given) == kept
+
+
 def test_an_unsafe_id_is_replaced(start: Start) -> None:
     """What could forge a log line is no id; each request has one of its own."""
     proxy = start(Replica())
@@ -210,12 +162,46 @@ def test_without_a_replica_the_answer_says_when_to_come_back(start: Start) -> No
     """503 with Retry-After and the service's error format, not a page."""
     proxy = start(Replica(url="http://127.0.0.1:1"), Replica(url="http://127.0.0.1:2"))
     answer = httpx.post(f"{proxy.url}/v1/rank", content=b"{}", headers={"X-Request-Id": "one"})
+    assert_unavailable(answer, "one")
+
+
+def test_a_body_that_does_not_fit_into_the_proxy_s_memory_may_come_again(start: Start) -> None:
+    """Nginx' own 500 becomes 503 with Retry-After, and no replica is blamed."""
+    replica = Replica()
+    proxy = start(replica)
+    bodies = proxy.folder / "bodies"
+    bodies.rmdir()
+    bodies.touch()  # no file can be made in it, as on a full tmpfs
+    answer = httpx.post(f"{proxy.url}/v1/rank", content=b" " * MEGABYTE, headers={"X-Request-Id": "one"})
+    assert_unavailable(answer, "one")
+    assert replica.asked == []
+
+
+def assert_unavailable(answer: httpx.Response, request_id: str) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"] == {
         "kind": "unavailable",
-        "message": "no replica answered; try again",
-        "request_id": "one",
+        "message": "the service cannot take this now; try again",
+        "request_id": request_id,
     }
+
+
+def test_the_pages_files_are_asked_of_a_replica_once_a_minute(start: Start) -> None:
+    """By path, whatever the query string, though the service lets no browser keep them; nothing else is kept."""
+    replica = Replica(headers={"Cache-Control": "no-cache"})
+    proxy = start(replica)
+    with httpx.Client(base_url=proxy.url) as client:
+        for path in ("/assets/large.js", "/v1/models"):
+            answers = [client.get(f"{path}?{number}") for number in range(5)]
+            assert {(answer.status_code, answer.headers["cache-control"]) for answer in answers} == {(200, "no-cache")}
+            assert len({answer.headers["x-request-id"] for answer in answers}) == 5
+    assert [path for path, _, _ in replica.asked] == ["/assets/large.js?0", *(f"/v1/models?{n}" for n in range(5))]
+
+
+def test_a_worker_may_open_what_its_connections_need() -> None:
+    """A descriptor for each connection, and for each request's body and answer a file."""
+    (files,), (connections,) = directive("worker_rlimit_nofile"), directive("worker_connections")
+    assert int(files) >= 3 * int(connections)
 
 
 def test_a_large_body_is_refused_before_a_replica_sees_it(start: Start) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cerberank_service.engine.watchdog import LEAST_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
 ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]
@@ -45,6 +47,12 @@ def test_no_alert_is_without_its_test() -> None:
         for case in test.get("alert_rule_test", []):
             cases.setdefault(case["alertname"], set()).add("exp_alerts" in case)
     assert cases == {alert["alert"]: {True, False} for alert in ALERTS}
+
+
+def test_an_engine_that_is_given_up_is_above_its_alert_s_threshold() -> None:
+    """From then on its queue is empty and its seconds without progress stay as they are, just above the least pause."""
+    (expression,) = [alert["expr"] for alert in ALERTS if alert["alert"] == "CerberankQueueStuck"]
+    assert expression == f'cerberank_stalled_seconds{{job="cerberank"}} > {LEAST_SECONDS:g}'
 
 
 def test_each_alert_has_its_section_in_the_run_book() -> None:

@@ -260,7 +260,7 @@ SLOW = [
     Case(name="half a head", sent=HEAD, alone="waits", behind="closed | 408 closed"),
     Case(name="half a body", sent=post(GOOD[:10], length=1000), alone="waits", behind="closed | 408 closed"),
     Case(name="half a chunk", sent=chunked(b"ff\r\n{"), alone="waits", behind="closed | 408 closed"),
-    Case(name="a head byte by byte", sent=post(GOOD), every=0.05, alone="200 open", behind="closed | 408 closed"),
+    Case(name="a head byte by byte", sent=post(GOOD), every=0.1, alone="200 open", behind="closed | 408 closed"),
     Case(
         name="a body byte by byte",
         sent=chunked(b"".join(b"1\r\n%c\r\n" % byte for byte in GOOD) + b"0\r\n\r\n"),

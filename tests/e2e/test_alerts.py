@@ -33,6 +33,7 @@ SCRIPTED = {
     *("CerberankVersionDead", "CerberankOutOfMemory", "CerberankDeviceMemoryNearlyFull"),
     *("CerberankQueueStuck", "CerberankWantedVersionNotServed", "CerberankDiskFull", "CerberankKeysStale"),
     *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut", "CerberankWithoutDescriptors"),
+    "CerberankStoreNotFollowed",
 }
 """Faults of a GPU or of a machine, which only scripted series test (`deploy/test_prometheus.py`)."""
 BURN = {"CerberankErrorBudgetBurnsFast", "CerberankErrorBudgetBurnsSlowly"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,16 +16,22 @@ from tests.e2e.conftest import serving
 from tests.e2e.hostile import CASES, GOOD, MEGABYTE
 from tests.e2e.hostile_bodies import BODIES
 from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, resident
-from tests.e2e.wire import play, responses
+from tests.e2e.wire import Case, play, responses
 
 HASTE = {
-    "client_header_timeout 10s": "client_header_timeout 1s",
-    "client_body_timeout 10s": "client_body_timeout 1s",
+    "client_header_timeout 10s": "client_header_timeout 3s",
+    "client_body_timeout 10s": "client_body_timeout 3s",
     "send_timeout 30s": "send_timeout 1s",
     "keepalive_timeout 30s;\n    keepalive_requests": "keepalive_timeout 5s;\n    keepalive_requests",
     "rate=100r/s": "rate=10000r/s",
 }
-"""Texts of the proxy's configuration with shorter times; shares of an address are `tests/deploy/test_nginx.py`'s."""
+"""Texts of the proxy's configuration with shorter times, which a busy machine still keeps.
+
+Shares of an address are `tests/deploy/test_nginx.py`'s.
+"""
+
+REFUSAL = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("place", ["alone", "behind"])
@@ -53,6 +62,32 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
     log = service.log.read_text()
     assert MARK not in log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("answers", "possible", "outcome"),
+    [
+        ((REFUSAL, ALIVE), "400 open | waits", "400 open"),
+        ((REFUSAL, REFUSAL), "400 closed | waits", "desynchronised"),
+        ((REFUSAL, ALIVE), "400 waits | closed", "400 waits"),
+    ],
+)
+def test_an_open_connection_is_asked_again(answers: Sequence[bytes], possible: str, outcome: str) -> None:
+    """Also where waiting is a possible outcome, but not with the answers that came."""
+    case = Case(name="any", sent=b"x", alone=possible, behind=possible)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                for answer in answers:
+                    if connection.recv(1000):
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert outcome in play(f"http://127.0.0.1:{server.getsockname()[1]}", case, case.outcomes(behind=False))
+        thread.join()
 
 
 def test_answers_are_counted_as_they_came() -> None:

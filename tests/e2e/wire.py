@@ -32,7 +32,7 @@ class Case:
     alone: str
     """From the process itself."""
     behind: str
-    """Through the proxy, whose time-outs are shortened to a second."""
+    """Through the proxy, whose time-outs are shortened to three seconds."""
     every: float = 0.0
     """Seconds between two bytes; 0 sends all at once."""
     reads: bool = True
@@ -44,7 +44,10 @@ class Case:
 
 
 def play(url: str, case: Case, outcomes: list[str], *, source: str = "127.0.0.1") -> str:
-    """Send a case to the server at `url` from the address `source`; returns the outcome."""
+    """Send a case to the server at `url` from the address `source`; returns the outcome.
+
+    A connection that stays open is asked NEXT, unless these answers and `waits` are one of the possible `outcomes`.
+    """
     parts = urlsplit(url)
     assert parts.hostname is not None
     with socket.create_connection((parts.hostname, parts.port or 80), 10.0, source_address=(source, 0)) as connection:
@@ -54,8 +57,9 @@ def play(url: str, case: Case, outcomes: list[str], *, source: str = "127.0.0.1"
         fewest = min(len(_statuses_of(outcome)) for outcome in outcomes)
         received, closed = _receive(connection, fewest, wait_closed=all("closed" in each for each in outcomes))
         answers = responses(received)
-        if closed or "waits" in " ".join(outcomes):
-            return rendered(answers, "closed" if closed else "waits")
+        state = "closed" if closed else "waits"
+        if closed or rendered(answers, state) in outcomes:
+            return rendered(answers, state)
         _send_all(connection, NEXT)
         after, closed = _receive(connection, 1, wait_closed=True)
         return rendered(answers, "open" if responses(after) == [200] and closed else f"desynchronised {after[:200]!r}")

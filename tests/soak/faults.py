@@ -111,7 +111,7 @@ def torn_push(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def hanging_push(scene: Scene, fleet: Fleet) -> Recovered:
-    """A version whose graph is a FIFO that nobody writes becomes `stable`; reading it takes for ever."""
+    """A version whose graph is a FIFO becomes `stable`. It is refused unopened, and moved back."""
     return _rejected(scene, fleet, _put_fifo)
 
 
@@ -155,7 +155,7 @@ def clock_step(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
-    """A replica stands still, as in a step that does not return."""
+    """A replica's whole process, its probes and watchdog too, stands still between SIGSTOP and SIGCONT."""
     pid = _any(scene, fleet).pid
     os.kill(pid, signal.SIGSTOP)
     time.sleep(scene.hold)

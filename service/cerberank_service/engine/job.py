@@ -74,7 +74,7 @@ class Job:
     known: KnownScores | None = None
     """Cached scores of pairs that need not run."""
     resolve: Callable[[Outcome], None]
-    """Called exactly once, from the engine's thread."""
+    """Called exactly once: from the engine's thread, or from the watchdog's when the engine is given up."""
     priority: int = 0
     """0 (the highest) to 999."""
     live_traffic: LiveTraffic | None = None

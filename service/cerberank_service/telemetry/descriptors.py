@@ -1,6 +1,7 @@
 """Notices when the process has no file descriptor left.
 
-The event loop then closes every new connection at once, probes among them, and says nothing about it.
+uvloop's event loop then closes every new connection at once, probes among them, and says nothing about it. On
+Windows, without uvloop, asyncio's own loop leaves them waiting, tries again every second and logs it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from cerberank_service.telemetry.shadow_metrics import ShadowMetrics
 
 
 class Metrics:
-    """The series of one app; `render` returns the text that Prometheus scrapes."""
+    """The series of one app; `registry` holds them for the page that Prometheus scrapes."""
 
     def __init__(self, reasons: Sequence[str] = ()) -> None:
         """Register the series and create those with known label values; `reasons` are those of rejected versions."""
