@@ -46,7 +46,6 @@ ELSEWHERE = {
     "service/rollout/test_shadow.py": ["service/rollout/labels", "service/telemetry/shadow_metrics"],
     "service/telemetry/test_registration.py": ["service/telemetry/series"],
     "service/versions/test_loading.py": ["service/versions/single", "service/versions/warm_up"],
-    "service/versions/test_copies.py": ["service/versions/copy_process"],
     "service/versions/test_watcher_rejects.py": ["service/versions/rejection"],
     "deploy/test_ray.py": ["service/ray_serve/replica"],
     "e2e/test_admin.py": [f"service/admin/{name}" for name in ("client", "command", "options")],

@@ -96,7 +96,7 @@ def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
 def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
 
-    Raises OSError or ValueError for a certificate that cannot be used.
+    Raises OSError or ValueError for a certificate that cannot be used, OSError when there is no place for local copies.
     """
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
@@ -105,6 +105,7 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
         admin = create_admin(settings, service.versions, service.operations, service.metrics)
         config = _config(admin, settings, limits, settings.admin_host, settings.admin_port)
         servers.append(Server("admin-server", config, ending))
+    service.open()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: ending.put(number))
     if settings.tls_certificate is not None:

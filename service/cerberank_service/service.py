@@ -31,6 +31,7 @@ from cerberank_service.telemetry.series import (
     LABEL_DIFFERS,
     LABELLED_VERSION,
     STALLED_SECONDS,
+    STORE_POLL_AGE,
 )
 from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
@@ -61,7 +62,6 @@ class Service:
         self.workers = Workers(settings.encode_workers)
         poll = threading.Event()  # set whenever the watcher should poll the store at once
         self.versions = VersionRegistry(settings, on_idle=poll.set)
-        self._register_scraped()
         self.shadow = Shadow(settings, self.versions, self.metrics)
         store = open_store(settings.store) if settings.store else None
         self.labels = Labels(store, self.versions, poll.set)
@@ -72,6 +72,7 @@ class Service:
             if store is None
             else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll, after_poll=self.rules.apply)
         )
+        self._register_scraped()
         self.descriptors = DescriptorWatch(self.metrics)
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
@@ -84,15 +85,22 @@ class Service:
 
     def _register_scraped(self) -> None:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
+        source = self.source
         register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
         register(
             ScrapedGauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in versions.wanted_labels()])
         )
         register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
         register(ScrapedGauge(STALLED_SECONDS, versions.stalled))
+        if isinstance(source, Watcher):
+            register(ScrapedGauge(STORE_POLL_AGE, lambda: [((), source.poll_age)]))
         register(ScrapedGauge(BUILD_INFO, lambda: [(_build(self.settings), 1.0)]))
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
+
+    def open(self) -> None:
+        """Make what `start` needs, so that it cannot fail. Raises OSError when there is no place for local copies."""
+        self.source.open()
 
     def start(self) -> None:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""

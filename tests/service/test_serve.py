@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -41,6 +43,21 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
     monkeypatch.setenv(name, "1")
     assert main([]) == 2
     assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
+
+
+def test_no_place_for_copies_ends_the_program_before_it_serves(
+    no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 with one line, and no traceback of the server that was about to start."""
+    monkeypatch.setenv("CERBERANK_STORE", str(tmp_path))
+    monkeypatch.setenv("CERBERANK_PORT", "0")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    assert main([]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("cerberank serve: ")
+    assert "No such file" in err
+    assert err.count("\n") == 1
 
 
 def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) -> None:

@@ -59,6 +59,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)
+        if tag >> 32 or tag < 8:  # protobuf's C++ parser cuts a tag to 32 bits, and would read another field here
+            raise GraphError("it has a field whose number is out of range")
         kind, size = tag & 7, 0
         if kind == VARINT:
             value, place = _varint(message, place)

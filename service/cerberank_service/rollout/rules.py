@@ -77,7 +77,7 @@ class Rules:
     @property
     def _resting(self) -> bool:
         snapshot = self._versions.snapshot
-        return snapshot.stopped or snapshot.draining
+        return snapshot.stopped or snapshot.draining or snapshot.leaving
 
     def _fails(self, live: LiveVersion) -> bool:
         failed = fails(self._rollback, answered=live.answered, failed=live.failed, alive=live.engine.alive)

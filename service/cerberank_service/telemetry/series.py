@@ -19,7 +19,8 @@ CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 PHASES = ("encode", "queue", "compute", "total")
 COPY_CAUSES = ("store", "disk", "time", "process")
-"""What kept a version from being copied: the store, no space for the copy, its time limit, the copying process."""
+"""What kept a version from being copied: the store, no space for the copy, its time limit, the copying process
+or a shortage of processes, threads, descriptors or memory."""
 VERSION = ("model", "version")
 """The labels of series that are created and removed with a version."""
 
@@ -154,6 +155,11 @@ ENGINE_RUNNING = Series(
 STALLED_SECONDS = Series(
     "stalled_seconds", "gauge", "Seconds in which accepted questions have waited without any progress", VERSION
 )
+STORE_POLL_AGE = Series(
+    "store_poll_age_seconds",
+    "gauge",
+    "Seconds since a poll of the store ended; it grows while one hangs. No sample without a store",
+)
 BUILD_INFO = Series(
     "build_info",
     "gauge",
@@ -170,6 +176,7 @@ SCRAPED = (
     LABEL_DIFFERS,
     ENGINE_RUNNING,
     STALLED_SECONDS,
+    STORE_POLL_AGE,
     BUILD_INFO,
     DEVICE_MEMORY,
     DEVICE_MEMORY_USED,

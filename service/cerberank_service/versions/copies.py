@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -21,6 +22,7 @@ from filelock import FileLock, Timeout
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.store.contract import NotInStoreError, Reference, StoreError
 from cerberank_service.versions import copy_process
+from cerberank_service.versions.rejection import is_shortage
 
 PREFIX, LOCK = "cerberank-", ".lock"
 POLL_SECONDS = 0.1
@@ -46,6 +48,10 @@ class CopyError(Exception):
         self.cause = cause
 
 
+class GivenUpError(Exception):
+    """A copy was ended because nobody wants the version any more."""
+
+
 class Copies:
     """The copies of one process, which follows the store at `address`."""
 
@@ -54,9 +60,12 @@ class Copies:
         self._address, self._seconds = address, seconds
         self._root: Path | None = None
         self._lock: FileLock | None = None
+        self._hanging: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
-        """Make the folder, and remove those of processes that were killed. Raises OSError."""
+        """Make the folder unless it is made, and remove those of processes that were killed. Raises OSError."""
+        if self._root is not None:
+            return
         root = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
         lock = FileLock(root / LOCK)
         lock.acquire()
@@ -64,9 +73,10 @@ class Copies:
         root.rename(visible)  # locked before it is visible: a neighbour that starts now takes it for a living one
         self._root, self._lock = visible, lock
         for folder in visible.parent.glob(f"{PREFIX}*"):
-            if folder != visible and (folder / LOCK).is_file():
-                with suppress(Timeout, OSError), FileLock(folder / LOCK, timeout=0):  # OSError: of another user
-                    shutil.rmtree(folder, ignore_errors=True)
+            with suppress(Timeout, OSError):  # OSError: of another user, who may even forbid to look into it
+                if folder != visible and (folder / LOCK).is_file():
+                    with FileLock(folder / LOCK, timeout=0):
+                        shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """Remove the folder."""
@@ -78,7 +88,7 @@ class Copies:
     def folder(self, reference: Reference) -> Path:
         """Where the copy of a version lies."""
         assert self._root is not None, "copies are made after open"
-        return self._root / reference.model / reference.version
+        return self._root / "@".join(reference) / "checkpoint"
 
     def drop(self, reference: Reference) -> None:
         """Delete a copy, or what there is of it."""
@@ -87,34 +97,50 @@ class Copies:
     def fetch(self, reference: Reference, *, niceness: int, given_up: Callable[[], bool]) -> Path:
         """Copy and verify a version; returns its folder.
 
-        Raises CopyError when it is worth another try, also when `given_up` says meanwhile that nobody wants it;
+        Raises CopyError when it is worth another try; GivenUpError when `given_up` says meanwhile that nobody wants it;
         CheckpointError, NotInStoreError, FileNotFoundError or RuntimeError when the version is at fault.
         """
         target = self.folder(reference)
         self.drop(reference)
         command = [sys.executable, "-P", "-m", copy_process.__name__, self._address, *reference, str(target)]
-        process = subprocess.Popen(
-            [*command, str(niceness)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        if self._hanging is not None:
+            if self._hanging.poll() is None:
+                raise CopyError(
+                    "process", f"an earlier copy's process {self._hanging.pid} was killed and has not ended"
+                )
+            self._hanging.communicate()  # closes its pipes
+            self._hanging = None
+        try:
+            with _started([*command, str(niceness)]) as process:
+                told, noise = self._told(process, given_up)
+        except OSError as error:  # no descriptors, no further process, no memory for one
+            raise CopyError("process", f"no process can copy it: {error}") from error
+        if process.returncode != 0:
+            raise self._error(process.returncode, told, noise)
+        return target
+
+    def _told(self, process: subprocess.Popen[bytes], given_up: Callable[[], bool]) -> tuple[bytes, bytes]:
+        """What the process wrote, when it has ended. Raises CopyError or GivenUpError, and ends it, when it may not."""
         end = time.monotonic() + self._seconds
         while True:
             try:
-                told, noise = process.communicate(timeout=POLL_SECONDS)
-                break
+                return process.communicate(timeout=POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 late = time.monotonic() > end
                 if late or given_up():
-                    _end(process)
-                    self.drop(reference)
-                    why = f"was not copied and verified within {self._seconds:g} seconds" if late else "was given up"
-                    raise CopyError("time", why) from None
-        if process.returncode != 0:
-            self.drop(reference)
-            raise self._error(process.returncode, told, noise)
-        return target
+                    self._end(process)
+                    if late:
+                        why = f"was not copied and verified within {self._seconds:g} seconds"
+                        raise CopyError("time", why) from None
+                    raise GivenUpError from None
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a process; one that does not end is remembered, so that no other is started beside it."""
+        process.kill()
+        try:
+            process.communicate(timeout=KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._hanging = process
 
     def shown(self, message: str) -> str:
         """A message without the places of the copies and of the store."""
@@ -130,13 +156,23 @@ class Copies:
         message = self.shown(found["message"])
         if found["errno"] in FULL:
             return CopyError("disk", f"there is no space for the copy in {tempfile.gettempdir()}")
+        if "MemoryError" in found["kinds"] or is_shortage(found["errno"], message):
+            return CopyError("process", message)
         for name in found["kinds"]:
             if name in ERRORS:
                 return ERRORS[name](message)
         return CopyError("store", message) if "OSError" in found["kinds"] else RuntimeError(message)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    with suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=KILL_SECONDS)
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose standard input ends with the block, and with this process. Raises OSError."""
+    own, held = os.pipe()
+    try:
+        try:
+            process = subprocess.Popen(command, stdin=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        finally:
+            os.close(own)
+        yield process
+    finally:
+        os.close(held)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from enum import Enum
 
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
@@ -49,6 +51,17 @@ BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
     (TooSlowError, Reason.SLOW),
 )
 """Reasons by error type; the first match counts, so subclasses come before their base classes."""
+
+SHORTAGES = {number: os.strerror(number) for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)}
+NO_THREAD = "can't start new thread"
+
+
+def is_shortage(number: int | None, message: str) -> bool:
+    """Whether an error (its `errno`, if any, and its text) says that the machine lacks descriptors, threads or memory.
+
+    Libraries in other languages state the system's text alone.
+    """
+    return number in SHORTAGES or any(text in message for text in (NO_THREAD, *SHORTAGES.values()))
 
 
 def reason_of(error: Exception) -> Reason:

@@ -1,7 +1,8 @@
 """Routes a call to a version. Pure: a function of the snapshot, the name in the call and its question.
 
 A call names `model`, `model@label` or `model@version`. A model alone means its stable version, except for the canary's
-share of the questions. That share is chosen by a hash of the question, so that a question always gets the same version.
+share of the questions while the canary's engine is alive. That share is chosen by a hash of the question, so that a
+question always gets the same version.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ def route(
 
 
 def _stable_or_canary(model: str, known: ModelState, question: str, percent: float) -> str:
-    canary = known.serving.get("canary")
-    if canary is not None and in_canary(question, percent):
-        return canary
+    canary = known.labelled("canary")
+    if canary is not None and canary.engine.alive and in_canary(question, percent):
+        return known.serving["canary"]
     if (stable := known.serving.get("stable")) is None:
         raise ServiceError(Kind.UNAVAILABLE, f"{model} has no stable version yet; see /v1/models", retry_after=10)
     return stable

@@ -23,6 +23,9 @@ class SingleCheckpoint:
         self._settings, self._versions, self._metrics, self._loader = settings, versions, metrics, loader
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
+    def open(self) -> None:
+        """Do nothing: no file is copied."""
+
     def start(self) -> None:
         """Start loading."""
         self._thread.start()

@@ -60,7 +60,7 @@ class StoreView:
     def _served(self, model: str) -> tuple[str, ...]:
         try:
             return self._store.record(model).served
-        except StoreError as error:
+        except Exception as error:  # whatever it is: only a replica without a stable version needs the record
             logger.warning("the versions that served before are not known: %s", error)
             return ()
 

@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 
 from cerberank_models.backends.registry import spec_of
-from cerberank_models.checkpoint.store.contract import Reference, Store, StoreError
+from cerberank_models.checkpoint.store.contract import Reference, Store
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.copies import Copies, CopyError
+from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
 from cerberank_service.versions.memory_budget import budget, check_room
 from cerberank_service.versions.registry import VersionRegistry
-from cerberank_service.versions.rejection import Reason, reason_of
+from cerberank_service.versions.rejection import Reason, is_shortage, reason_of
 from cerberank_service.versions.state import State
 from cerberank_service.versions.store_view import StoreView
 
@@ -51,10 +51,7 @@ class Watcher:
         wake: threading.Event,
         after_poll: Callable[[], None],
     ) -> None:
-        """Nothing is read before `start`.
-
-        Setting `wake` makes the watcher poll the store at once; `after_poll` is called after each poll.
-        """
+        """Nothing is read before `start`. Setting `wake` causes a poll at once; `after_poll` is called after each."""
         self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
         self._view, self._spec = StoreView(store, settings), spec_of(settings.backend)
@@ -66,11 +63,16 @@ class Watcher:
         self._noted: dict[str, str] = {}
         self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
+        self._polled = time.monotonic()
         self._wake, self._after_poll, self._stopped = wake, after_poll, threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
+    def open(self) -> None:
+        """Make the folder for local copies, before `start` or by it. Raises OSError when it cannot be created."""
+        self._copies.open()
+
     def start(self) -> None:
-        """Start following the store. Raises OSError when the folder for local copies cannot be created."""
+        """Start following the store. Raises as `open` does."""
         self._copies.open()
         self._thread.start()
 
@@ -82,6 +84,11 @@ class Watcher:
             self._thread.join(JOIN_SECONDS)
             self._copies.close()
 
+    @property
+    def poll_age(self) -> float:
+        """Seconds since a poll of the store ended, whether it succeeded or failed; it grows while one hangs."""
+        return time.monotonic() - self._polled
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._wake.clear()
@@ -91,6 +98,7 @@ class Watcher:
                     self._after_poll()
             except Exception:  # the next poll may succeed; loaded versions continue to serve
                 logger.exception("polling the store failed; it will be retried")
+            self._polled = time.monotonic()
             self._wake.wait(self._settings.store_poll_seconds)
 
     def _poll(self) -> None:
@@ -118,7 +126,7 @@ class Watcher:
         pinned = [Reference(name, version) for name, model in snapshot.items() for version in model.pinned]
         try:
             stored = self._view.read(pinned, {name for name, model in snapshot.items() if "stable" in model.serving})
-        except (OSError, StoreError) as error:
+        except Exception as error:  # libraries of stores have errors of their own
             if self._metrics.lifecycle.reached(False):
                 logger.warning("the store cannot be read, nothing changes: %s", error)
             missing = isinstance(error, FileNotFoundError)
@@ -146,7 +154,10 @@ class Watcher:
         if decision.load is not None:
             model, version = decision.load
             self._versions.loading(decision.load, stored[model].sizes[version])
-            threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
+            try:
+                threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
+            except RuntimeError as error:  # no thread can be started now
+                self._try_again(decision.load, CopyError("process", str(error)))
 
     def _load(self, reference: Reference) -> None:
         started = time.monotonic()
@@ -155,6 +166,10 @@ class Watcher:
             loaded, others = self._opened(reference, settings), self._versions.snapshot.live()
             live = bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
             del loaded, others
+        except GivenUpError:
+            self._copies.drop(reference)
+            self._versions.forget(reference)
+            logger.info("%s@%s is not copied any further: nothing names it now", *reference)
         except Exception as error:  # any error of a pushed version is reported, and the service continues
             self._copies.drop(reference)
             self._metrics.forget(*reference)
@@ -190,12 +205,14 @@ class Watcher:
         return self._loader(settings)
 
     def _copy_fault(self, reference: Reference, error: Exception) -> CopyError | None:
-        """The error as one that is worth another try, as it is when the version was removed meanwhile; else None."""
+        """The error as one that is worth another try: the machine is short of resources, or the version is gone."""
         if isinstance(error, CopyError):
             return error
+        if is_shortage(getattr(error, "errno", None), str(error)):
+            return CopyError("process", self._copies.shown(str(error)))
         try:
             there = reference.version in self._store.versions(reference.model)
-        except OSError:
+        except Exception:  # libraries of stores have errors of their own
             there = False
         return None if there else CopyError("store", "the store does not have it any more, or cannot be reached")
 
@@ -228,13 +245,10 @@ class Watcher:
             try:
                 self._store.note_served(Reference(name, serving))
                 self._noted[name] = serving
-            except (OSError, StoreError) as error:
+            except Exception as error:  # file systems have errors of their own; the rules must run whatever they are
                 self._note_after = time.monotonic() + NOTE_SECONDS
-                logger.warning(
-                    "the store cannot be told that %s@%s serves; a replica that starts while a bad version is stable "
-                    "will not know what to serve instead: %s",
-                    *(name, serving, error),
-                )
+                why = "a replica that starts while a bad version is stable will not know what to serve instead"
+                logger.warning("the store cannot be told that %s@%s serves; %s: %r", name, serving, why, error)
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
         self._metrics.lifecycle.rejected(reason.value)
@@ -273,9 +287,11 @@ class Watcher:
             self._wake.set()
 
     def _forget_failures(self) -> None:
-        """Remove failed versions that no label or pin names any more, and record when start-up is over."""
+        """Forget failures of versions that no label or pin names any more, and record when start-up is over."""
         snapshot = self._versions.snapshot.models
         busy = any(held.status is State.LOADING for model in snapshot.values() for held in model.versions.values())
+        for reference in self._tries.keys() - self._asked:
+            self._tries.pop(reference, None)
         for name, model in snapshot.items():
             for version, held in model.versions.items():
                 if held.down and Reference(name, version) not in self._asked:

@@ -12,7 +12,14 @@ from onnx import TensorProto, helper
 from tests.models.checkpoint.test_folder import rewrite
 
 from cerberank_models.checkpoint.bundled import BUNDLED
-from cerberank_models.checkpoint.external_data import DEEPEST, GraphError, has_external_data
+from cerberank_models.checkpoint.external_data import (
+    DATA_LOCATION,
+    DEEPEST,
+    EXTERNAL_DATA,
+    WITHIN,
+    GraphError,
+    has_external_data,
+)
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 
 
@@ -92,6 +99,35 @@ def test_what_is_cut_off_is_no_graph(content: bytes) -> None:
     """A message shorter than it says, a group, an endless number, half a number."""
     with pytest.raises(GraphError):
         has_external_data(content)
+
+
+def _ways() -> list[tuple[int, ...]]:
+    """For every kind of message, a chain of fields that leads to each of its own fields."""
+    chains: dict[str, tuple[int, ...]] = {"model": ()}
+    while len(chains) < len(WITHIN):
+        for kind, way in list(chains.items()):
+            for number, inner in WITHIN[kind].items():
+                chains.setdefault(inner, (*way, number))
+    return [(*chains[kind], number) for kind, fields in WITHIN.items() for number in fields] + [
+        (*chains["tensor"], number) for number in (EXTERNAL_DATA, DATA_LOCATION)
+    ]
+
+
+@pytest.mark.parametrize("way", _ways(), ids=str)
+@pytest.mark.parametrize("beyond", [1 << 32, 1 << 34, 1 << 63])
+def test_a_tag_of_more_than_32_bits_is_refused(way: tuple[int, ...], beyond: int) -> None:
+    """Wherever it is: protobuf's C++ parser cuts it to 32 bits, and would find the tensors that it hides from here."""
+    content = _varint(way[-1] << 3 | 2 | beyond) + _varint(0)
+    for number in reversed(way[:-1]):
+        content = _field(number, content)
+    with pytest.raises(GraphError, match="out of range"):
+        has_external_data(content)
+
+
+def test_field_zero_is_refused() -> None:
+    """A parser may take it for the end of the message."""
+    with pytest.raises(GraphError, match="out of range"):
+        has_external_data(b"\x02\x00")
 
 
 def test_a_graph_that_is_nested_without_end_is_refused() -> None:

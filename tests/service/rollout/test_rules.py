@@ -121,7 +121,7 @@ def test_a_rule_does_not_undo_an_operators_move(replica: Make) -> None:
     assert asked.store.record(MODEL).taken_back == ()
 
 
-@pytest.mark.parametrize("state", ["stopped", "draining"])
+@pytest.mark.parametrize("state", ["stopped", "draining", "leaving"])
 def test_a_replica_that_stops_or_drains_moves_nothing(replica: Make, state: str) -> None:
     """Its engines are not alive because it stops, not because their versions are bad."""
     asked = replica({"stable": "2", "canary": "3"}, previous="1", dead={"2", "3"}, state={state: True})

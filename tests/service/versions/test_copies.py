@@ -8,14 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.service.following import Follow, entry, served_by
-from tests.service.observe import samples, wait_until
+from tests.service.observe import wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
@@ -23,7 +22,7 @@ from cerberank_models.checkpoint.store.contract import NotInStoreError, Referenc
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions import copies as module
-from cerberank_service.versions.copies import Copies, CopyError
+from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
 from cerberank_service.versions.loading import Loaded
 
 ONE, TWO = Reference("fake-ranker", "1"), Reference("fake-ranker", "2")
@@ -75,14 +74,17 @@ def test_a_copy_that_hangs_is_ended(copies: Copies, tmp_path: Path, monkeypatch:
     hang = tmp_path / "hang.py"
     hang.write_text("import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
     monkeypatch.setattr(module.sys, "executable", str(_program(tmp_path, hang, tmp_path / "pid")))
-    wanted = threading.Event()
-    for given_up, seconds, why in ((NEVER, 2.0, "within 2 seconds"), (lambda: not wanted.is_set(), 60.0, "given up")):
+    asked: tuple[tuple[Callable[[], bool], float, type[Exception], str], ...] = (
+        (NEVER, 2.0, CopyError, "within 2 seconds"),
+        (lambda: True, 60.0, GivenUpError, "^$"),
+    )
+    for given_up, seconds, kind, why in asked:
         hanging = Copies(str(tmp_path / "store"), seconds)
         hanging.open()
         started = time.monotonic()
-        with pytest.raises(CopyError, match=why) as caught:
+        with pytest.raises(kind, match=why) as caught:
             hanging.fetch(ONE, niceness=0, given_up=given_up)
-        assert caught.value.cause == "time"
+        assert getattr(caught.value, "cause", "time") == "time"
         assert time.monotonic() - started < 30
         assert not hanging.folder(ONE).exists()
         if (tmp_path / "pid").exists():
@@ -102,13 +104,93 @@ def test_a_full_disk_is_not_the_stores_fault(copies: Copies, tmp_path: Path, mon
     """The cause is the disk; a process that ends by itself is one too."""
     told = {"kinds": ["OSError"], "message": "it broke"}
     full, broken = json.dumps(told | {"errno": errno.ENOSPC}), json.dumps(told | {"errno": errno.EIO})
-    for output, cause, why in ((full, "disk", "no space"), (broken, "store", "it broke"), ("", "process", "status 3")):
+    memory = json.dumps(told | {"kinds": ["MemoryError"], "errno": None})
+    thread = json.dumps({"kinds": ["RuntimeError"], "errno": None, "message": "can't start new thread"})
+    for output, cause, why in (
+        (full, "disk", "no space"),
+        (broken, "store", "it broke"),
+        (memory, "process", "it broke"),
+        (thread, "process", "new thread"),
+        ("", "process", "status 3"),
+    ):
         (tmp_path / "fails.py").write_text(f"print({output!r}, end=''); raise SystemExit(3)")
         with monkeypatch.context() as patched:
             patched.setattr(module.sys, "executable", str(_program(tmp_path, tmp_path / "fails.py", tmp_path)))
             with pytest.raises(CopyError, match=why) as caught:
                 copies.fetch(ONE, niceness=0, given_up=NEVER)
         assert caught.value.cause == cause
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_a_process_that_cannot_be_started_is_not_the_versions_fault(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """No further process, no memory for one, no descriptors for its pipes."""
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(CopyError, match="no process can copy it") as caught:
+        copies.fetch(ONE, niceness=0, given_up=NEVER)
+    assert caught.value.cause == "process"
+
+
+def test_a_process_that_cannot_be_killed_stays_the_only_one(
+    copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits for a dead file system no other is started; once it has ended, copies are made again."""
+    sleep = tmp_path / "sleep.py"
+    sleep.write_text("import time\ntime.sleep(600)\n")
+    kill = subprocess.Popen.kill
+    killed: list[subprocess.Popen[bytes]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(module.sys, "executable", str(_program(tmp_path, sleep, tmp_path)))
+        patched.setattr(module, "KILL_SECONDS", 0.1)
+
+        def remember(self: subprocess.Popen[bytes]) -> None:
+            killed.append(self)
+
+        patched.setattr(subprocess.Popen, "kill", remember)
+        with pytest.raises(GivenUpError):
+            copies.fetch(ONE, niceness=0, given_up=lambda: True)
+    (process,) = killed
+    try:
+        with pytest.raises(CopyError, match=f"{process.pid} was killed and has not ended") as caught:
+            copies.fetch(ONE, niceness=0, given_up=NEVER)
+        assert caught.value.cause == "process"
+    finally:
+        kill(process)
+        wait_until(lambda: process.poll() is not None)
+    assert copies.fetch(ONE, niceness=0, given_up=NEVER).is_dir()
+
+
+def test_dropping_a_version_keeps_the_others_of_its_model(copies: Copies, store: FolderStore, made: Make) -> None:
+    """Only its own copy goes, with what a killed process left beside it."""
+    store.push(made("2"))
+    one, two = (copies.fetch(each, niceness=0, given_up=NEVER) for each in (ONE, TWO))
+    (two.parent / ".2.abcdefgh").mkdir()
+    copies.drop(TWO)
+    assert one.is_dir()
+    assert not two.parent.exists()
+
+
+def test_a_folder_that_nobody_may_look_into_stays(
+    copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another user with mode 0700, say: the service starts beside it."""
+    foreign = tmp_path / "tmp" / "cerberank-foreign"
+    foreign.mkdir()
+    is_file = Path.is_file
+
+    def forbidden(self: Path) -> bool:
+        if self.parent == foreign:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return is_file(self)
+
+    monkeypatch.setattr(Path, "is_file", forbidden)
+    _other(copies, "x")
+    assert foreign.exists()
 
 
 def test_copies_of_killed_processes_are_removed(copies: Copies, tmp_path: Path) -> None:
@@ -157,34 +239,6 @@ def test_a_copy_lasts_no_longer_than_opening_it(follow: Follow, store: FolderSto
     wait_until(lambda: served_by(client) == "1" and entry(client, "2").get("state") == "failed")
     assert seen == [True, True]
     assert [path for path in tmp_path.glob("cerberank-*/*") if path.name != module.LOCK] == []
-
-
-def test_a_version_that_could_not_be_copied_is_tried_again(
-    follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A version is not condemned for a full disk; meanwhile /v1/models and a metric say why, and others are loaded."""
-    push(store, made("1"), "stable")
-    fetch, full = Copies.fetch, threading.Event()
-    full.set()
-
-    def limited(self: Copies, reference: Reference, **options: object) -> Path:
-        if full.is_set() and reference == TWO:
-            raise CopyError("disk", "there is no space")
-        return fetch(self, reference, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Copies, "fetch", limited)
-    client = follow()
-    wait_until(lambda: served_by(client) == "1")
-    push(store, made("2"), "stable")
-    wait_until(lambda: entry(client, "2").get("state") == "retrying")
-    assert entry(client, "2")["reason"].startswith("disk: there is no space; it will be copied again in")
-    push(store, made("3"), "canary")
-    wait_until(lambda: entry(client, "3").get("labels") == ["canary"])
-    assert samples(client)["cerberank_copy_failures_total{cause=disk}"] >= 1
-    assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 1
-    full.clear()
-    wait_until(lambda: entry(client, "2").get("labels") == ["stable"])
-    assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 0
 
 
 def test_a_fifo_in_a_version_stops_nothing(follow: Follow, store: FolderStore, made: Make, tmp_path: Path) -> None:

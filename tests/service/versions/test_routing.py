@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from cerberank_service.versions.state import ModelState, Snapshot, State, Versio
 NAMES = RoutingSettings(aliases=frozenset({"rerank-v3.5"}))
 
 
-def model(*ready: str, **serving: str) -> ModelState:
-    versions = {version: VersionState(status=State.READY, size=0) for version in ready}
+def model(*ready: str, dead: str = "", **serving: str) -> ModelState:
+    """A model with versions that are ready; the engine of the one that is `dead` has failed."""
+    lives: dict[str, Any] = {v: SimpleNamespace(engine=SimpleNamespace(alive=v != dead)) for v in ready}
+    versions = {version: VersionState(status=State.READY, size=0, live=live) for version, live in lives.items()}
     return ModelState(versions=versions, serving=serving)  # type: ignore[arg-type]
 
 
@@ -93,3 +96,11 @@ def test_the_canary_gets_its_share() -> None:
     assert abs(versions.count("3") - 2000) < 160
     assert {route(snapshot(), names, "m@stable", None, question).version for question in questions[:100]} == {"2"}
     assert {route(snapshot(), names, "n", None, question).version for question in questions[:100]} == {"7"}
+
+
+def test_a_dead_canary_gets_no_share() -> None:
+    """The stable version answers; who names the canary still gets it, and with it the error."""
+    names = RoutingSettings(canary_percent=100.0)
+    dead = {"models": {"m": model("2", "3", dead="3", stable="2", canary="3")}}
+    assert route(snapshot(**dead), names, "m", None, "q").version == "2"
+    assert route(snapshot(**dead), names, "m@canary", None, "q").version == "3"

@@ -20,6 +20,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.contract import Label, Store, StoreError
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.engine.low_priority import NICENESS
+from cerberank_service.rollout.rules import Rules
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 
@@ -190,3 +191,61 @@ def test_nothing_but_a_label_loads_a_version(
         store.move_label("fake-ranker", label, None)
     wait_until(lambda: not entry(client, "2"))
     assert served_by(client) == "1"
+
+
+def test_a_store_that_does_not_answer_is_seen(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The age of the last poll grows while a read hangs, and falls once it has ended."""
+    models, answers = FolderStore.models, threading.Event()
+    answers.set()
+
+    def hang(self: FolderStore) -> tuple[str, ...]:
+        assert answers.wait(60)
+        return models(self)
+
+    monkeypatch.setattr(FolderStore, "models", hang)
+    push(store, made("1"), "stable")
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+    age = "cerberank_store_poll_age_seconds{}"
+    try:
+        answers.clear()
+        wait_until(lambda: samples(client)[age] > 2.0)
+        assert served_by(client) == "1"
+    finally:
+        answers.set()
+    wait_until(lambda: samples(client)[age] < 1.0)
+
+
+@pytest.mark.parametrize("method", ["models", "record", "note_served"])
+def test_any_error_of_a_file_system_is_survived(
+    follow: Follow,
+    store: FolderStore,
+    made: Callable[..., Checkpoint],
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+) -> None:
+    """Also one of a kind of its own. Without the record everything else works, rules too, and the log says it once."""
+    ruled, raised = threading.Event(), threading.Event()
+
+    def fail(self: FolderStore, *arguments: object) -> None:
+        raised.set()
+        raise NotImplementedError("not on this file system")
+
+    push(store, made("1"), "stable")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Rules, "apply", lambda self: ruled.set())
+        patched.setattr(FolderStore, method, fail)
+        client = follow()
+        assert raised.wait(20)
+        if method == "models":
+            wait_until(lambda: samples(client)["cerberank_store_reachable{}"] == 0)
+            assert "the store cannot be read, nothing changes: not on this file system" in caplog.text
+        else:
+            wait_until(lambda: served_by(client) == "1")
+            ruled.clear()
+            assert ruled.wait(20)
+        if method == "note_served":
+            assert caplog.text.count("the store cannot be told") == 1
+    wait_until(lambda: served_by(client) == "1")

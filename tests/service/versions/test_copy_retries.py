@@ -1,0 +1,133 @@
+"""What is no fault of a version does not condemn it: it is tried again, or forgotten when nobody wants it any more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import samples, wait_until
+from tests.service.pushes import open_fake, push
+
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.settings import Settings
+from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
+from cerberank_service.versions.loading import Loaded
+
+TWO = Reference("fake-ranker", "2")
+Make = Callable[..., Checkpoint]
+
+
+def test_a_version_that_could_not_be_copied_is_tried_again(
+    follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version is not condemned for a full disk; meanwhile /v1/models and a metric say why, and others are loaded."""
+    push(store, made("1"), "stable")
+    fetch, full = Copies.fetch, threading.Event()
+    full.set()
+
+    def limited(self: Copies, reference: Reference, **options: object) -> Path:
+        if full.is_set() and reference == TWO:
+            raise CopyError("disk", "there is no space")
+        return fetch(self, reference, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Copies, "fetch", limited)
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+    push(store, made("2"), "stable")
+    wait_until(lambda: entry(client, "2").get("state") == "retrying")
+    assert entry(client, "2")["reason"].startswith("disk: there is no space; it will be copied again in")
+    push(store, made("3"), "canary")
+    wait_until(lambda: entry(client, "3").get("labels") == ["canary"])
+    assert samples(client)["cerberank_copy_failures_total{cause=disk}"] >= 1
+    assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 1
+    full.clear()
+    wait_until(lambda: entry(client, "2").get("labels") == ["stable"])
+    assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 0
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), RuntimeError("can't start new thread")], ids=str
+)
+def test_a_version_that_meets_a_shortage_while_it_is_opened_is_tried_again(
+    follow: Follow, store: FolderStore, made: Make, error: Exception
+) -> None:
+    """It is not condemned: it serves once the machine has descriptors and threads again."""
+    short = threading.Event()
+
+    def load(settings: Settings) -> Loaded:
+        loaded = open_fake(settings)
+        if loaded.checkpoint.manifest.version == "2" and not short.is_set():
+            raise error
+        return loaded
+
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    client = follow(load)
+    wait_until(lambda: served_by(client) == "1" and entry(client, "2").get("state") == "retrying")
+    assert str(error) in entry(client, "2")["reason"]
+    short.set()
+    wait_until(lambda: entry(client, "2").get("labels") == ["canary"])
+
+
+def test_a_loader_that_cannot_be_started_is_started_later(
+    follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version does not stay `loading` for ever."""
+    start, short = threading.Thread.start, threading.Event()
+
+    def limited(self: threading.Thread) -> None:
+        if self.name == "loader" and not short.is_set():
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    push(store, made("1"), "stable")
+    client = follow()
+    wait_until(lambda: entry(client, "1").get("state") == "retrying")
+    short.set()
+    wait_until(lambda: served_by(client) == "1")
+
+
+def test_a_label_that_moves_away_during_a_copy_is_no_failure(
+    follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is counted, and the version is as unknown as before, with the tries of one that failed."""
+    fetch, copying, failing = Copies.fetch, threading.Event(), threading.Event()
+
+    def slow(self: Copies, reference: Reference, **options: Any) -> Path:
+        if reference == TWO and failing.is_set():
+            raise CopyError("store", "it does not answer")
+        if reference == TWO:
+            copying.set()
+            wait_until(options["given_up"])
+            raise GivenUpError
+        return fetch(self, reference, **options)
+
+    monkeypatch.setattr(Copies, "fetch", slow)
+    push(store, made("1"), "stable")
+    client = follow()
+    wait_until(lambda: served_by(client) == "1")
+    push(store, made("2"), "canary")
+    assert copying.wait(20)
+    store.move_label("fake-ranker", "canary", None)
+    wait_until(lambda: not entry(client, "2"))
+    counts = {name: count for name, count in samples(client).items() if "copy_failures_total" in name}
+    assert counts
+    assert not any(counts.values())
+    assert "could not be copied" not in caplog.text
+    failing.set()
+    store.move_label("fake-ranker", "canary", "2")
+    wait_until(lambda: entry(client, "2").get("state") == "retrying")
+    tries = client.app.state.service.source._tries  # type: ignore[attr-defined]
+    assert TWO in tries
+    store.move_label("fake-ranker", "canary", None)
+    wait_until(lambda: not entry(client, "2"))
+    assert TWO not in tries
