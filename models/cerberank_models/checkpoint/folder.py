@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -45,6 +45,8 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
+BLOCK = 1 << 20
+"""Bytes that are read at once."""
 ModelT = TypeVar("ModelT", bound=Frozen)
 
 
@@ -125,11 +127,11 @@ def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
     `verified` is for a copy that another process has just verified: no file is hashed, and no graph is looked into.
     Raises MissingFileError, SurplusFileError, ChangedFileError, or for a malformed file their base CheckpointError.
     """
-    if not (path / MANIFEST).is_file():
-        raise MissingFileError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
-    manifest = _parse(Manifest, path / MANIFEST, read_regular(path / MANIFEST))
+    manifest = _manifest(path)
     if not verified:
-        _verify_files(path, manifest)
+        _verify_names(path, manifest)
+        for name in manifest.files:
+            _verify_digest(path, name, manifest, _digest(path / name))
     config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
     _verify_graphs(path, manifest, config)
     if not verified:
@@ -176,25 +178,35 @@ def write_checkpoint(
             files={name: _write(partial / name, value) for name, value in sorted(content.items())},
         )
         _write(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
-        read_checkpoint(partial)
-    return read_checkpoint(path)
+        written = read_checkpoint(partial)
+    return replace(written, path=path)
 
 
 def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
     """Copy the checkpoint `source` to a hidden folder, manifest last, verify the copy, then rename it to `path`.
 
+    Each file is hashed twice: as it is read, so that an error names the folder that is at fault, and in the copy.
     Raises FileExistsError when `path` exists, CheckpointError when `source` or the copy is no valid checkpoint;
     either way nothing is left behind.
     """
-    manifest = read_checkpoint(source).manifest
+    manifest = _manifest(source)
+    _verify_names(source, manifest)
     with appearing_folder(path) as partial:
-        for name in (*sorted(manifest.files), MANIFEST):
-            _write(partial / name, source / name)
-        read_checkpoint(partial)
-    return read_checkpoint(path)
+        for name in sorted(manifest.files):
+            _verify_digest(source, name, manifest, _write(partial / name, source / name))
+        _write(partial / MANIFEST, source / MANIFEST)
+        copied = read_checkpoint(partial)
+    return replace(copied, path=path)
 
 
-def _verify_files(path: Path, manifest: Manifest) -> None:
+def _manifest(path: Path) -> Manifest:
+    if not (path / MANIFEST).is_file():
+        raise MissingFileError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
+    return _parse(Manifest, path / MANIFEST, read_regular(path / MANIFEST))
+
+
+def _verify_names(path: Path, manifest: Manifest) -> None:
+    """Raise CheckpointError unless the folder holds the files that its manifest names, and nothing else."""
     if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
     found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
@@ -206,9 +218,11 @@ def _verify_files(path: Path, manifest: Manifest) -> None:
         raise MissingFileError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
     if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):
         raise SurplusFileError(f"{path} holds files that its manifest does not name: {', '.join(surplus)}")
-    for name, expected in manifest.files.items():
-        if _digest(path / name) != expected:
-            raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
+
+
+def _verify_digest(path: Path, name: str, manifest: Manifest, digest: str) -> None:
+    if digest != manifest.files[name]:
+        raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
 
 
 def _is_entry(item: Path) -> bool:
@@ -258,17 +272,16 @@ def _parse(model: type[ModelT], path: Path, content: bytes) -> ModelT:
 
 
 def _write(target: Path, value: Path | bytes) -> str:
-    """Write one file through to the disk; returns its SHA-256."""
+    """Write one file through to the disk; returns the SHA-256 of what was written."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as file:
-        if isinstance(value, Path):
-            with open_regular(value) as source:
-                shutil.copyfileobj(source, file)
-        else:
-            file.write(value)
+    digest = hashlib.sha256()
+    with open_regular(value) if isinstance(value, Path) else BytesIO(value) as source, target.open("wb") as file:
+        while block := source.read(BLOCK):
+            digest.update(block)
+            file.write(block)
         file.flush()
         os.fsync(file.fileno())
-    return _digest(target)
+    return digest.hexdigest()
 
 
 def _digest(path: Path) -> str:

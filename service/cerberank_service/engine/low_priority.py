@@ -1,8 +1,8 @@
 """Background work that yields to live traffic.
 
-Work that releases the GIL (hashing, opening graphs) runs in a thread with a raised nice value. A thread that holds the
-GIL must not be descheduled, because every other thread would wait for it: such work is cut into pieces of some
-milliseconds, and each piece starts while no request is being answered.
+Opening graphs, which releases the GIL, runs in a thread with a raised nice value; copying and hashing in a process with
+one. A thread that holds the GIL must not be descheduled, because every other thread would wait for it: such work is cut
+into pieces of some milliseconds, and each piece starts while no request is being answered.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class VersionState:
     live: LiveVersion | None = None
     """The loaded version, from READY until its memory is freed."""
     reason: str = ""
-    """Why it failed."""
+    """Why it failed or is tried again."""
 
     @property
     def down(self) -> bool:

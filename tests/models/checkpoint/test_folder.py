@@ -4,13 +4,21 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
 from tests.tiny import roberta_tokenizer
 
+from cerberank_models.checkpoint import folder
 from cerberank_models.checkpoint.bundled import BUNDLED
-from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint, write_checkpoint
+from cerberank_models.checkpoint.folder import (
+    ChangedFileError,
+    CheckpointError,
+    copy_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 Damage = Callable[[Path], object]
 
@@ -200,3 +208,29 @@ def test_a_write_that_is_interrupted_leaves_nothing(
             golden=original.golden,
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_reads_every_file_twice(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source once while it is copied and the copy once to verify it; it then lies where it was to lie."""
+    read: list[str] = []
+    open_regular = folder.open_regular
+
+    def noted(path: Path) -> BufferedReader:
+        if path.name == "model.safetensors":
+            read.append(path.parent.name)
+        return open_regular(path)
+
+    monkeypatch.setattr(folder, "open_regular", noted)
+    copied = copy_checkpoint(tiny_checkpoint, tmp_path / "copy")
+    assert len(read) == 2
+    assert read[0] == tiny_checkpoint.name
+    assert read[1].startswith(".copy.")
+    assert copied == read_checkpoint(tmp_path / "copy")
+
+
+def test_a_source_that_is_changed_is_named_and_not_copied(copy: Path, tmp_path: Path) -> None:
+    """The error has the place of the file that is wrong and not that of the copy; nothing is left behind."""
+    (copy / "README.md").write_text("other")
+    with pytest.raises(ChangedFileError, match=str(copy / "README.md")):
+        copy_checkpoint(copy, tmp_path / "new")
+    assert list(tmp_path.iterdir()) == [copy]

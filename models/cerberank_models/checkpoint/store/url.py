@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,8 @@ class UrlStore:
             for name in (*sorted(manifest.files), MANIFEST):
                 (partial / name).parent.mkdir(parents=True, exist_ok=True)
                 self._files.get_file(f"{source}/{name}", str(partial / name))
-            read_checkpoint(partial)
-        return read_checkpoint(target)
+            copied = read_checkpoint(partial)
+        return replace(copied, path=target)
 
     def move_label(
         self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
