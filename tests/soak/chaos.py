@@ -38,7 +38,7 @@ REST_SECONDS = 3.0
 CLIENTS = 4
 """Clients that measure the capacity."""
 MOST_GROWTH = 1.1
-"""Of a process's memory in its lifetime, see `growths`."""
+"""The largest growth of a process's memory in its lifetime, see `growths`."""
 
 
 @dataclass(kw_only=True)

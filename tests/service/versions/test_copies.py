@@ -178,7 +178,7 @@ def test_dropping_a_version_keeps_the_others_of_its_model(copies: Copies, store:
 def test_a_folder_that_nobody_may_look_into_stays(
     copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another user with mode 0700, say: the service starts beside it."""
+    """The service starts beside a folder that it may not read, such as one of another user with mode 0700."""
     foreign = tmp_path / "tmp" / "cerberank-foreign"
     foreign.mkdir()
     is_file = Path.is_file

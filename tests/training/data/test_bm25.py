@@ -43,7 +43,7 @@ def test_the_best_texts_are_those_of_the_formula(corpus: list[str], query: str, 
 
 
 def test_equal_texts_are_cut_by_position() -> None:
-    """Of many equal texts the first ones are the top, whatever partition and sort do with ties."""
+    """The first of many equal texts are the top, whatever partition and sort do with ties."""
     assert Bm25Index(["other", *["river"] * 4]).top("river", 2) == [1, 2]
     got = Bm25Index([*["river", "river bed"] * 100, "other"]).top("river", 150)
     assert got == [*range(0, 200, 2), *range(1, 100, 2)]
