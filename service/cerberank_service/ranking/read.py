@@ -31,8 +31,9 @@ class Reader:
     def __call__(self, body: bytes) -> Read:
         """Read a body. Raises FormattedError: in the first dialect's format until the body's own is known."""
         with errors_in(self.dialects[0]):
-            check_structure(body, self.most_candidates)
-            document = read_json(body, self.dialects[0].json_bytes)
+            json_bytes = self.dialects[0].json_bytes
+            check_structure(body[:json_bytes], self.most_candidates)
+            document = read_json(body, json_bytes)
             dialect = select_dialect(self.dialects, document)
         with errors_in(dialect):
             call, options = dialect.parse(document)

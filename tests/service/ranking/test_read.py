@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -55,3 +56,13 @@ def test_texts_that_the_answer_repeats_stay_whole() -> None:
     """What the model cannot read, the client may want back."""
     giant = "a " * 10**6
     assert READING(body(giant, "b", return_text=True)).options.texts == (giant, "b")
+
+
+def test_only_the_json_of_a_body_is_bounded_in_structure() -> None:
+    """The texts of binary tensors follow it without quotation marks, and may hold any number of brackets."""
+    json_part = body("a")
+    (native,) = READING.dialects
+    reader = Reader((replace(native, json_bytes=len(json_part)),), 3)
+    assert len(reader(json_part + b"[1], {2}: " * 1000).call.candidates) == 1
+    with pytest.raises(FormattedError, match="far too many"):
+        READING(json_part + b"[1], {2}: " * 1000)
