@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.contract import Backend, StageOutput
 from cerberank_service.app import create_app
 from cerberank_service.serve import SWITCH_SECONDS, run
 from cerberank_service.settings import Settings, read_settings
@@ -21,18 +22,29 @@ from cerberank_service.versions.loading import Loaded, load
 LOOK_SECONDS = 0.05
 
 
-def load_hanging(settings: Settings) -> Loaded:
-    """The version as `load` opens it."""
-    loaded, hang = load(settings), Path(os.environ["HANG_FILE"])
-    run_stage = loaded.backend.run
+class HangingBackend:
+    """A backend that does as another one, but for model calls that do not return while a file exists."""
 
-    def run_or_hang(state: Any, stage: int) -> StageOutput[Any]:
-        while hang.exists():
+    def __init__(self, backend: Backend[Any], hang: Path) -> None:
+        """The one, and the file."""
+        self._backend, self._hang = backend, hang
+
+    def __getattr__(self, name: str) -> Any:
+        """As the other one."""
+        return getattr(self._backend, name)
+
+    def run(self, state: Any, stage: int) -> StageOutput[Any]:
+        """As the other one, perhaps never."""
+        while self._hang.exists():
             time.sleep(LOOK_SECONDS)
-        return run_stage(state, stage)
+        return self._backend.run(state, stage)
 
-    loaded.backend.run = run_or_hang  # type: ignore[method-assign]
-    return loaded
+
+def load_hanging(settings: Settings) -> Loaded:
+    """The version as `load` opens it, in such a backend."""
+    loaded = load(settings)
+    backend = HangingBackend(loaded.backend, Path(os.environ["HANG_FILE"]))
+    return replace(loaded, backend=cast("Backend[Any]", backend))
 
 
 def main() -> int:
