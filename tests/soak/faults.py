@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.e2e.conftest import ROOT
 from tests.models.stores import versions_of
 from tests.soak.elsewhere import another_machine
-from tests.soak.fleet import Fleet, Replica, until
+from tests.soak.fleet import LONGEST_SECONDS, Fleet, Replica, until
 from tests.soak.pushes import damage
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -92,12 +92,12 @@ class Scene:
 
 def kill(scene: Scene, fleet: Fleet) -> Recovered:
     """A replica gets SIGKILL."""
-    return _end(scene, fleet, signal.SIGKILL)
+    return _end(_any(scene, fleet), scene, fleet, signal.SIGKILL)
 
 
 def terminate(scene: Scene, fleet: Fleet) -> Recovered:
     """A replica gets SIGTERM."""
-    return _end(scene, fleet, signal.SIGTERM)
+    return _end(_any(scene, fleet), scene, fleet, signal.SIGTERM)
 
 
 def good_push(scene: Scene, fleet: Fleet) -> Recovered:
@@ -113,6 +113,19 @@ def torn_push(scene: Scene, fleet: Fleet) -> Recovered:
 def hanging_push(scene: Scene, fleet: Fleet) -> Recovered:
     """A version whose graph is a FIFO becomes `stable`. It is refused unopened, and moved back."""
     return _rejected(scene, fleet, _put_fifo)
+
+
+def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
+    """The process that copies a good version for a replica stands still until the replica ends it and tries again."""
+    replica = _any(scene, fleet)
+    version = scene.push()
+    end = time.monotonic() + LONGEST_SECONDS
+    while (pid := replica.copying()) is None:
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGSTOP)
+    return partial(fleet.serves, version)
 
 
 def store_away(scene: Scene, fleet: Fleet) -> Recovered:
@@ -163,6 +176,17 @@ def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
     return fleet.ready
 
 
+def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
+    """A replica's model call never returns; when its liveness probe fails, it is killed, as by an orchestrator."""
+    replica = _any(scene, fleet)
+    replica.hang.touch()
+    try:
+        until(lambda: not replica.live())
+    finally:
+        replica.hang.unlink()
+    return _end(replica, scene, fleet, signal.SIGKILL)
+
+
 def client_flood(scene: Scene, fleet: Fleet) -> Recovered:
     """Another address asks as fast as it can, with processor time that the others leave."""
     command = [sys.executable, "-m", "tests.soak.flood", fleet.proxy.url, str(scene.hold)]
@@ -177,11 +201,13 @@ FAULTS: dict[str, Callable[[Scene, Fleet], Recovered]] = {
     "good push": good_push,
     "torn push": torn_push,
     "hanging push": hanging_push,
+    "hung copy": hung_copy,
     "store away": store_away,
     "full disk": full_disk,
     "no descriptors": no_descriptors,
     "clock step": clock_step,
     "hung process": hung_process,
+    "hung step": hung_step,
     "client flood": client_flood,
 }
 
@@ -214,8 +240,7 @@ def _any(scene: Scene, fleet: Fleet) -> Replica:
     return scene.rng.choice(fleet.replicas)
 
 
-def _end(scene: Scene, fleet: Fleet, number: signal.Signals) -> Recovered:
-    replica = _any(scene, fleet)
+def _end(replica: Replica, scene: Scene, fleet: Fleet, number: signal.Signals) -> Recovered:
     starts = replica.starts
     os.kill(replica.pid, number)
     return lambda: replica.starts > starts and fleet.serves(scene.wanted) and fleet.ready()

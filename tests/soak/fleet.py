@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,14 @@ from tests.deploy.nginx import Proxy, proxying
 from tests.e2e.conftest import Process, launch
 from tests.e2e.siege import resident
 
+from cerberank_service.versions import copy_process
+
 LONGEST_SECONDS = 90.0
 LOOK_SECONDS = 0.1
 CLOCK = Path(__file__).with_name("clock.c")
+PROGRAM = ("-m", "tests.soak.hanging")
+COPY_SECONDS = 15
+"""How long a copy may take here: some hang."""
 
 
 def free_port() -> int:
@@ -31,8 +36,8 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS) -> float:
-    """Seconds until the condition holds; raises TimeoutError when it does not."""
+def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS, every: float = LOOK_SECONDS) -> float:
+    """Seconds until the condition holds, looked at `every` so often; raises TimeoutError when it does not."""
     begin = time.monotonic()
     while not condition():
         if time.monotonic() > begin + seconds:
@@ -66,6 +71,11 @@ class Replica:
     def clock(self) -> Path:
         """The file with the shift of its wall clock."""
         return self.folder / "clock"
+
+    @property
+    def hang(self) -> Path:
+        """While this file is there, no model call of this replica returns."""
+        return self.folder / "hang"
 
     @property
     def url(self) -> str:
@@ -102,6 +112,22 @@ class Replica:
         except httpx.HTTPError:
             return False
 
+    def live(self) -> bool:
+        """Whether its liveness probe does not fail; a late answer is no failure here."""
+        try:
+            return httpx.get(f"{self.url}/health/live", timeout=2.0).status_code == 200
+        except httpx.TimeoutException:
+            return True
+
+    def copying(self) -> int | None:
+        """The number of the process that copies a version for it now."""
+        for child in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            for number in child.read_text().split():
+                with suppress(OSError):
+                    if copy_process.__name__.encode() in Path(f"/proc/{number}/cmdline").read_bytes():
+                        return int(number)
+        return None
+
     def entries(self) -> dict[str, dict[str, Any]]:
         """What it says of its versions; nothing while it does not answer."""
         try:
@@ -129,10 +155,12 @@ class Replica:
             "CERBERANK_STORE": str(self.store),
             "CERBERANK_PORT": str(self.port),
             "TMPDIR": str(self.temporary),
+            "CERBERANK_COPY_SECONDS": str(COPY_SECONDS),
             "CLOCK_OFFSET_FILE": str(self.clock),
+            "HANG_FILE": str(self.hang),
             **self.settings,
         }
-        self.process: subprocess.Popen[bytes] = launch(Path(), self.log, **settings)
+        self.process: subprocess.Popen[bytes] = launch(Path(), self.log, program=PROGRAM, **settings)
 
     def _restart(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):

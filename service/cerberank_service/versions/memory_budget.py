@@ -1,10 +1,12 @@
-"""What a version takes in memory, what all of them may take, and whether a GPU has room for one more. Pure.
+"""What a version takes in memory, what all of them may take, and whether a GPU has room for one more.
 
 Estimates come from the sizes of files; what really happens to the device is seen just before a version is opened on it.
+What an unloaded one took goes back to the system.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Mapping
 
@@ -61,3 +63,14 @@ def check_room(needed: int, memory: DeviceMemory | None) -> None:
 
 def _gigabytes(size: int) -> str:
     return f"{size / 1024**3:.1f} GiB"
+
+
+def return_freed_memory() -> None:
+    """Ask glibc to return the free pages of its heaps; other C libraries are left alone.
+
+    glibc returns the end of a heap by itself, and a version's small blocks lie between those of others. It takes some
+    milliseconds, in which other threads may wait for memory.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -21,7 +21,7 @@ from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
-from cerberank_service.versions.memory_budget import budget, check_room
+from cerberank_service.versions.memory_budget import budget, check_room, return_freed_memory
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.rejection import Reason, is_shortage, reason_of
 from cerberank_service.versions.state import State
@@ -268,8 +268,7 @@ class Watcher:
         """Unload retired versions whose last request is answered, or whose drain time is over."""
         for reference, since in list(self._retired.items()):
             known = self._versions.snapshot.version(reference)
-            assert known is not None, "what is retired is known until it is forgotten"
-            assert known.live is not None, "only what was ready is retired"
+            assert known is not None and known.live is not None, "what is retired was ready, and is known"  # noqa: PT018
             live = known.live
             if live.leases and time.monotonic() - since < self._settings.drain_seconds:
                 continue
@@ -283,6 +282,7 @@ class Watcher:
             self._live_traffic.wait_until_idle()
             del live, known
             self._live_traffic.wait_until_idle()
+            return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
             self._wake.set()
 
