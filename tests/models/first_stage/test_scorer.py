@@ -9,33 +9,15 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import LOGITS, PROBABILITIES
-from tests.first_stages import NAMES, SHAPES, first_stage_config, ranker_of, scorer_weights
+from tests.first_stages import NAMES, SHAPES, first_stage_config, ranker_of, scorer_weights, vectors
 from tests.text_rankers import texts
 
-from cerberank_models.backends.contract import Vector
 from cerberank_models.first_stage import scorer
-from cerberank_models.first_stage.scorer import FirstStageScorer, weight_shapes
+from cerberank_models.first_stage.scorer import FirstStageScorer, weight_shapes, widened
 from cerberank_models.network.text_ranker.side import Side
 
 HALF = 2.0**-11
 """The relative error of a number that is rounded to float16."""
-
-
-def vectors(side: Side, shape: dict[str, Any]) -> list[Vector]:
-    """Flat vectors of each text, part by part as `FirstStageConfig` describes them."""
-    made = []
-    for row, (start, stop) in enumerate(zip(side.offsets[:-1], side.offsets[1:], strict=True)):
-        own, parts = side.tokens[start:stop], []
-        if shape.get("first_ranker"):
-            parts.append(side.first[row])
-        if shape.get("token_ranker") == "dot":
-            parts.append(torch.nn.functional.normalize(own.mean(dim=0), dim=0))
-        if shape.get("token_ranker") == "twin":
-            parts.append(own.mean(dim=0))
-        if shape.get("token_ranker") == "colbert":
-            parts.append(own.flatten())
-        made.append(torch.cat(parts).detach().numpy().astype(np.float16))
-    return made
 
 
 def rounded(side: Side, shape: dict[str, Any]) -> Side:
@@ -68,6 +50,15 @@ def test_the_network_gives_the_same_scores(shape: dict[str, Any], monkeypatch: p
     assert tested(asked, said) == pytest.approx(got, abs=PROBABILITIES)
     assert tested(asked, said[::-1])[::-1] == pytest.approx(got, abs=PROBABILITIES)
     assert tested(asked, []).shape == (0,)
+
+
+def test_every_number_is_widened_exactly() -> None:
+    """All float16 numbers, infinities and NaN included, are what NumPy converts them to."""
+    numbers = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    finite = numbers[np.isfinite(numbers)]
+    for given in (finite, numbers, numbers[:0]):
+        np.testing.assert_array_equal(widened(given), given.astype(np.float32))
+    assert np.array_equal(np.signbit(widened(finite)), np.signbit(finite))
 
 
 def test_wrong_weights_and_vectors_are_refused() -> None:
