@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.contract import Backend, Scores, Vector
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, check_exits, order
 from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs
@@ -33,9 +33,11 @@ class FirstStage:
     def score(self, question: str, texts: Sequence[str]) -> tuple[Scores, NDArray[np.bool_], int]:
         """Scores `[n]` of the candidates, which of them or whether the question was cut, and the tokens encoded.
 
-        Of a candidate whose vector is known, it is not known whether it was cut: False. Raises NonFiniteScoreError when a score is NaN.
+        Of a candidate whose vector is known, this is not known: False.
+
+        Raises NonFiniteScoreError when a score is NaN.
         """
-        found = self.known.find(texts) if self.known is not None else [None] * len(texts)
+        found: list[Vector | None] = [None] * len(texts) if self.known is None else self.known.find(texts)
         cold = [row for row, vector in enumerate(found) if vector is None]
         asked = self.encoder.question(question)
         encoded = concat_pairs([asked, self.encoder.candidates([texts[row] for row in cold])])
