@@ -57,10 +57,9 @@ def test_every_form_passes_the_golden_questions(kind: str, precision: str, check
         precision = backend.precision
 
         def encode(self, texts: object) -> list[np.ndarray]:
-            vectors = list(backend.encode(texts))
-            return [vectors[0], *vectors[:0:-1]]
+            return [-vector for vector in backend.encode(texts)]
 
-    with pytest.raises(GoldenMismatchError, match="differ"):
+    with pytest.raises(GoldenMismatchError, match=r"scores differ from the golden ones"):
         check_first_stage(Other(), checkpoint, precision)
 
 
