@@ -27,7 +27,8 @@ class VectorBackend(Protocol):
 
     def encode(self, texts: EncodedPairs) -> Sequence[Vector]:
         """The vector of each of the n texts, in order; empty for none. What it computes is independent of the others,
-        beyond the order in which numbers are added."""
+        beyond the order in which numbers are added.
+        """
 
 
 class KnownVectors(Protocol):

@@ -1,0 +1,73 @@
+"""A deterministic stand-in for a first stage's encoder, with faults on demand, and engines' backends that have one."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from tests.service.fakes import GIVES_NAN, RAISES, TOKEN_ID, FakeBackend, FakeState, Faults, ranker_config
+
+from cerberank_models.backends.contract import Vector
+from cerberank_models.config import FirstStageConfig, RankerConfig
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.first_stage.backend import WithFirstStage
+
+WIDTH = 4
+ENCODER = "e" * 64
+
+
+def config_with_first_stage(schedule: tuple[float, ...] = (), *, encoder: str = ENCODER) -> RankerConfig:
+    """The fake ranker behind a first stage: four scored stages."""
+    config = ranker_config()
+    first = FirstStageConfig(
+        encoder=encoder,
+        transformer=config.transformer,
+        token_ranker="dot",
+        question_length=24,
+        candidate_length=32,
+    )
+    return config.model_copy(update={"first_stage": first, "drop_schedule": schedule})
+
+
+@dataclass
+class FakeVectors:
+    """Fulfils `VectorBackend`: a text's vector follows from its token ids; remembers what it encoded."""
+
+    config: FirstStageConfig
+    faults: Faults = field(default_factory=Faults)
+    precision: str = "fp32"
+    encoded: list[int] = field(default_factory=list)
+    """The number of texts of each call."""
+    entered: threading.Event = field(default_factory=threading.Event)
+
+    def encode(self, texts: EncodedPairs) -> Sequence[Vector]:
+        self.entered.set()
+        if self.faults.gate is not None:
+            assert self.faults.gate.wait(timeout=30), "the test never opened the gate"
+        parts = [texts.token_ids[a:b] for a, b in zip(texts.offsets[:-1], texts.offsets[1:], strict=True)]
+        if self.faults.always or any(TOKEN_ID[RAISES] in part for part in parts):
+            raise self.faults.error()
+        if self.faults.memory_tokens is not None and texts.tokens > self.faults.memory_tokens:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self.encoded.append(len(parts))
+        return [_vector(part.tobytes(), bad=TOKEN_ID[GIVES_NAN] in part) for part in parts]
+
+
+def _vector(ids: bytes, *, bad: bool) -> Vector:
+    numbers = np.asarray([zlib.crc32(bytes([place]) + ids) / 2**32 - 0.5 for place in range(WIDTH)])
+    unit: Vector = (numbers / np.linalg.norm(numbers)).astype(np.float16)
+    return np.full_like(unit, np.nan) if bad else unit
+
+
+def with_first_stage(
+    config: RankerConfig | None = None, *, first: Faults | None = None, pairs: Faults | None = None
+) -> tuple[WithFirstStage[FakeState], FakeVectors, FakeBackend]:
+    """A backend whose stage 0 is a fake first stage, and its two parts."""
+    config = config or config_with_first_stage()
+    assert config.first_stage is not None
+    vectors = FakeVectors(config.first_stage, first or Faults())
+    backend = FakeBackend(config, pairs or Faults())
+    return WithFirstStage(vectors, backend), vectors, backend
