@@ -150,6 +150,17 @@ class FirstStageConfig(Frozen):
             raise ValueError(f"question_length or candidate_length, and 2 special tokens, exceed {room} positions")
         return self
 
+    @property
+    def fixed_width(self) -> int:
+        """How many numbers of a vector do not depend on the text's length: all of them but ColBERT's token vectors."""
+        parts = self.first_ranker + (self.token_ranker in ("twin", "dot"))
+        return parts * self.transformer.hidden_size
+
+    @property
+    def residual_rankers(self) -> tuple[str, ...]:
+        """The rankers with weights of their own, by the names of these weights in `scorer.safetensors`."""
+        return ("first_ranker",) * self.first_ranker + ("token_ranker",) * (self.token_ranker == "twin")
+
 
 class Stage(Frozen):
     """A run of body layers `[start, stop)` that ends in a score."""

@@ -27,7 +27,7 @@ from cerberank_models.checkpoint.external_data import has_external_data
 from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
 from cerberank_models.checkpoint.regular import open_regular, read_regular
 from cerberank_models.config import Frozen, RankerConfig
-from cerberank_models.encoding import PairEncoder
+from cerberank_models.encoding import PairEncoder, largest_token_id
 
 __all__ = [
     "ChangedFileError",
@@ -113,9 +113,9 @@ class Checkpoint:
         except Exception as error:  # tokenizers raises nothing narrower
             raise CheckpointError(f"{path} cannot be used: {error}") from error
         # Otherwise some text would give an id without an embedding, and every pair in the same batch would fail.
-        if encoder.largest_token_id >= transformer.vocab_size:
+        if (largest := largest_token_id(encoder.tokenizer)) >= transformer.vocab_size:
             raise CheckpointError(
-                f"{path} gives token ids up to {encoder.largest_token_id}, config.json says that "
+                f"{path} gives token ids up to {largest}, config.json says that "
                 f"transformer.vocab_size is {transformer.vocab_size}"
             )
         return encoder

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cerberank_models.backends.contract import Vector
 from cerberank_models.config import FirstStageConfig
 from cerberank_models.encoding import EncodedPairs
@@ -36,3 +39,16 @@ class KnownVectors(Protocol):
 
     def find(self, texts: Sequence[str]) -> list[Vector | None]:
         """The vector of each candidate text, None where it is not known."""
+
+
+def split_vectors(
+    fixed: NDArray[np.float16], tokens: NDArray[np.float16] | None, offsets: NDArray[np.int64]
+) -> list[Vector]:
+    """Vectors of n texts from their parts of a fixed width `[n, W]` and their packed token vectors `[T, P]`, if any.
+
+    Text i owns the token vectors `offsets[i]:offsets[i + 1]`. A vector may share memory with `fixed`.
+    """
+    if tokens is None:
+        return list(fixed)
+    places = zip(fixed, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return [np.concatenate([first, tokens[start:stop].ravel()]) for first, start, stop in places]
