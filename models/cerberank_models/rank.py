@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.drop import DropPolicy, Survival, check_exits, order
+from cerberank_models.drop import DropPolicy, RatioSchedule, Survival, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 
 HALF_TOLERANCE = {"fp16": 0.02, "bf16": 0.1}
@@ -91,7 +91,7 @@ def check_golden(
     Raises GoldenMismatchError when the scores do not agree or there are none to compare with.
     """
     encoder = encoder or checkpoint.encoder()
-    keep_all = checkpoint.config.drop_policy(0.0)
+    keep_all = RatioSchedule((0.0,) * (len(checkpoint.config.stages) - 1))
     for golden in checkpoint.golden:
         recorded = golden.scores.get(precision)
         expected = golden.scores.get("fp32") if recorded is None and precision in HALF_TOLERANCE else recorded

@@ -6,14 +6,28 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
-from tests.service.fakes import GIVES_NAN, RAISES, TOKEN_ID, FakeBackend, FakeState, Faults, ranker_config
+from tests.service.fakes import (
+    GIVES_NAN,
+    RAISES,
+    TOKEN_ID,
+    FakeBackend,
+    FakeState,
+    Faults,
+    checkpoint_for,
+    ranker_config,
+    tokenizer,
+)
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.config import FirstStageConfig, RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_service.versions.loading import Loaded, LoadedFirstStage, Loader
 
 WIDTH = 4
 ENCODER = "e" * 64
@@ -71,3 +85,11 @@ def with_first_stage(
     vectors = FakeVectors(config.first_stage, first or Faults())
     backend = FakeBackend(config, pairs or Faults())
     return WithFirstStage(vectors, backend), vectors, backend
+
+
+def load_with_first_stage(folder: Path, vectors: FakeVectors, pairs: FakeBackend) -> Loader:
+    """What `create_app` takes instead of reading a checkpoint; the tokenizer is that of the pairs."""
+    checkpoint = checkpoint_for(pairs, folder)
+    encoder = FirstStageEncoder(tokenizer(), vectors.config, tokenizer_digest="first")
+    scorer = FirstStageScorer(vectors.config, {})
+    return lambda settings: Loaded(checkpoint, pairs, LoadedFirstStage(backend=vectors, encoder=encoder, scorer=scorer))

@@ -1,4 +1,4 @@
-"""A cache of texts' vectors in the order of their last use, bounded in bytes. Entries of different scopes never meet."""
+"""A cache of texts' vectors, bounded in bytes. Entries of different scopes never meet."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ class Caller:
     def charged(self, tokens: int) -> Iterator[Charge]:
         """Take the tokens of a question for the block that answers it; a ServiceError of the block gives them back.
 
-        The block may add tokens that become known later. Raises ServiceError (429) when those that came before have used the quota up. Whoever hangs up pays.
+        The block may add tokens that become known later.
+        Raises ServiceError (429) when those that came before have used the quota up. Whoever hangs up pays.
         """
         _check({"tokens": self._tokens})
         charge = Charge(self._tokens)

@@ -183,7 +183,7 @@ class Job:
         return rows[:0] if self._waiting else self._end(stage, backend)
 
     def begin(self, backend: Backend[Any]) -> Rows:
-        """The rows that may enter the job's first stage; none when all scores are cached, and the job is done at once."""
+        """The rows that may enter the job's first stage; none when all scores are cached: the job is done then."""
         return self._to_run if self._waiting else self._end(0, backend)
 
     def _end(self, stage: int, backend: Backend[Any]) -> Rows:

@@ -78,9 +78,7 @@ class Scored:
     """The engine's result for the cold texts; None where there were none."""
 
 
-def read_texts(
-    call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches
-) -> Texts:
+def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
     """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker."""
     rows_of: dict[str, list[int]] = {}
     for row in _unknown(prepared):
@@ -118,7 +116,7 @@ def read_texts(
 
 
 def score_texts(
-    call: RankCall, prepared: Prepared, texts: Texts, ranked: Ranked | None, live: LiveVersion, caches: Caches
+    call: RankCall, prepared: Prepared, texts: Texts, live: LiveVersion, caches: Caches, *, ranked: Ranked | None = None
 ) -> tuple[Prepared, Scored]:
     """Score all candidates, drop, and encode the survivors as pairs. For a worker.
 
@@ -217,9 +215,7 @@ def _cached(
     return {text: vector for text, vector in found if vector is not None}
 
 
-def _keep(
-    caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, made: Mapping[str, Vector | None]
-) -> None:
+def _keep(caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, made: Mapping[str, Vector | None]) -> None:
     known = {text: vector for text, vector in made.items() if vector is not None}
     if caches.vectors is not None and known:
         caches.vectors.keep(_scope(first, call, kind), list(known), list(known.values()))

@@ -20,7 +20,6 @@ from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.slo import loss_of
 
-
 NO_PAIRS = EncodedPairs(
     token_ids=np.empty(0, np.int32),
     type_ids=np.empty(0, np.int32),

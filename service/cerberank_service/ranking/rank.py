@@ -107,7 +107,7 @@ class Ranking:
         encoded = time.monotonic() - received
         prepared = self._with_target_schedule(call, prepared, texts, live, spent=encoded)
         if texts is not None and not len(texts.encoded):
-            prepared, scored = score_texts(call, prepared, texts, None, live, self._caches)
+            prepared, scored = score_texts(call, prepared, texts, live, self._caches)
             encoded = time.monotonic() - received
         outcome = _new_outcome()
         return Question(
@@ -139,7 +139,7 @@ class Ranking:
         assert question.texts is not None, "the version has no first stage"
         began, before = time.monotonic(), question.job
         prepared, scored = score_texts(
-            question.call, question.prepared, question.texts, ranked, question.live, self._caches
+            question.call, question.prepared, question.texts, question.live, self._caches, ranked=ranked
         )
         encoded = question.encode_seconds + time.monotonic() - began
         question = replace(question, prepared=prepared, scored=scored, encode_seconds=encoded)

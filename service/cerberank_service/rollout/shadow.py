@@ -144,7 +144,7 @@ class Shadow:
         texts, vectors = read_texts(call, folded, live, live.first, Caches()), None
         if len(texts.encoded):
             vectors = self._run_job(live, mirrored, job_options(folded, texts, None))
-        prepared, scored = score_texts(call, folded, texts, vectors, live, Caches())
+        prepared, scored = score_texts(call, folded, texts, live, Caches(), ranked=vectors)
         return whole_ranking(scored, self._run_job(live, mirrored, job_options(prepared, texts, scored)))
 
     def _run_job(self, live: LiveVersion, mirrored: Mirrored, options: Mapping[str, Any]) -> Ranked:

@@ -115,7 +115,9 @@ SERIES = (
     Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
     Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
     Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
-    Series("vectors", "counter", "Texts that a first stage read, by where their vectors came from", ("source", *VERSION)),
+    Series(
+        "vectors", "counter", "Texts that a first stage read, by where their vectors came from", ("source", *VERSION)
+    ),
     Series("key_requests", "counter", "Requests let in, by their API key's id (`cerberank keys list`)", ("key",)),
     Series("key_tokens", "counter", "Tokens of the pairs of those that were answered", ("key",)),
     Series("keys_stale", "gauge", "1 while the key file cannot be read, so that a key that was removed still works"),

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.config import FirstStageConfig, RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.contract import KnownVectors, VectorBackend
+from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.golden import check_first_stage
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
@@ -66,7 +66,7 @@ class LiveFirstStage:
     config: FirstStageConfig
     encoder: FirstStageEncoder
     scorer: FirstStageScorer
-    stored: KnownVectors | None
+    stored: VectorStore | None
     """Precomputed vectors of this encoder."""
     without: str
     """Why there are none although the settings name a store; empty otherwise."""

@@ -55,7 +55,8 @@ def warm_up_steps(
 ) -> int:
     """The tokens of a step: `wanted`, or chosen where that is 0. On a GPU full steps are run, and observed in `speeds`.
 
-    The steps are made of the `inputs`, over and over. Each runs twice, because the first run pays for kernels and memory.
+    The steps are made of the `inputs`, over and over. Each runs twice, because the first run pays for
+    kernels and memory.
     Raises MemoryError when not even the smallest size to be chosen fits into memory.
     """
     if backend.device_memory is None:

@@ -38,8 +38,9 @@ def warm_up(
     pause: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> StageSpeeds:
-    """Run every stage, that of a `first` stage's texts too, and return the measured speeds with the tokens of a full step, which 0 as `step_tokens` chooses.
+    """Run every stage, that of a `first` stage's texts too, and return the measured speeds.
 
+    They hold the tokens of a full step, which 0 as `step_tokens` chooses.
     `pause` is called before each run. Raises MemoryError when no step fits, TooSlowError when 100 candidates of 48
     tokens would take longer than `slowest_ms` without dropping; 0 accepts any speed.
     """
@@ -66,9 +67,7 @@ def warm_up(
     return speeds
 
 
-def _inputs(
-    stages: int, encoder: PairEncoder, first: FirstStageEncoder | None, texts: list[str]
-) -> list[Input]:
+def _inputs(stages: int, encoder: PairEncoder, first: FirstStageEncoder | None, texts: list[str]) -> list[Input]:
     """The texts for a first stage, if there is one, and as pairs for the stages after it."""
     pairs = encoder.encode(QUESTION, [Candidate(text=text) for text in texts])
     if first is None:
