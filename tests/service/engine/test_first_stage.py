@@ -166,3 +166,19 @@ def test_a_cancelled_vectors_job_frees_the_engine(start: Start) -> None:
     gate.set()
     assert error(gone).kind is Kind.UNAVAILABLE
     assert sum(vectors.encoded) == 1
+
+
+def test_a_small_question_overtakes_a_large_ones_texts(start: Start) -> None:
+    """Shares are by work: texts of a small question do not wait for all steps of a large one's."""
+    gate = threading.Event()
+    running, vectors, _ = launch(start, first=Faults(gate=gate), step_tokens=130)
+    ended: list[str] = []
+    large = running.ask(TEXTS * 40, **VECTORS)
+    large.add_done_callback(lambda _: ended.append("large"))
+    assert vectors.entered.wait(20)
+    small = running.ask(TEXTS, **VECTORS)
+    small.add_done_callback(lambda _: ended.append("small"))
+    gate.set()
+    assert ranked(large).complete
+    assert ranked(small).complete
+    assert ended == ["small", "large"]

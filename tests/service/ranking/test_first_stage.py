@@ -27,6 +27,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import rank_pairs
 from cerberank_service.access.keys import add_key
+from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.versions.state import State
 
 QUESTION = "how tall is it?"
@@ -171,6 +172,35 @@ def test_a_deadline_in_the_first_stage_answers_with_what_is_known(serve_first: O
     assert [stages[row] for row in range(len(TEXTS))] == [0] * 5 + [-1] * 15
     assert {each["index"] for each in answer["results"][:5]} == set(range(5))
     assert all((each["score"] is None) == (each["stage"] == -1) for each in answer["results"])
+
+
+def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: Open) -> None:
+    """Nobody's pairs were run in time: all candidates have the first stage's scores, and the answer is not complete."""
+    served = serve_first()
+    whole = {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
+    served.pairs.faults.gate = threading.Event()
+    served.pairs.entered.clear()
+    busy = threading.Thread(target=lambda: served.rank(question="other", candidates=["z"]))
+    busy.start()
+    assert served.pairs.entered.wait(20)
+    threading.Timer(0.5, served.pairs.faults.gate.set).start()
+    answer = served.rank(deadline_ms=200)
+    busy.join(20)
+    assert not answer["complete"]
+    assert {each["stage"] for each in answer["results"]} == {0}
+    scores = [each["score"] for each in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+    found = {each["index"]: each["score"] for each in answer["results"]}
+    assert {index: found[index] for index in whole} == whole
+
+
+def test_warm_up_measures_the_first_stage(serve_first: Open) -> None:
+    """The engine starts with measured speeds of all four stages."""
+    served = serve_first()
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    guessed = StageSpeeds(live.checkpoint.config.scored_stage_layers).seconds_per_token
+    measured = live.engine.speeds.seconds_per_token
+    assert all(one != other for one, other in zip(measured, guessed, strict=True))
 
 
 def test_one_bad_text_fails_its_question_alone(serve_first: Open) -> None:
