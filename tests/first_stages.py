@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tests.text_rankers import text_ranker
+from tests.tiny import bert_tokenizer
 
 from cerberank_models.backends.contract import Vector
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import FirstStageConfig
+from cerberank_models.first_stage.attach import attach
+from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.network.text_ranker.side import Side
 from cerberank_models.network.text_ranker.vectors import TextVectors
@@ -71,3 +76,16 @@ def vectors(side: Side, shape: dict[str, Any]) -> list[Vector]:
             parts.append(own.flatten())
         made.append(torch.cat(parts).detach().numpy().astype(np.float16))
     return made
+
+
+def bi_encoder(*, seed: int = 0, candidate_length: int = 16, **shape: Any) -> BiEncoder:
+    """A first stage's encoder with its rankers' weights and a tokenizer."""
+    ranker, config = ranker_of(shape, seed=seed), first_stage_config(candidate_length=candidate_length, **shape)
+    network = network_of(ranker, config)
+    return BiEncoder(network=network, tokenizer=bert_tokenizer(), weights=scorer_weights(ranker, config))
+
+
+def attached(plain: Checkpoint, path: Path, **changes: Any) -> Checkpoint:
+    """`plain` with a first stage of ranker 1 and TwinBERT's, with dropping."""
+    encoder = bi_encoder(first_ranker=True, token_ranker="twin")
+    return attach(plain, encoder, path, source="tests", **{"alpha": 0.5} | changes)

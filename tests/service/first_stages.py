@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +22,15 @@ from tests.service.fakes import (
 )
 
 from cerberank_models.backends.contract import Vector
+from cerberank_models.checkpoint.first_stage_files import GOLDEN
+from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion
 from cerberank_models.config import FirstStageConfig, RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.golden import score_texts
 from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, text_digests
 from cerberank_service.versions.loading import Loaded, LoadedFirstStage, Loader
 
 WIDTH = 4
@@ -87,9 +91,42 @@ def with_first_stage(
     return WithFirstStage(vectors, backend), vectors, backend
 
 
-def load_with_first_stage(folder: Path, vectors: FakeVectors, pairs: FakeBackend) -> Loader:
-    """What `create_app` takes instead of reading a checkpoint; the tokenizer is that of the pairs."""
-    checkpoint = checkpoint_for(pairs, folder)
+def loaded_with_first_stage(checkpoint: Checkpoint, vectors: FakeVectors, pairs: FakeBackend) -> Loaded:
+    """The checkpoint with a first stage whose golden scores are the fake's own; its tokenizer is that of the pairs."""
     encoder = FirstStageEncoder(tokenizer(), vectors.config, tokenizer_digest="first")
     scorer = FirstStageScorer(vectors.config, {})
-    return lambda settings: Loaded(checkpoint, pairs, LoadedFirstStage(backend=vectors, encoder=encoder, scorer=scorer))
+    texts = ("the tower", "it was built in 1889", "")
+    scores = score_texts(FakeVectors(vectors.config), encoder, scorer, "how tall?", texts)
+    golden = GoldenQuestion(
+        question="how tall?",
+        candidates=tuple(GoldenCandidate(text=text) for text in texts),
+        scores={"fp32": tuple(scores.tolist())},
+        tolerance={"fp32": 1e-6},
+    )
+    path = checkpoint.path / GOLDEN
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(golden.model_dump_json() + "\n")
+    return Loaded(
+        replace(checkpoint, config=pairs.config),
+        pairs,
+        LoadedFirstStage(backend=vectors, encoder=encoder, scorer=scorer),
+    )
+
+
+def load_with_first_stage(folder: Path, vectors: FakeVectors, pairs: FakeBackend) -> Loader:
+    """What `create_app` takes instead of reading a checkpoint."""
+    return lambda settings: loaded_with_first_stage(checkpoint_for(pairs, folder), vectors, pairs)
+
+
+def store_of(folder: Path, vectors: FakeVectors, texts: Sequence[str], *, encoder: str) -> Path:
+    """A store of the fake's vectors of `texts`."""
+    tokens = FirstStageEncoder(tokenizer(), vectors.config).candidates(texts)
+    numbers = np.stack(FakeVectors(vectors.config).encode(tokens))
+    digests = text_digests(texts)
+    places = np.lexsort((digests[:, 1], digests[:, 0]))
+    folder.mkdir()
+    np.save(folder / DIGESTS, digests[places])
+    np.save(folder / VECTORS, numbers[places])
+    manifest = StoreManifest(encoder=encoder, precision="fp32", texts=len(texts), width=WIDTH, inputs="0" * 64)
+    (folder / MANIFEST).write_text(manifest.model_dump_json())
+    return folder

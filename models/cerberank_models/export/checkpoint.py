@@ -21,7 +21,7 @@ from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, 
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank import pairs_policy, rank_pairs
 
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
@@ -86,7 +86,7 @@ def export_checkpoint(
                 precision, ranker, Path(scratch) / precision, calibration=ranges_on, margin=margin
             )
             got = _scores(backend, pairs)
-            _check_parity(precision, expected, got, parity[precision])
+            check_parity(precision, expected, got, parity[precision])
             accept(precision, backend)
             recorded[precision] = got
             files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs}
@@ -99,7 +99,7 @@ def export_checkpoint(
             source=source,
             metrics=dict(metrics or {}),
             files=files,
-            golden=_golden(recorded),
+            golden=golden_questions(recorded),
         )
 
 
@@ -118,17 +118,19 @@ def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
 
 def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
     """The scores of every question, without dropping."""
-    keep_all = backend.config.drop_policy(0.0)
+    keep_all = pairs_policy(backend.config, 0.0)
     return [rank_pairs(backend, question, keep_all).scores for question in pairs]
 
 
-def _check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
+def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
+    """Raise ParityError when a score of a form, `[n]` a question, is further than `bound` from PyTorch's."""
     difference = max(float(np.abs(a - b).max()) for a, b in zip(expected, got, strict=True))
     if not difference <= bound:
         raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
 
 
-def _golden(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
+def golden_questions(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
+    """The golden texts with the scores of each, by precision."""
     return [
         GoldenQuestion(
             question=question,

@@ -1,63 +1,41 @@
-"""A cache of texts' vectors, bounded in bytes. Entries of different scopes never meet."""
+"""A cache of candidates' vectors. It is exact, because a text's vector depends on no other text."""
 
 from __future__ import annotations
 
-import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
-from hashlib import blake2b
+
+import numpy as np
 
 from cerberank_models.backends.contract import Vector
-from cerberank_models.token_cache import CacheCounts
+from cerberank_models.generations import CacheCounts, Generations
 
-ENTRY_BYTES = 250
+ENTRY_BYTES = 320
+"""Memory of an entry beside its numbers: digest, an array with its own memory, the dictionary's slots."""
+NUMBER_BYTES = 2
 
 
 class VectorCache:
-    """Shared by versions. Thread-safe."""
+    """Shared by threads. The lock is not held while texts are hashed or vectors copied."""
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` bounds the memory of all entries together; 0 switches the cache off."""
-        self._most, self._size, self._hits, self._misses = most_bytes, 0, 0, 0
-        self._found: OrderedDict[bytes, Vector] = OrderedDict()
-        self._lock = threading.Lock()
-        self._salt = secrets.token_bytes(16)
+        self._entries: Generations[Vector] = Generations(most_bytes, entry_bytes=ENTRY_BYTES, item_bytes=NUMBER_BYTES)
 
     @property
     def counts(self) -> CacheCounts:
         """Hits, misses and size."""
-        with self._lock:
-            return CacheCounts(self._hits, self._misses, self._size)
+        return self._entries.counts
 
     def find(self, scope: str, texts: Sequence[str]) -> list[Vector | None]:
-        """The vector of each text, None where it is not known."""
-        if not self._most:
+        """The vector of each candidate text, None where it is not known; a found one must not be changed.
+
+        Entries of different scopes never meet: a scope names the encoder, the precision, and whose texts they are.
+        """
+        if not self._entries.half:
             return [None] * len(texts)
-        keys = self._keys(scope, texts)
-        with self._lock:
-            found = [self._found.get(key) for key in keys]
-            for key, vector in zip(keys, found, strict=True):
-                if vector is not None:
-                    self._found.move_to_end(key)
-            misses = sum(vector is None for vector in found)
-            self._misses += misses
-            self._hits += len(keys) - misses
-        return found
+        return self._entries.find(self._entries.keys(scope, texts))
 
-    def keep(self, scope: str, texts: Sequence[str], vectors: Sequence[Vector]) -> None:
-        """Remember the vector of each text."""
-        if not self._most:
-            return
-        keys = self._keys(scope, texts)
-        with self._lock:
-            for key, vector in zip(keys, vectors, strict=True):
-                if key not in self._found:
-                    self._found[key] = vector.copy()
-                    self._size += ENTRY_BYTES + vector.nbytes
-            while self._size > self._most:
-                self._size -= ENTRY_BYTES + self._found.popitem(last=False)[1].nbytes
-
-    def _keys(self, scope: str, texts: Sequence[str]) -> list[bytes]:
-        person = blake2b(scope.encode(), digest_size=16).digest()
-        return [blake2b(text.encode(), digest_size=16, salt=self._salt, person=person).digest() for text in texts]
+    def put(self, scope: str, texts: Sequence[str], vectors: Sequence[Vector]) -> None:
+        """Keep a copy of each text's vector, because a vector may be a part of a larger array."""
+        if self._entries.half:
+            self._entries.put(self._entries.keys(scope, texts), [np.array(vector) for vector in vectors])

@@ -202,7 +202,7 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
 
 
 def _scope(first: LiveFirstStage, call: RankCall, kind: str) -> str:
-    return f"{first.config.encoder} {kind} {call.tenant}"
+    return f"{first.config.encoder} {first.precision} {kind} {call.tenant}"
 
 
 def _cached(
@@ -218,7 +218,7 @@ def _cached(
 def _keep(caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, made: Mapping[str, Vector | None]) -> None:
     known = {text: vector for text, vector in made.items() if vector is not None}
     if caches.vectors is not None and known:
-        caches.vectors.keep(_scope(first, call, kind), list(known), list(known.values()))
+        caches.vectors.put(_scope(first, call, kind), list(known), list(known.values()))
 
 
 def _unknown(prepared: Prepared) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cerberank_models.token_cache import CacheCounts
+from cerberank_models.generations import CacheCounts
 from cerberank_service.telemetry.series import PREFIX, Series
 
 

@@ -22,7 +22,7 @@ from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.golden import check_first_stage
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.store import VectorStore
+from cerberank_models.first_stage.store import VectorStore, read_manifest
 from cerberank_models.rank import check_golden
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.objective import objective_of
@@ -34,10 +34,6 @@ TOKENIZER = "tokenizer.json"
 
 
 logger = logging.getLogger(__name__)
-
-
-class OtherVectorsError(ValueError):
-    """The store of vectors is of another encoder than the checkpoint's first stage; the message names both."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +60,8 @@ class LiveFirstStage:
     """A first stage as the worker threads use it, while the engine computes its vectors."""
 
     config: FirstStageConfig
+    precision: str
+    """The number format that the engine computes vectors in."""
     encoder: FirstStageEncoder
     scorer: FirstStageScorer
     stored: VectorStore | None
@@ -136,8 +134,7 @@ def bring_up(
     A tokenizer that one of the `others` has opened from the same file is shared. `pause` is called between pieces of
     work of some milliseconds each.
 
-    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, OtherVectorsError, or the model's own
-    error.
+    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, StoreError, or the model's own error.
     """
     checkpoint, backend, first = loaded.checkpoint, loaded.backend, loaded.first
     pause()
@@ -145,7 +142,8 @@ def bring_up(
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
     check_golden(backend, checkpoint, backend.precision, encoder=encoder, pause=pause)
     if first is not None:
-        check_first_stage(first.backend, checkpoint, first.backend.precision, first.encoder, first.scorer, pause)
+        parts = {"encoder": first.encoder, "scorer": first.scorer}
+        check_first_stage(first.backend, checkpoint, first.backend.precision, **parts, pause=pause)
         backend = WithFirstStage(first.backend, backend)
     speeds = warm_up(
         backend,
@@ -179,24 +177,25 @@ def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Setti
 
     A version out of a store whose encoder is not the vectors' is served without them: the vectors of the version that
     comes after it are often there first. A single checkpoint is not served, because that is a mistake.
-    Raises OtherVectorsError.
+    Raises StoreError, which names both encoders.
     """
     assert config.first_stage is not None, "the checkpoint has a first stage"
-    stored, without = None, ""
-    if settings.vectors is not None:
-        store = VectorStore.open(settings.vectors)
-        if store.encoder == config.first_stage.encoder:
-            stored = store
-        else:
-            without = (
-                f"{settings.vectors} holds vectors of the encoder {store.encoder}, the first stage of {config.name} "
-                f"has the encoder {config.first_stage.encoder}"
-            )
-            if not settings.store:
-                raise OtherVectorsError(f"{without}: `cerberank embed` computes them")
-            logger.warning("%s: every vector is computed", without)
+    stored, without, folder = None, "", settings.vectors
+    if folder is not None and settings.store and (other := read_manifest(folder).encoder) != config.first_stage.encoder:
+        without = (
+            f"{folder} holds vectors of the encoder {other}, the first stage of {config.name} has the encoder "
+            f"{config.first_stage.encoder}"
+        )
+        logger.warning("%s: every vector is computed", without)
+    elif folder is not None:
+        stored = VectorStore.open(folder, config.first_stage)
     return LiveFirstStage(
-        config=config.first_stage, encoder=first.encoder, scorer=first.scorer, stored=stored, without=without
+        config=config.first_stage,
+        precision=first.backend.precision,
+        encoder=first.encoder,
+        scorer=first.scorer,
+        stored=stored,
+        without=without,
     )
 
 

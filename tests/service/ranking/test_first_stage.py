@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,11 @@ from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
 from tests.service.first_stages import (
+    ENCODER,
     FakeVectors,
     config_with_first_stage,
     load_with_first_stage,
+    store_of,
 )
 from tests.service.observe import wait_until
 
@@ -126,20 +127,11 @@ def test_known_vectors_skip_the_engines_first_stage(serve_first: Open) -> None:
     assert sum(without.vectors.encoded) == 2 * (len(TEXTS) + 1)
 
 
-def write_vectors(folder: Path, served: Served, encoder: str) -> None:
-    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
-    encoded = FakeVectors(served.vectors.config).encode(live.first.encoder.candidates(TEXTS))
-    folder.mkdir()
-    content = {"encoder": encoder, "vectors": {text: v.tolist() for text, v in zip(TEXTS, encoded, strict=True)}}
-    (folder / "vectors.json").write_text(json.dumps(content))
-
-
 def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> None:
     """With a store only the question is encoded; scores are those of computed vectors; metrics tell the sources."""
     fresh = serve_first()
     wanted = fresh.rank()
-    write_vectors(tmp_path / "vectors", fresh, fresh.vectors.config.encoder)
-    served = serve_first(vectors=tmp_path / "vectors")
+    served = serve_first(vectors=store_of(tmp_path / "vectors", fresh.vectors, TEXTS, encoder=ENCODER))
     assert served.rank()["results"] == wanted["results"]
     assert sum(served.vectors.encoded) == 1
     served.rank()
@@ -296,19 +288,19 @@ def test_models_describe_the_first_stage(serve_first: Open) -> None:
     (entry,) = serve_first().client.get("/v1/models").json()["models"]
     assert entry["stages"] == 4
     assert len(entry["drop_schedule"]) == 3
-    assert entry["first_stage"]["encoder"] == "e" * 64
+    assert entry["first_stage"]["encoder"] == ENCODER
     assert entry["first_stage"]["vectors"] == 0
 
 
-def test_a_store_of_another_encoder_is_refused_by_name(open_app: Serve, serve_first: Open, tmp_path: Path) -> None:
+def test_a_store_of_another_encoder_is_refused_by_name(open_app: Serve, tmp_path: Path) -> None:
     """A single checkpoint with the wrong vectors does not start, and the reason names both encoders."""
-    write_vectors(tmp_path / "vectors", serve_first(), "f" * 64)
     config = config_with_first_stage()
     assert config.first_stage is not None
-    load = load_with_first_stage(tmp_path, FakeVectors(config.first_stage), FakeBackend(config))
-    client = open_app(load, vectors=tmp_path / "vectors")
+    vectors = FakeVectors(config.first_stage)
+    load = load_with_first_stage(tmp_path, vectors, FakeBackend(config))
+    client = open_app(load, vectors=store_of(tmp_path / "vectors", vectors, TEXTS, encoder="f" * 64))
     versions = client.app.state.service.versions  # type: ignore[attr-defined]
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     assert versions.snapshot.state is State.FAILED
     assert "f" * 64 in versions.snapshot.reason
-    assert "e" * 64 in versions.snapshot.reason
+    assert ENCODER in versions.snapshot.reason

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.fakes import FakeBackend, tokenizer
-from tests.service.first_stages import ENCODER, FakeVectors, config_with_first_stage
+from tests.service.fakes import FakeBackend
+from tests.service.first_stages import ENCODER, FakeVectors, config_with_first_stage, loaded_with_first_stage, store_of
 from tests.service.following import Follow, entry, served_by
 from tests.service.observe import wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.first_stage.encoding import FirstStageEncoder
-from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import Loaded, LoadedFirstStage
+from cerberank_service.versions.loading import Loaded
 
 SHADOW = "/v1/models/fake-ranker/shadow"
 BODY: dict[str, Any] = {"question": "how tall?", "candidates": ["a", "bb", "ccc", "dddd"]}
@@ -39,12 +35,7 @@ class Loading:
         loaded = open_fake(settings)
         if loaded.checkpoint.manifest.version != "2":
             return loaded
-        first = LoadedFirstStage(
-            backend=self.vectors,
-            encoder=FirstStageEncoder(tokenizer(), self.vectors.config),
-            scorer=FirstStageScorer(self.vectors.config, {}),
-        )
-        return Loaded(replace(loaded.checkpoint, config=self.config), self.pairs, first)
+        return loaded_with_first_stage(loaded.checkpoint, self.vectors, self.pairs)
 
 
 @pytest.fixture
@@ -71,10 +62,7 @@ def test_a_version_of_another_encoder_is_served_without_the_vectors(
     follow: Follow, loading: Loading, tmp_path: Path
 ) -> None:
     """It becomes ready, computes every vector, and `/v1/models` names both encoders."""
-    folder = tmp_path / "vectors"
-    folder.mkdir()
-    (folder / "vectors.json").write_text(json.dumps({"encoder": "f" * 64, "vectors": {}}))
-    client = follow(loading, vectors=folder)
+    client = follow(loading, vectors=store_of(tmp_path / "vectors", loading.vectors, ["a"], encoder="f" * 64))
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     told = entry(client, "2")["first_stage"]
     assert told["vectors"] == 0

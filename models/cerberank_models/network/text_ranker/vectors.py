@@ -1,4 +1,4 @@
-"""What a bi-encoder can compute of a text before the other side is known: the network of a first stage (TRMD section 3).
+"""What a bi-encoder computes of a text before the other side is known: the network of a first stage (TRMD section 3).
 
 Its weights are named as a `TextRanker`'s, of which it has the encoder and ColBERT's projection.
 """
