@@ -142,8 +142,14 @@ def bring_up(
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
     check_golden(backend, checkpoint, backend.precision, encoder=encoder, pause=pause)
     if first is not None:
-        parts = {"encoder": first.encoder, "scorer": first.scorer}
-        check_first_stage(first.backend, checkpoint, first.backend.precision, **parts, pause=pause)
+        check_first_stage(
+            first.backend,
+            checkpoint,
+            first.backend.precision,
+            encoder=first.encoder,
+            scorer=first.scorer,
+            pause=pause,
+        )
         backend = WithFirstStage(first.backend, backend)
     speeds = warm_up(
         backend,
