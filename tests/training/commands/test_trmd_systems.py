@@ -29,6 +29,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return verbs
 
 
+def steps(run: Path) -> int:
+    return max(json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines())
+
+
 def call(folder: Path, *more: str) -> int:
     data = jsonl(folder)
     return strategies.main(
@@ -43,7 +47,8 @@ def call(folder: Path, *more: str) -> int:
 def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One row brings its teachers; another is added by repeating the call, and what is finished is not run again."""
     save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "--rows", "trmd-twin") == 0
+    longer = ("--mono-options", "--steps 3 --margin 0.5")
+    assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
     assert ran == ["pairwise", "evaluate"] * 3
     out = tmp_path / "out"
     assert {path.name for path in out.iterdir() if path.is_dir()} == {"mono-1", "twin-1", "trmd-twin-1"}
@@ -55,17 +60,18 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
 
     ran.clear()
     next((out / "mono-1").glob("jsonl-data-*.jsonl")).unlink()
-    assert call(tmp_path, "--rows", "tr-twin", "trmd-twin") == 0
+    assert call(tmp_path, "--rows", "tr-twin", "trmd-twin", *longer) == 0
     assert ran == ["evaluate", "pairwise", "evaluate"]
     assert "5 questions, 25 pairs" in (shown := capsys.readouterr().out)
     assert "TRMD-TwinBERT against TR-TwinBERT" in shown
     content: dict[str, Any] = json.loads((out / "table.json").read_text())
-    assert content["settings"]["steps"] == 2
+    assert [content["settings"][name] for name in ("steps", "mono's steps", "mono's margin")] == [2, 3, 0.5]
+    assert [steps(out / name) for name in ("mono-1", "twin-1", "trmd-twin-1")] == [3, 2, 2]
     (figures,) = content["tests"].values()
     assert list(figures["systems"]) == ["mono", "twin", "tr-twin", "trmd-twin"]
 
     ran.clear()
-    assert call(tmp_path, "--rows", "trmd-twin") == 0
+    assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
     assert ran == []
     again = capsys.readouterr().out
     assert "TR-TwinBERT" in again
@@ -80,10 +86,12 @@ def test_other_settings_are_refused(tmp_path: Path, ran: list[str], capsys: pyte
     assert call(tmp_path, "--rows", "mono", "--sample", "3") == 1
     assert call(tmp_path, "--rows", "mono", "--learning-rate", "0.1") == 1
     assert call(tmp_path, "--rows", "mono", "--system=twin") == 1
-    assert call(tmp_path, "--rows", "mono", "--seed", "4") == 1
+    assert call(tmp_path, "--rows", "mono", "--mono-options=--seed 4") == 1
+    assert call(tmp_path, "--rows", "mono", "--mono-options=--steps 4") == 1
     errors = capsys.readouterr().err
     assert "begun with sample None, not 3" in errors
     assert "begun with learning_rate None, not 0.1" in errors
     assert "--system is set by the row" in errors
+    assert "begun with mono's steps None, not 4" in errors
     assert "--seed is set by the row" in errors
     assert len(ran) == done

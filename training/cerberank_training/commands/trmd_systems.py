@@ -3,12 +3,14 @@
 Every run is a `cerberank pairwise` and an `evaluate` of each test set in processes of their own, in OUT/<row>-<seed>;
 a taught row brings its teachers of the same seed. Finished runs are not repeated, so a killed call resumes when it is
 repeated, and rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. Options that are not
-listed here are those of `cerberank pairwise`, except for --system, --mono, --bi, --seed and --out.
+listed here are those of `cerberank pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the
+same, but for monoBERT, which --mono-options may train longer.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,16 +35,22 @@ OWN = ("system", "mono", "bi", "seed", "out")
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments, training = _parser().parse_known_args(argv)
+    mono = shlex.split(arguments.mono_options)
     # Parsed here as well, so that an error shows before the first run, and that defaults are recorded.
-    shared = vars(pairwise.parser().parse_args([*training, "--system", "mono", "--out", str(arguments.out)]))
+    own = ["--system", "mono", "--out", str(arguments.out)]
+    shared = vars(pairwise.parser().parse_args([*training, *own]))
+    differing = vars(pairwise.parser().parse_args([*training, *mono, *own]))
     try:
-        if given := [name for name in OWN if any(word.partition("=")[0] == f"--{name}" for word in training)]:
+        words = [word.partition("=")[0] for word in (*training, *mono)]
+        if given := [name for name in OWN if f"--{name}" in words]:
             raise ValueError(f"--{given[0]} is set by the row, it cannot be given")
         recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device")}
-        keep_settings(arguments.out, recorded | {"sample": arguments.sample})
+        recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
+        recorded["sample"] = arguments.sample
+        keep_settings(arguments.out, recorded)
         for seed in seeds_of(arguments):
             for row in _with_teachers(arguments.rows):
-                _train(row, seed, arguments.out, training)
+                _train(row, seed, arguments.out, [*training, *mono] if row == "mono" else training)
                 source = ("--text-ranker", arguments.out / f"{row}-{seed}" / "ranker", "--device", shared["device"])
                 for test in arguments.test:
                     evaluate_run(arguments.out / f"{row}-{seed}", test, source=source, sample=arguments.sample)
@@ -57,6 +65,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank strategies --paper trmd", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="which systems (default: all)")
+    parser.add_argument("--mono-options", default="", help="options of `pairwise` for monoBERT alone, in one argument")
     add_table_options(parser)
     return parser
 
@@ -96,4 +105,4 @@ def _report(arguments: argparse.Namespace, recorded: dict[str, object]) -> None:
         sections.append(f"**{form}:{Path(name).name}**: {counts}\n\n{trmd_table(results)}\n")
     write_bytes(arguments.out / "table.md", "\n".join(sections).encode())
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in recorded.items()}
-    write_json(arguments.out / "table.json", {"settings": settings, "sample": arguments.sample, "tests": content})
+    write_json(arguments.out / "table.json", {"settings": settings, "tests": content})
