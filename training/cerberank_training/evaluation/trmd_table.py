@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from cerberank_training.evaluation.compare import MetricComparison
-from cerberank_training.evaluation.metrics import TITLES
+from cerberank_training.evaluation.metrics import METRICS, TITLES
 from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.strategy_table import compare_seeds, values_of
 
 COLUMNS = ("map", "mrr", "p@1", "ndcg@10")
+"""The metrics that the table shows."""
 
 ROWS: Mapping[str, str] = MappingProxyType(
     {
@@ -63,7 +64,7 @@ def comparisons(results: Results) -> list[SystemComparison]:
     for ours, theirs in COMPARISONS:
         a, b = results.get(ours, {}), results.get(theirs, {})
         if common := tuple(sorted(set(a) & set(b))):
-            metrics = {metric: compare_seeds(a, b, metric) for metric in COLUMNS}
+            metrics = {metric: compare_seeds(a, b, metric) for metric in METRICS}
             found.append(SystemComparison(ours=ours, theirs=theirs, seeds=common, metrics=metrics))
     return found
 
@@ -84,7 +85,8 @@ def trmd_table(results: Results) -> str:
             f"{test.wins} / {test.ties} / {test.losses}",
         ]
         for pair in comparisons(results)
-        for metric, test in pair.metrics.items()
+        for metric in COLUMNS
+        for test in (pair.metrics[metric],)
     ]
     shown = table(["system", "seeds", *(TITLES[metric] for metric in COLUMNS)], figures)
     header = ["comparison", "metric", "difference", "p (Student)", "p (Wilcoxon)", "better / same / worse"]
@@ -92,7 +94,7 @@ def trmd_table(results: Results) -> str:
 
 
 def trmd_content(results: Results) -> dict[str, Any]:
-    """The same for programs: percent, questions with a positive and their candidates, and all of each comparison."""
+    """All metrics for programs, in percent; questions with a positive and their candidates; the comparisons."""
     records = [lines for by_seed in results.values() for lines in by_seed.values()]
     counted = [line for line in records[0].values() if line.answerable] if records else []
     return {
@@ -100,8 +102,7 @@ def trmd_content(results: Results) -> dict[str, Any]:
         "pairs": sum(len(line.labels) for line in counted),
         "systems": {
             name: {
-                "mean": {metric: float(np.mean(list(_each(by_seed, metric).values()))) for metric in COLUMNS},
-                "seeds": {str(seed): {metric: _each(by_seed, metric)[seed] for metric in COLUMNS} for seed in by_seed},
+                str(seed): {metric: _percent(lines, metric) for metric in METRICS} for seed, lines in by_seed.items()
             }
             for name, by_seed in results.items()
         },
@@ -109,11 +110,11 @@ def trmd_content(results: Results) -> dict[str, Any]:
     }
 
 
-def _each(by_seed: Mapping[int, Records], metric: str) -> dict[int, float]:
-    return {seed: 100 * float(values_of(records, metric).mean()) for seed, records in by_seed.items()}
-
-
 def _mean_and_each(by_seed: Mapping[int, Records], metric: str) -> str:
-    each = list(_each(by_seed, metric).values())
+    each = [_percent(records, metric) for records in by_seed.values()]
     seeds = f" ({', '.join(f'{value:.1f}' for value in each)})" if len(each) > 1 else ""
     return f"{np.mean(each):.1f}{seeds}"
+
+
+def _percent(records: Records, metric: str) -> float:
+    return 100 * float(values_of(records, metric).mean())
