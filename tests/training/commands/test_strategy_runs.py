@@ -34,7 +34,7 @@ def test_results_are_found_by_run_seed_and_test(tmp_path: Path, monkeypatch: pyt
         Path(str(arguments[-1])).write_text(LINE)
 
     monkeypatch.setattr(strategy_runs, "run_verb", evaluate)
-    for name in ("hard-2", "hard-1", "hard-one-1"):
+    for name in ("hard-2", "hard-1", "hard-one-3"):
         (tmp_path / name).mkdir()
         for _ in range(2):
             evaluate_run(tmp_path / name, "jsonl:a/test.jsonl", source=(), sample=None)
