@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -79,7 +80,8 @@ def finished(out: Path, name: str, test: str) -> dict[int, Records]:
 def _records_file(folder: Path, test: str) -> Path:
     """The file of one test set; a digest keeps sets apart whose files have the same name."""
     form, _, path = test.partition(":")
-    return folder / f"{form}-{Path(path).name.split('.')[0]}-{hashlib.sha256(test.encode()).hexdigest()[:8]}.jsonl"
+    stem = re.split(r"[.?]", Path(path).name)[0]
+    return folder / f"{form}-{stem}-{hashlib.sha256(test.encode()).hexdigest()[:8]}.jsonl"
 
 
 def _seeds(text: str) -> tuple[int, ...]:
