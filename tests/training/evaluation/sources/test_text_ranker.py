@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.bounds import LOGITS
 from tests.text_rankers import JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, text_ranker
 from tests.tiny import bert_tokenizer
 from tests.training.letters import jsonl, questions
@@ -52,7 +53,7 @@ def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkey
             ).scores.item()
             for document in documents
         ]
-        assert np.allclose(ranked[text], alone, atol=1e-5)
+        assert np.allclose(ranked[text], alone, atol=LOGITS)
 
 
 def question(text: str, documents: tuple[str, ...]) -> Question:
