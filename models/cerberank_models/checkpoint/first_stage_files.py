@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cerberank_models.checkpoint.errors import CheckpointError
@@ -55,3 +55,24 @@ def verify_first_stage(path: Path, names: Iterable[str], config: FirstStageConfi
         raise CheckpointError(f"{path} has neither {WEIGHTS} nor {encoder_graph('<precision>')}: nothing can be run")
     if surplus := sorted(have - needed - runs):
         raise CheckpointError(f"{path} has {', '.join(surplus)}, which no first_stage of this shape reads")
+
+
+def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], weights: bool) -> dict[str, Path]:
+    """The first stage's files of the checkpoint `path` that one with these ONNX precisions and weights keeps, by name.
+
+    `names` are the files in its manifest; without a first stage among them there is nothing to keep. Raises
+    CheckpointError for a precision that the first stage lacks, and where nothing would be left to run.
+    """
+    have = [name for name in names if name.startswith(FOLDER)]
+    if not have:
+        return {}
+    if missing := [precision for precision in precisions if encoder_graph(precision) not in have]:
+        raise CheckpointError(
+            f"the first stage of {path} has no graph in {', '.join(missing)}: export the checkpoint without it, then "
+            "add it with `cerberank first-stage`"
+        )
+    graphs = [encoder_graph(precision) for precision in precisions]
+    if not graphs and not (weights and WEIGHTS in have):
+        raise CheckpointError(f"the first stage of {path} would have neither weights nor a graph")
+    kept = [*graphs, *(name for name in have if not name.endswith(".onnx") and (weights or name != WEIGHTS))]
+    return {name: path / name for name in kept}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def export_checkpoint(
     parity: Mapping[str, float] = PARITY,
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
     accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None,
+    first_stage: Mapping[str, Path | bytes] = MappingProxyType({}),
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
@@ -58,8 +60,12 @@ def export_checkpoint(
     int8 measures its ranges on the questions and candidates of `calibration`, a few hundred of the kind that will be
     ranked; without any, on the golden texts, which are too few for the best agreement with fp32.
     `accept` is called with each form's precision and backend before anything is written, and raises to reject it.
-    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
+    `first_stage` are the files of the first stage that the ranker's config states (`first_stage_files.kept_files`).
+    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision, and for a first
+    stage without its files.
     """
+    if ranker.config.first_stage is not None and not first_stage:
+        raise ValueError(f"{ranker.config.name} has a first stage, which cannot be kept here: use it without one")
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
     ranker, config = ranker.float().cpu().eval(), ranker.config
@@ -73,7 +79,7 @@ def export_checkpoint(
     expected = _scores(TorchBackend(ranker), pairs)
     recorded = {"fp32": expected}
     ranges_on, margin = _calibration(calibration, encoder)
-    files: dict[str, Path | bytes] = {}
+    files: dict[str, Path | bytes] = dict(first_stage)
     with tempfile.TemporaryDirectory() as scratch:
         if weights:
             files["model.safetensors"] = Path(scratch) / "model.safetensors"

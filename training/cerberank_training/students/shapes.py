@@ -81,6 +81,8 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
 def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
     """Put the checkpoint's weights into the given shape; additional heads are copies of its first head."""
     checkpoint = read_checkpoint(path)
+    if checkpoint.config.first_stage is not None:
+        raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
     source = load_ranker(checkpoint)
     have, architecture = checkpoint.config, checkpoint.config.architecture
     if shape.body_layers != architecture.body_layers:
