@@ -30,10 +30,8 @@ class FirstStage:
     known: KnownVectors | None = None
     """Vectors that need not be computed."""
 
-    def score(self, question: str, texts: Sequence[str]) -> tuple[Scores, NDArray[np.bool_], int]:
-        """Scores `[n]` of the candidates, which of them or whether the question was cut, and the tokens encoded.
-
-        Of a candidate whose vector is known, this is not known: False.
+    def score(self, question: str, texts: Sequence[str]) -> tuple[Scores, int]:
+        """Scores `[n]` of the candidates, and the number of tokens encoded.
 
         Raises NonFiniteScoreError when a score is NaN.
         """
@@ -47,9 +45,7 @@ class FirstStage:
         scores = self.scorer(vectors[0], [vector for vector in found if vector is not None])
         if not np.isfinite(scores).all():
             raise NonFiniteScoreError("the first stage gave a score that is not a number")
-        truncated = np.zeros(len(texts), dtype=np.bool_)
-        truncated[cold] = encoded.truncated[1:]
-        return scores, truncated | encoded.truncated[0], encoded.tokens
+        return scores, encoded.tokens
 
 
 def open_offline(
@@ -72,7 +68,7 @@ class TextRanking:
 
     ranking: Ranking
     truncated: NDArray[np.bool_]
-    """Shape [n]: whether the pair was cut, or the text where the first stage has dropped the candidate."""
+    """Shape [n]: whether the pair was cut; False where the first stage has dropped the candidate."""
     tokens: int
     """Tokens of all texts and pairs that were computed."""
 
@@ -93,7 +89,7 @@ def rank_texts(
     if not candidates:
         raise ValueError("there must be at least one candidate")
     check_exits(backend.config.scored_stages, len(policy.expected_alive(len(candidates))) - 1)
-    scores, truncated, tokens = first.score(question, [candidate.text for candidate in candidates])
+    scores, tokens = first.score(question, [candidate.text for candidate in candidates])
     rows = policy.survivors(0, scores)
     pairs = encoder.encode(question, [candidates[row] for row in rows.tolist()])
     ranking = rank_pairs(backend, pairs, policy.after_first())
@@ -103,5 +99,6 @@ def rank_texts(
         heads = np.full((len(candidates), heads.shape[1]), np.nan)
         heads[rows] = ranking.head_scores
     whole = replace(ranking, order=order(stages, scores), scores=scores, stages=stages, head_scores=heads)
+    truncated = np.zeros(len(candidates), dtype=np.bool_)
     truncated[rows] = pairs.truncated
     return TextRanking(ranking=whole, truncated=truncated, tokens=tokens + pairs.tokens)
