@@ -68,13 +68,13 @@ class System:
 
 
 def joined(questions: Sequence[Question], size: int, seed: int) -> Iterator[Joined]:
-    """Each question with candidates of others until there are `size`; raises ValueError where they are not enough."""
+    """Each question with candidates of others until there are `size`; raises DataNeededError where they are too few."""
     pool = list(dict.fromkeys(each.candidate.text for question in questions for each in question.candidates))
     for question in questions:
         labels = {each.candidate.text: each.label for each in question.candidates}
         others = [text for text in random.Random(f"{seed} {question.id}").sample(pool, len(pool)) if text not in labels]
         if len(labels) + len(others) < size:
-            raise ValueError(f"{len(questions)} questions have {len(pool)} texts, too few for {size} candidates")
+            raise DataNeededError(f"{len(questions)} questions have {len(pool)} texts, too few for {size} candidates")
         labels |= dict.fromkeys(others[: max(0, size - len(labels))], 0)
         yield Joined(question.text, tuple(labels), tuple(labels.values()))
 
