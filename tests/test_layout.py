@@ -28,6 +28,15 @@ ELSEWHERE = {
     "models/checkpoint/store/test_contract.py": [
         f"models/checkpoint/store/{name}" for name in ("folder", "open", "url")
     ],
+    "models/test_token_cache.py": ["models/generations"],
+    "models/first_stage/test_attach.py": [
+        *(f"models/checkpoint/{name}" for name in ("errors", "first_stage_files")),
+        *(f"models/first_stage/{name}" for name in ("contract", "export", "golden", "onnx_encoder", "open")),
+    ],
+    "models/first_stage/test_rank.py": ["models/commands/embed"],
+    "models/first_stage/test_sources.py": ["models/commands/first_stage"],
+    "models/first_stage/test_store.py": ["models/first_stage/embed"],
+    "models/first_stage/test_torch_encoder.py": ["models/network/text_ranker/vectors"],
     "models/export/test_int8.py": ["models/export/graphs"],
     "models/importing/test_hugging_face.py": ["models/importing/families"],
     "models/network/test_ranker.py": [f"models/network/{name}" for name in ("exits", "heads", "layout")],

@@ -117,6 +117,51 @@ class EncodingConfig(Frozen):
         return self
 
 
+class FirstStageConfig(Frozen):
+    """A bi-encoder that ranks texts before the survivors are read as pairs (TRMD section 3).
+
+    One encoder reads the question alone and every candidate alone. A text's vector is the concatenation of what the
+    rankers read: the first token's vector for `first_ranker`, then for `token_ranker` the mean of all tokens' vectors
+    (`twin`; `dot` scales it to length 1) or every token's projected vector of length 1 (`colbert`).
+    """
+
+    encoder: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Identifies tokenizer, weights and lengths: a text's vectors are interchangeable where this is equal."""
+    transformer: TransformerConfig
+    first_ranker: bool = False
+    """TRMD's ranker 1, on first tokens."""
+    token_ranker: Literal["twin", "colbert", "dot"] | None = None
+    """Ranker 2; `dot` is the cosine of means, without weights, as sentence-transformers' bi-encoders are trained."""
+    projection: Count = 128
+    """Width of ColBERT's token vectors."""
+    question_length: Count = 64
+    """Most tokens of a question, special ones not counted."""
+    candidate_length: Count = 128
+    """Most tokens of a candidate, special ones not counted; the rest is not read by this stage."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.first_ranker and self.token_ranker is None:
+            raise ValueError("a first stage needs first_ranker or token_ranker")
+        if self.first_ranker and self.token_ranker == "dot":
+            raise ValueError("token_ranker dot has no weights and goes with no first_ranker")
+        room = self.transformer.max_positions - self.transformer.position_offset
+        if max(self.question_length, self.candidate_length) + 2 > room:
+            raise ValueError(f"question_length or candidate_length, and 2 special tokens, exceed {room} positions")
+        return self
+
+    @property
+    def fixed_width(self) -> int:
+        """How many numbers of a vector do not depend on the text's length: all of them but ColBERT's token vectors."""
+        parts = self.first_ranker + (self.token_ranker in ("twin", "dot"))
+        return parts * self.transformer.hidden_size
+
+    @property
+    def residual_rankers(self) -> tuple[str, ...]:
+        """The rankers with weights of their own, by the names of these weights in `scorer.safetensors`."""
+        return ("first_ranker",) * self.first_ranker + ("token_ranker",) * (self.token_ranker == "twin")
+
+
 class Stage(Frozen):
     """A run of body layers `[start, stop)` that ends in a score."""
 
@@ -145,8 +190,10 @@ class RankerConfig(Frozen):
     architecture: ArchitectureConfig
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig = EncodingConfig()
+    first_stage: FirstStageConfig | None = None
+    """Ranks all candidates before any is read as a pair; the other stages are numbered from 1 then."""
     drop_schedule: tuple[DropRatio, ...] = ()
-    """Default drop ratio of every stage but the last; empty means that nothing is dropped."""
+    """Default drop ratio of every stage but the last, the first stage included; empty means that nothing is dropped."""
     drop_minimum: Count = 1
     """The least number of candidates that this checkpoint's own schedules leave alive. An early exit that reliably
     finds the worse half of 200 candidates is wrong too often about the worse half of ten, where dropping saves
@@ -165,13 +212,12 @@ class RankerConfig(Frozen):
             raise ValueError(f"exits must come after distinct, ascending body layers 1..{body}")
         if heads == 0 and (not after or after[-1] != body):
             raise ValueError("a plain encoder (heads = 0) needs an exit after its last layer")
-        if self.drop_schedule and len(self.drop_schedule) != len(self.stages) - 1:
-            raise ValueError(f"drop_schedule needs {len(self.stages) - 1} ratios, one per stage but the last")
+        exits = self.scored_stages - 1
+        if self.drop_schedule and len(self.drop_schedule) != exits:
+            raise ValueError(f"drop_schedule needs {exits} ratios, one per stage but the last")
         for tuned in self.tuned_schedules:
-            if len(tuned.schedule) != len(self.stages) - 1:
-                raise ValueError(
-                    f"every tuned schedule needs {len(self.stages) - 1} ratios, one per stage but the last"
-                )
+            if len(tuned.schedule) != exits:
+                raise ValueError(f"every tuned schedule needs {exits} ratios, one per stage but the last")
         costs = [tuned.cost for tuned in self.tuned_schedules]
         if costs != sorted(costs, reverse=True):
             raise ValueError("tuned_schedules must go from the costliest to the cheapest")
@@ -182,7 +228,7 @@ class RankerConfig(Frozen):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages in order: one per exit, then the heads if there are any."""
+        """The stages of pairs in order: one per exit, then the heads if there are any."""
         stops = [exit_.after for exit_ in self.exits]
         stages = [Stage(start=start, stop=stop, kind="exit") for start, stop in zip([0, *stops], stops, strict=False)]
         if self.architecture.heads:
@@ -192,7 +238,7 @@ class RankerConfig(Frozen):
 
     @property
     def stage_layers(self) -> tuple[float, ...]:
-        """What each stage costs, in layers of the body.
+        """What each stage of pairs costs, in layers of the body.
 
         A head's last layer runs its queries and feed-forward on the first token alone; all heads' last layers
         together count as half a layer.
@@ -203,9 +249,25 @@ class RankerConfig(Frozen):
         return tuple(layers)
 
     @property
+    def scored_stages(self) -> int:
+        """The number of stages as answers, schedules and metrics count them: with the first stage, if there is one."""
+        return len(self.stages) + (self.first_stage is not None)
+
+    @property
+    def scored_stage_layers(self) -> tuple[float, ...]:
+        """What each scored stage costs per token, in layers of the body.
+
+        A layer counts by the weights of its linear maps; a first stage is counted as if no vector were known.
+        """
+        if self.first_stage is None:
+            return self.stage_layers
+        first = self.first_stage.transformer
+        return (first.layers * _linear_weights(first) / _linear_weights(self.transformer), *self.stage_layers)
+
+    @property
     def schedule(self) -> tuple[float, ...]:
-        """The default drop schedule, one ratio per stage but the last."""
-        return self.drop_schedule or (0.0,) * (len(self.stages) - 1)
+        """The default drop schedule, one ratio per scored stage but the last."""
+        return self.drop_schedule or (0.0,) * (self.scored_stages - 1)
 
     def drop_policy(
         self,
@@ -221,3 +283,9 @@ class RankerConfig(Frozen):
         """
         ratios = drop_ratios(given, self.schedule if default is None else default)
         return RatioSchedule(ratios, max(keep, self.drop_minimum) if given is None else keep)
+
+
+def _linear_weights(transformer: TransformerConfig) -> float:
+    """Weights of one layer's linear maps: four of attention and two of the feed-forward."""
+    width = transformer.hidden_size
+    return float(width * (4 * width + 2 * transformer.intermediate_size))

@@ -39,6 +39,9 @@ class DropPolicy(Protocol):
     def waits(self, stage: int) -> bool:
         """Whether `survivors` needs all the scores of `stage` at once; False where it drops nothing."""
 
+    def after_first(self) -> DropPolicy:
+        """The policy of the stages after stage 0, which counts them from 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class RatioSchedule:
@@ -83,6 +86,16 @@ class RatioSchedule:
     def waits(self, stage: int) -> bool:
         """Whether `stage` has a ratio above 0."""
         return self.ratios[stage] != 0.0
+
+    def after_first(self) -> RatioSchedule:
+        """The schedule without its first ratio. Raises ValueError for a schedule of one stage.
+
+        >>> RatioSchedule((0.9, 0.3), minimum=20).after_first()
+        RatioSchedule(ratios=(0.3,), minimum=20)
+        """
+        if not self.ratios:
+            raise ValueError("there is no stage after the first")
+        return RatioSchedule(self.ratios[1:], self.minimum)
 
 
 def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:

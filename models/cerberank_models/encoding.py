@@ -108,6 +108,60 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+class Tokens:
+    """Texts as token ids, each alone. Threads may share one, because tokenising changes nothing.
+
+    Those with the same `digest`, the hash of the tokenizer's file, and the same bounds share cached tokens; without a
+    digest one shares them with none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, most: int, characters: int, digest: str | None) -> None:
+        """`most` tokens of a text are read, and `characters` of it, but never more than `MOST_CHARACTERS`."""
+        self.characters = min(MOST_CHARACTERS, characters)
+        """A text's characters beyond these are not read."""
+        self._tokenizer, self._most = tokenizer, most
+        self._scope = f"{digest or secrets.token_hex()} {self.characters} {most}"
+
+    def __call__(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[bytes]:
+        """The token ids of each text as int32; one more than `most` shows that the text is cut.
+
+        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
+        """
+        cut = [replace_surrogates(text[: self.characters]) for text in texts]
+        return self._tokenise(cut) if cache is None else cache.tokens(f"{self._scope} {partition}", cut, self._tokenise)
+
+    def _tokenise(self, texts: list[str]) -> list[bytes]:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
+
+
+def special_tokens(tokenizer: Tokenizer, family: Family) -> tuple[int, int]:
+    """Switch off the tokenizer's own truncation and padding; the ids of its first token and of its separator.
+
+    Raises ValueError when the family's special tokens are missing from the vocabulary.
+    """
+    # Changing a tokenizer while another thread encodes with it raises an error in that thread.
+    if tokenizer.truncation is not None:
+        tokenizer.no_truncation()
+    if tokenizer.padding is not None:
+        tokenizer.no_padding()
+    template = PAIR_TEMPLATES[family]
+    first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
+    if first is None or separator is None:
+        raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which {family} needs")
+    return first, separator
+
+
+def largest_token_id(tokenizer: Tokenizer) -> int:
+    """The largest id that any text can give; the network's `vocab_size` must be above it."""
+    size = tokenizer.get_vocab_size()
+    # If every id below `size` is used, none is larger. The whole vocabulary is read only where ids have gaps,
+    # because reading it blocks all other Python threads.
+    if all(tokenizer.id_to_token(number) is not None for number in range(size)):
+        return size - 1
+    return max(tokenizer.get_vocab().values())
+
+
 class PairEncoder:
     """Encodes pairs. Threads may share one, because encoding changes neither the encoder nor its tokenizer."""
 
@@ -122,40 +176,27 @@ class PairEncoder:
     ) -> None:
         """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
 
-        Encoders with the same `tokenizer_digest`, the hash of the file, share cached tokens; without one an encoder
-        shares them with none. Raises ValueError when the family's special tokens are missing from the vocabulary.
+        `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError when the family's special
+        tokens are missing from the vocabulary.
         """
-        # Changing a tokenizer while another thread encodes with it raises an error in that thread.
-        if tokenizer.truncation is not None:
-            tokenizer.no_truncation()
-        if tokenizer.padding is not None:
-            tokenizer.no_padding()
+        first, separator = special_tokens(tokenizer, family)
         self.tokenizer = tokenizer
         """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
         self._config = config
-        self._characters = min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * config.max_length)
         template = PAIR_TEMPLATES[family]
-        first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
-        if first is None or separator is None:
-            raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which {family} needs")
-        self._head = _packed([first])
-        self._join = _packed([separator] * template.between)
-        self._tail = _packed([separator])
+        self._head = packed([first])
+        self._join = packed([separator] * template.between)
+        self._tail = packed([separator])
         self._types = np.minimum(np.arange(config.segments, dtype=np.int32), type_vocab_size - 1, dtype=np.int32)
         # The first separator of a join belongs to the segment before it, the others to the segment behind it.
         self._specials = np.asarray([2] + [template.between] * (config.segments - 1), dtype=np.int64)
         self._budget = config.max_length - int(self._specials.sum())
-        self._scope = f"{tokenizer_digest or secrets.token_hex()} {self._characters} {self._budget}"
-
-    @property
-    def largest_token_id(self) -> int:
-        """The largest id that any text can give; the network's `vocab_size` must be above it."""
-        size = self.tokenizer.get_vocab_size()
-        # If every id below `size` is used, none is larger. The whole vocabulary is read only where ids have gaps,
-        # because reading it blocks all other Python threads.
-        if all(self.tokenizer.id_to_token(number) is not None for number in range(size)):
-            return size - 1
-        return max(self.tokenizer.get_vocab().values())
+        self._tokens = Tokens(
+            tokenizer,
+            most=self._budget,
+            characters=CHARACTERS_PER_TOKEN * config.max_length,
+            digest=tokenizer_digest,
+        )
 
     def encode(
         self,
@@ -174,24 +215,17 @@ class PairEncoder:
         if self._config.segments == 3:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
             whole += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
-        texts = [replace_surrogates(text[: self._characters]) for text in whole]
-        scope = f"{self._scope} {partition}"
-        tokens = self._tokenise(texts) if cache is None else cache.tokens(scope, texts, self._tokenise)
+        tokens, characters = self._tokens(whole, cache, partition), self._tokens.characters
         asked = tokens[0][: ID_BYTES * self._config.question_length]
         room = ID_BYTES * self._budget - len(asked)
         answers, contexts = tokens[1 : rows + 1], tokens[rows + 1 :]
-        cut = (_lengths(answers) > room) | (_lengths(whole[1 : rows + 1]) > self._characters)
+        cut = (lengths_of(answers) > room) | (lengths_of(whole[1 : rows + 1]) > characters)
         segments = [[ids[:room] for ids in answers]]
         if self._config.segments == 3:
             segments.append([ids[: room - len(first)] for ids, first in zip(contexts, segments[0], strict=True)])
         return self._assembled(
-            asked, segments, truncated=cut | (len(tokens[0]) > len(asked)) | (len(question) > self._characters)
+            asked, segments, truncated=cut | (len(tokens[0]) > len(asked)) | (len(question) > characters)
         )
-
-    def _tokenise(self, texts: list[str]) -> list[bytes]:
-        """Token ids of each text. One more than fits any pair shows that the text is cut; the others are left out."""
-        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [_packed(encoding.ids[: self._budget + 1]) for encoding in encodings]
 
     def _assembled(self, question: bytes, segments: list[list[bytes]], *, truncated: NDArray[np.bool_]) -> EncodedPairs:
         """The pairs of a question with the n texts of each further segment."""
@@ -200,7 +234,7 @@ class PairEncoder:
         lengths = [np.full(rows, len(question))]
         for segment in segments:
             parts += [repeat(self._join), segment]
-            lengths.append(_lengths(segment))
+            lengths.append(lengths_of(segment))
         pieces = chain.from_iterable(zip(*parts, repeat(self._tail, rows), strict=False))
         by_segment = np.stack(lengths, axis=1) // ID_BYTES + self._specials
         offsets = np.zeros(rows + 1, dtype=np.int64)
@@ -213,9 +247,11 @@ class PairEncoder:
         )
 
 
-def _packed(ids: list[int]) -> bytes:
+def packed(ids: list[int]) -> bytes:
+    """Token ids as int32."""
     return array("i", ids).tobytes()
 
 
-def _lengths(items: Sequence[Sized]) -> NDArray[np.int64]:
+def lengths_of(items: Sequence[Sized]) -> NDArray[np.int64]:
+    """The length of each item, shape [n]."""
     return np.fromiter(map(len, items), dtype=np.int64, count=len(items))

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.manifest import GoldenQuestion
+from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 
@@ -46,14 +48,15 @@ class Ranking:
 
 
 def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | None = None) -> Ranking:
-    """Run the stages over one question's pairs, dropping by `policy` (None: the checkpoint's own).
+    """Run the stages of pairs over one question's pairs, dropping by `policy`.
 
+    `policy` counts these stages alone; None means the checkpoint's own, without its first stage's ratio.
     Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError when a
     score is NaN.
     """
     if len(pairs) == 0:
         raise ValueError("there must be at least one candidate")
-    policy = backend.config.drop_policy() if policy is None else policy
+    policy = pairs_policy(backend.config) if policy is None else policy
     stages = len(backend.config.stages)
     check_exits(stages, len(policy.expected_alive(len(pairs))) - 1)
     survival = Survival(len(pairs), stages, policy)
@@ -76,6 +79,12 @@ def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | 
     )
 
 
+def pairs_policy(config: RankerConfig, given: float | None = None) -> DropPolicy:
+    """The drop policy of the stages of pairs alone, for one ratio at every exit, or the own one."""
+    policy = config.drop_policy(given)
+    return policy if config.first_stage is None else policy.after_first()
+
+
 def check_golden(
     backend: Backend[Any],
     checkpoint: Checkpoint,
@@ -91,21 +100,31 @@ def check_golden(
     Raises GoldenMismatchError when the scores do not agree or there are none to compare with.
     """
     encoder = encoder or checkpoint.encoder()
-    keep_all = checkpoint.config.drop_policy(0.0)
+    keep_all = pairs_policy(checkpoint.config, 0.0)
     for golden in checkpoint.golden:
-        recorded = golden.scores.get(precision)
-        expected = golden.scores.get("fp32") if recorded is None and precision in HALF_TOLERANCE else recorded
-        if expected is None:
+        if recorded_scores(golden, precision) is None:
             raise GoldenMismatchError(_nothing_recorded(checkpoint, precision))
         pause()
         candidates = [Candidate(text=c.text, previous=c.previous, next=c.next) for c in golden.candidates]
         got = rank_pairs(backend, encoder.encode(golden.question, candidates), keep_all).scores
-        tolerance = HALF_TOLERANCE[precision] if recorded is None else golden.tolerance[precision]
-        mismatch = _difference(np.asarray(expected), got, tolerance)
-        if recorded is None:
-            mismatch = mismatch or half_mismatch(np.asarray(expected), got)
-        if mismatch:
-            raise GoldenMismatchError(f"{golden.question!r}: {mismatch} ({precision})")
+        compare_golden(golden, precision, got)
+
+
+def recorded_scores(golden: GoldenQuestion, precision: str) -> tuple[float, ...] | None:
+    """The scores to compare with: those of the precision, fp32's for a half precision without any, else None."""
+    own = golden.scores.get(precision)
+    return golden.scores.get("fp32") if own is None and precision in HALF_TOLERANCE else own
+
+
+def compare_golden(golden: GoldenQuestion, precision: str, got: Scores) -> None:
+    """Raise GoldenMismatchError unless the scores `got` agree with the question's `recorded_scores`, which exist."""
+    expected = np.asarray(recorded_scores(golden, precision))
+    half = precision not in golden.scores
+    mismatch = _difference(expected, got, HALF_TOLERANCE[precision] if half else golden.tolerance[precision])
+    if half:
+        mismatch = mismatch or half_mismatch(expected, got)
+    if mismatch:
+        raise GoldenMismatchError(f"{golden.question!r}: {mismatch} ({precision})")
 
 
 def half_mismatch(expected: Scores, got: Scores) -> str:

@@ -34,7 +34,7 @@ class Verb:
         return self.on_demand.get(library, self.extra)
 
 
-TORCH = {"torch": "torch", "safetensors": "torch"}
+TORCH = {"torch": "torch"}
 """What `--backend torch` imports (`Verb.on_demand`)."""
 
 

@@ -37,7 +37,10 @@ class RankCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Milliseconds by phase; queue is the wait for the first engine step, compute the time from then on."""
+    """Milliseconds by phase; queue is the wait for the first engine step, compute the time from then on.
+
+    With a first stage each phase is the sum of both steps'.
+    """
 
     encode: float
     queue: float

@@ -22,6 +22,7 @@ from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
+from cerberank_service.telemetry.cache_metrics import CacheCollector
 from cerberank_service.telemetry.descriptors import DescriptorWatch
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
@@ -32,8 +33,9 @@ from cerberank_service.telemetry.series import (
     LABELLED_VERSION,
     STALLED_SECONDS,
     STORE_POLL_AGE,
+    TOKEN_CACHE,
+    VECTOR_CACHE,
 )
-from cerberank_service.telemetry.token_cache_metrics import TokenCacheCollector
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import VersionRegistry
@@ -81,7 +83,8 @@ class Service:
             total_bytes=settings.max_bodies_bytes,
         )
         self.ranking = Ranking(settings)
-        self.metrics.registry.register(TokenCacheCollector(self.ranking.tokens))
+        self.metrics.registry.register(CacheCollector(self.ranking.tokens, TOKEN_CACHE))
+        self.metrics.registry.register(CacheCollector(self.ranking.vectors, VECTOR_CACHE))
 
     def _register_scraped(self) -> None:
         register, versions, device = self.metrics.registry.register, self.versions, self.settings.device

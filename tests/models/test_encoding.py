@@ -21,6 +21,7 @@ from cerberank_models.encoding import (
     Candidate,
     PairEncoder,
     concat_pairs,
+    largest_token_id,
     replace_surrogates,
 )
 
@@ -223,7 +224,7 @@ def test_the_largest_id_is_known_whether_ids_have_gaps_or_not(letters: list[str]
     vocabulary = {token: number + (gap if number > place else 0) for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[SEP]"))
     tested = PairEncoder(tokenizer, family="bert", config=EncodingConfig(), type_vocab_size=2)
-    assert tested.largest_token_id == max(vocabulary.values())
+    assert largest_token_id(tested.tokenizer) == max(vocabulary.values())
 
 
 def test_an_encoder_that_nobody_holds_is_gone_at_once() -> None:

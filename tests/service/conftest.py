@@ -16,6 +16,7 @@ from tests.service.following import Follow
 from tests.service.observe import wait_until
 from tests.service.pushes import open_fake, version_at
 
+from cerberank_models.backends.contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.encoding import PairEncoder
@@ -84,8 +85,8 @@ def start(encoder: PairEncoder) -> Iterator[Start]:
     """Starts engines; they are stopped, and must end, after the test."""
     engines: list[Engine] = []
 
-    def make(backend: FakeBackend, **changes: Any) -> Running:
-        counts = Metrics().for_model("fake-ranker", "7", len(backend.config.stages))
+    def make(backend: Backend[Any], **changes: Any) -> Running:
+        counts = Metrics().for_model("fake-ranker", "7", backend.config.scored_stages)
         options: dict[str, Any] = {"step_tokens": 10_000, "metrics": counts} | changes
         engine = Engine(backend, **options)
         engine.start()

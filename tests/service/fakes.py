@@ -29,6 +29,7 @@ from cerberank_models.config import (
     RankerConfig,
     TransformerConfig,
 )
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.rank import rank_pairs
 from cerberank_service.settings import Settings
@@ -182,7 +183,7 @@ def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-
     texts = ("the tower is 330 metres tall", "it was built in 1889", "")
     pairs = checkpoint.encoder().encode("how tall is the tower?", [Candidate(text=text) for text in texts])
     clean = FakeBackend(backend.config)
-    scores = rank_pairs(clean, pairs, clean.config.drop_policy(0.0)).scores
+    scores = rank_pairs(clean, pairs, RatioSchedule((0.0,) * (len(clean.config.stages) - 1))).scores
     golden = GoldenQuestion(
         question="how tall is the tower?",
         candidates=tuple(GoldenCandidate(text=text) for text in texts),

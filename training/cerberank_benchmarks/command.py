@@ -23,6 +23,7 @@ from cerberank_benchmarks.pieces import (
     efficiency,
     encode,
     fairness,
+    first_stage,
     load,
     offline,
     openvino,
@@ -49,10 +50,11 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "load": load.run,
     "fairness": fairness.run,
     "anytime": anytime.run,
+    "first-stage": first_stage.run,
     "openvino": openvino.run,
 }
-ASKED = ("openvino",)
-"""Benchmarks that run only when named, because their libraries are no dependencies."""
+ASKED = ("openvino", "first-stage")
+"""Benchmarks that run only when named: their libraries are no dependencies, or they need another checkpoint."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 
@@ -140,7 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help=f"default {known.rounds}")
     parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"), help="words per made-up candidate")
     parser.add_argument("--data", metavar="FORMAT:PATH", help="real candidates, such as squad-as2-article:dev.jsonl.gz")
-    parser.add_argument("--questions", type=int, help="number of questions of the data, for `anytime`")
+    parser.add_argument(
+        "--questions", type=int, help="number of questions of the data, for `anytime` and `first-stage`"
+    )
     parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for generated networks")
     parser.add_argument("--layers", type=int, help=f"layers of generated networks; default {known.layers}")
@@ -148,7 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         type=Path,
-        help="checkpoint for `overhead`, `encode`, `closed`, `load`, `fairness` and `anytime` (default: bundled)",
+        help="checkpoint for `overhead`, `encode`, `closed`, `load`, `fairness` and `anytime` (default: bundled); for "
+        "`first-stage` one with a first stage",
     )
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
     parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")

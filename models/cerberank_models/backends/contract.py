@@ -18,6 +18,8 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 
 Scores = NDArray[np.float64]
+Vector = NDArray[np.float16]
+"""What the rankers of a first stage read of one text: one-dimensional (`FirstStageConfig` tells its parts)."""
 State = TypeVar("State")
 
 
@@ -31,6 +33,8 @@ class StageOutput(Generic[State]):
     """Shape [n]: P(correct) as this stage estimates it."""
     head_scores: Scores | None
     """Shape [n, k]: each head's P(correct); only after a stage that ends in heads."""
+    vectors: Sequence[Vector] | None = None
+    """Each text's vector, n of them; only from a first stage, whose `scores` are 0 because no question is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.text_ranker.vectors import TextVectors
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ MARGIN = 4.0
 LARGEST = torch.finfo(torch.float16).max / MARGIN
 
 
-def largest_activation(ranker: Ranker, questions: Sequence[EncodedPairs]) -> float:
-    """The largest magnitude of what any module of `ranker` reads or gives, in its own precision, over all stages."""
+def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> float:
+    """The largest magnitude of what any module of `network` reads or gives, in its own precision, over all stages."""
     largest = 0.0
 
     def look(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
@@ -34,13 +35,15 @@ def largest_activation(ranker: Ranker, questions: Sequence[EncodedPairs]) -> flo
                 # NaN and infinity count as infinity, so that max() cannot lose them.
                 largest = max(largest, tensor.abs().nan_to_num(nan=torch.inf, posinf=torch.inf).max().item())
 
-    hooks = [module.register_forward_hook(look) for module in ranker.modules()]
-    stages = range(len(ranker.config.stages))
+    hooks = [module.register_forward_hook(look) for module in network.modules()]
     try:
         with torch.inference_mode():
-            for pairs in questions:
-                ids, types, offsets = map(torch.from_numpy, (pairs.token_ids, pairs.type_ids, pairs.offsets))
-                ranker.stage_logits(ids, types, offsets, tuple(stages))
+            for batch in batches:
+                ids, types, offsets = map(torch.from_numpy, (batch.token_ids, batch.type_ids, batch.offsets))
+                if isinstance(network, Ranker):
+                    network.stage_logits(ids, types, offsets, tuple(range(len(network.config.stages))))
+                else:
+                    network(ids, types, offsets)
     finally:
         for hook in hooks:
             hook.remove()
@@ -54,6 +57,7 @@ def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> 
     """
     if precision != "fp16":
         return precision
+    model = f"{checkpoint.config.name} {checkpoint.manifest.version}"
     encoder = checkpoint.encoder()
     golden = [
         encoder.encode(
@@ -61,13 +65,20 @@ def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> 
         )
         for each in checkpoint.golden
     ]
-    largest = largest_activation(ranker, golden)
+    return half_precision(ranker, golden, model)
+
+
+def half_precision(network: Ranker | TextVectors, batches: Sequence[EncodedPairs], model: str) -> str:
+    """fp16, or bf16 for a network, in fp32 on the processor, that comes too near to float16's end on `batches`.
+
+    bf16 is logged as a warning, which names the `model`.
+    """
+    largest = largest_activation(network, batches)
     if largest <= LARGEST:
-        return precision
+        return "fp16"
     logger.warning(
-        "%s %s: activations reach %.0f, fp16 ends at 65504 and needs a margin of %g: it is computed in bf16",
-        checkpoint.config.name,
-        checkpoint.manifest.version,
+        "%s: activations reach %.0f, fp16 ends at 65504 and needs a margin of %g: it is computed in bf16",
+        model,
         largest,
         MARGIN,
     )

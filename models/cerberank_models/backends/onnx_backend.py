@@ -140,12 +140,19 @@ class OnnxBackend:
 def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
     """The padded inputs of one bucket: `index` are its tokens in the state, row after row."""
     if state.pairs is not None:
-        token_ids = np.zeros(mask.shape, dtype=np.int64)
-        type_ids = np.zeros(mask.shape, dtype=np.int64)
-        token_ids[mask] = state.pairs.token_ids[index]
-        type_ids[mask] = state.pairs.type_ids[index]
-        return {"token_ids": token_ids, "type_ids": type_ids, "mask": mask}
+        return padded_ids(state.pairs, index, mask)
     assert state.hidden is not None, "a state has token ids until it has hidden states"
     hidden = np.zeros((*mask.shape, state.hidden.shape[1]), dtype=np.float32)
     hidden[mask] = state.hidden[index]
     return {"hidden": hidden, "mask": mask}
+
+
+def padded_ids(
+    pairs: EncodedPairs, index: NDArray[np.int64], mask: NDArray[np.bool_]
+) -> dict[str, NDArray[np.generic]]:
+    """A graph's inputs from the tokens `index` of `pairs`, row after row where `mask[N, S]` is True; 0 elsewhere."""
+    token_ids = np.zeros(mask.shape, dtype=np.int64)
+    type_ids = np.zeros(mask.shape, dtype=np.int64)
+    token_ids[mask] = pairs.token_ids[index]
+    type_ids[mask] = pairs.type_ids[index]
+    return {"token_ids": token_ids, "type_ids": type_ids, "mask": mask}

@@ -79,11 +79,12 @@ def _open_torch(
 
 
 def _graphs(names: Iterable[str], precision: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name.startswith(f"onnx/{precision}/"))
+    return tuple(name for name in names if name.startswith((f"onnx/{precision}/", f"first-stage/onnx/{precision}/")))
 
 
 def _weights(names: Iterable[str], precision: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name == "model.safetensors")  # cast to any precision when it is loaded
+    # Cast to any precision when they are loaded.
+    return tuple(name for name in names if name in ("model.safetensors", "first-stage/model.safetensors"))
 
 
 BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, consecutive, probability
@@ -206,14 +207,19 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
             "and `cerberank distil` write it, and `cerberank export FOLDER OUT` keeps it"
         )
     ranker = Ranker(checkpoint.config)
-    state = load_file(checkpoint.weights)
-    expected = set(ranker.state_dict())
-    if missing := sorted(expected - set(state)):
-        raise CheckpointError(f"model.safetensors lacks {', '.join(missing)}")
-    if surplus := sorted(set(state) - expected):
-        raise CheckpointError(f"model.safetensors has unexpected keys {', '.join(surplus)}")
-    try:
-        ranker.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        raise CheckpointError(f"model.safetensors does not fit config.json: {error}") from error
+    fill(ranker, checkpoint.weights)
     return ranker
+
+
+def fill(network: nn.Module, weights: Path) -> None:
+    """Load all weights of `network` from a safetensors file, strictly; raises CheckpointError naming what is wrong."""
+    state = load_file(weights)
+    expected = set(network.state_dict())
+    if missing := sorted(expected - set(state)):
+        raise CheckpointError(f"{weights.name} lacks {', '.join(missing)}")
+    if surplus := sorted(set(state) - expected):
+        raise CheckpointError(f"{weights.name} has unexpected keys {', '.join(surplus)}")
+    try:
+        network.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"{weights.name} does not fit config.json: {error}") from error

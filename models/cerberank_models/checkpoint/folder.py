@@ -1,7 +1,7 @@
 """The checkpoint folder: atomic write, verified strict read.
 
     config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
-    onnx/<precision>/stage-<i>.onnx  [tune.json, tune.png, ...]  manifest.json
+    onnx/<precision>/stage-<i>.onnx  [first-stage/...]  [tune.json, tune.png, ...]  manifest.json
 
 Further files, such as the curves of `cerberank tune`, are hashed and verified like the rest; nothing here reads them.
 A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
@@ -23,11 +23,13 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.atomic import appearing_folder
+from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.external_data import has_external_data
+from cerberank_models.checkpoint.first_stage_files import verify_first_stage
 from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
 from cerberank_models.checkpoint.regular import open_regular, read_regular
 from cerberank_models.config import Frozen, RankerConfig
-from cerberank_models.encoding import PairEncoder
+from cerberank_models.encoding import PairEncoder, largest_token_id
 
 __all__ = [
     "ChangedFileError",
@@ -48,22 +50,6 @@ REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
 BLOCK = 1 << 20
 """Bytes that are read at once."""
 ModelT = TypeVar("ModelT", bound=Frozen)
-
-
-class CheckpointError(ValueError):
-    """The folder is no valid checkpoint; the message names the file and what is wrong with it."""
-
-
-class MissingFileError(CheckpointError):
-    """A required file is missing: the copy was not finished."""
-
-
-class SurplusFileError(CheckpointError):
-    """The folder has a file that the manifest does not name."""
-
-
-class ChangedFileError(CheckpointError):
-    """A file does not have the hash that the manifest states."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,9 +99,9 @@ class Checkpoint:
         except Exception as error:  # tokenizers raises nothing narrower
             raise CheckpointError(f"{path} cannot be used: {error}") from error
         # Otherwise some text would give an id without an embedding, and every pair in the same batch would fail.
-        if encoder.largest_token_id >= transformer.vocab_size:
+        if (largest := largest_token_id(encoder.tokenizer)) >= transformer.vocab_size:
             raise CheckpointError(
-                f"{path} gives token ids up to {encoder.largest_token_id}, config.json says that "
+                f"{path} gives token ids up to {largest}, config.json says that "
                 f"transformer.vocab_size is {transformer.vocab_size}"
             )
         return encoder
@@ -134,6 +120,7 @@ def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
             _verify_digest(path, name, manifest, _digest(path / name))
     config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
     _verify_graphs(path, manifest, config)
+    verify_first_stage(path, manifest.files, config.first_stage)
     if not verified:
         _refuse_external_data(path, manifest)
     lines = (path / "golden.jsonl").read_bytes().splitlines()
@@ -243,7 +230,7 @@ def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None
 
 def _refuse_external_data(path: Path, manifest: Manifest) -> None:
     """Raise CheckpointError for a graph with tensors in other files: some runtimes read them from any path."""
-    for graph in (path / name for name in manifest.files if name.startswith("onnx/")):
+    for graph in (path / name for name in manifest.files if name.endswith(".onnx")):
         try:
             with open_regular(graph) as file:
                 external = has_external_data(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from cerberank_models.commands.question_lines import read_line
+from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
             name=arguments.name or Path(arguments.source).name,
             max_length=arguments.max_length,
             precisions=tuple(filter(None, arguments.precisions.split(","))),
-            calibration=_questions(arguments.calibrate) if arguments.calibrate else (),
+            calibration=read_questions(arguments.calibrate) if arguments.calibrate else (),
         )
     except (UnsupportedModelError, ParityError, OSError, ValueError) as error:
         print(f"cerberank import: {error}", file=sys.stderr)  # noqa: T201
@@ -105,14 +105,3 @@ def import_model(
         precisions=precisions,
         calibration=calibration,
     )
-
-
-def _questions(path: Path) -> list[tuple[str, list[Candidate]]]:
-    questions = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            question = read_line(line)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
-        questions.append((question.question, [candidate.candidate() for candidate in question.parsed()]))
-    return questions

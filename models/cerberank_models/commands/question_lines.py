@@ -6,6 +6,7 @@ In: the bytes of a line. Out: a QuestionLine, or a ValueError whose one-line mes
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
@@ -75,6 +76,18 @@ def read_line(line: bytes) -> QuestionLine:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise ValueError(f"{_place(problem['loc'])}{problem['msg'].removeprefix('Value error, ')}") from error
+
+
+def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
+    """The questions of a file with their candidates. Raises ValueError naming the line and the field."""
+    questions = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            question = read_line(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from error
+        questions.append((question.question, [candidate.candidate() for candidate in question.parsed()]))
+    return questions
 
 
 def _place(location: tuple[int | str, ...]) -> str:

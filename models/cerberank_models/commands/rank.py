@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cerberank_models.backends.contract import Backend
@@ -29,8 +30,9 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.backend_options import add_backend_options, backend_options
 from cerberank_models.commands.question_lines import QuestionLine, read_line
 from cerberank_models.commands.ratios import one_or_all, ratios
-from cerberank_models.encoding import PairEncoder
-from cerberank_models.rank import NonFiniteScoreError, rank_pairs
+from cerberank_models.encoding import Candidate
+from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
+from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
 
 
 def main(argv: list[str]) -> int:
@@ -76,7 +78,10 @@ def _run(arguments: argparse.Namespace) -> int:
     with _open(arguments.file) as file:
         checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
         backend = open_backend(checkpoint, **asdict(backend_options(arguments)), threads=arguments.threads)
-        ranker = _Ranker(checkpoint, checkpoint.encoder(), backend, arguments)
+        first = None
+        if checkpoint.config.first_stage is not None:
+            first = open_offline(checkpoint, **asdict(backend_options(arguments)), threads=arguments.threads)
+        ranker = _Ranker(checkpoint, first, backend, arguments)
         return _rank_lines(ranker, file, arguments) if arguments.question is None else _rank_texts(ranker, file)
 
 
@@ -131,24 +136,24 @@ class _Ranker:
     """A backend with the options of one invocation of the program."""
 
     def __init__(
-        self, checkpoint: Checkpoint, encoder: PairEncoder, backend: Backend[Any], arguments: argparse.Namespace
+        self, checkpoint: Checkpoint, first: FirstStage | None, backend: Backend[Any], arguments: argparse.Namespace
     ) -> None:
-        self._checkpoint, self._encoder, self._backend, self.arguments = checkpoint, encoder, backend, arguments
+        self._checkpoint, self._first, self._backend, self.arguments = checkpoint, first, backend, arguments
+        self._encoder = checkpoint.encoder()
         self._policy = checkpoint.config.drop_policy(one_or_all(arguments.drop_ratio), keep=arguments.top_k or 1)
 
     def rank(self, line: QuestionLine) -> dict[str, Any]:
         """The answer in the shape of `/v1/rank`, without times."""
         items = line.parsed()
-        pairs = self._encoder.encode(line.question, [item.candidate() for item in items])
+        ranking, truncated, tokens = self._ranking(line.question, [item.candidate() for item in items])
         top_k = self.arguments.top_k
-        ranking = rank_pairs(self._backend, pairs, self._policy)
         results = []
         for index in ranking.order[:top_k].tolist():
             result: dict[str, Any] = {
                 "index": index,
                 "score": float(ranking.scores[index]),
                 "stage": int(ranking.stages[index]),
-                "truncated": bool(pairs.truncated[index]),
+                "truncated": bool(truncated[index]),
             }
             if items[index].id is not None:
                 result["id"] = items[index].id
@@ -164,5 +169,13 @@ class _Ranker:
             "version": self._checkpoint.manifest.version,
             "drop_schedule": list(self._policy.ratios),
             "results": results,
-            "usage": {"candidates": len(items), "tokens": pairs.tokens},
+            "usage": {"candidates": len(items), "tokens": tokens},
         }
+
+    def _ranking(self, question: str, candidates: list[Candidate]) -> tuple[Ranking, NDArray[np.bool_], int]:
+        """The ranking, which candidates were cut, and the tokens that were read."""
+        if self._first is None:
+            pairs = self._encoder.encode(question, candidates)
+            return rank_pairs(self._backend, pairs, self._policy), pairs.truncated, pairs.tokens
+        got = rank_texts(self._first, self._backend, self._encoder, question, candidates, policy=self._policy)
+        return got.ranking, got.truncated, got.tokens

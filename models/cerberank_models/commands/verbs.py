@@ -21,6 +21,21 @@ VERBS = (
         order=60,
     ),
     Verb(
+        name="first-stage",
+        target="cerberank_models.commands.first_stage:main",
+        help="give a checkpoint a bi-encoder that ranks all candidates before any is read as a pair",
+        extra="training",
+        order=62,
+    ),
+    Verb(
+        name="embed",
+        target="cerberank_models.commands.embed:main",
+        help="store the vectors of candidates, so that they are known before a question arrives",
+        extra="onnx-cpu",
+        order=64,
+        on_demand=TORCH,
+    ),
+    Verb(
         name="shape",
         target="cerberank_models.commands.shape:main",
         help="make a checkpoint of a shape with random weights, to size a machine",

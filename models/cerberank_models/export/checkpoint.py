@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, 
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank import pairs_policy, rank_pairs
 
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
@@ -50,6 +51,7 @@ def export_checkpoint(
     parity: Mapping[str, float] = PARITY,
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
     accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None,
+    first_stage: Mapping[str, Path | bytes] = MappingProxyType({}),
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
@@ -58,8 +60,12 @@ def export_checkpoint(
     int8 measures its ranges on the questions and candidates of `calibration`, a few hundred of the kind that will be
     ranked; without any, on the golden texts, which are too few for the best agreement with fp32.
     `accept` is called with each form's precision and backend before anything is written, and raises to reject it.
-    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision.
+    `first_stage` are the files of the first stage that the ranker's config states (`first_stage_files.kept_files`).
+    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision, and for a first
+    stage without its files.
     """
+    if ranker.config.first_stage is not None and not first_stage:
+        raise ValueError(f"{ranker.config.name} has a first stage, which cannot be kept here: use it without one")
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
     ranker, config = ranker.float().cpu().eval(), ranker.config
@@ -73,7 +79,7 @@ def export_checkpoint(
     expected = _scores(TorchBackend(ranker), pairs)
     recorded = {"fp32": expected}
     ranges_on, margin = _calibration(calibration, encoder)
-    files: dict[str, Path | bytes] = {}
+    files: dict[str, Path | bytes] = dict(first_stage)
     with tempfile.TemporaryDirectory() as scratch:
         if weights:
             files["model.safetensors"] = Path(scratch) / "model.safetensors"
@@ -86,7 +92,7 @@ def export_checkpoint(
                 precision, ranker, Path(scratch) / precision, calibration=ranges_on, margin=margin
             )
             got = _scores(backend, pairs)
-            _check_parity(precision, expected, got, parity[precision])
+            check_parity(precision, expected, got, parity[precision])
             accept(precision, backend)
             recorded[precision] = got
             files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs}
@@ -99,7 +105,7 @@ def export_checkpoint(
             source=source,
             metrics=dict(metrics or {}),
             files=files,
-            golden=_golden(recorded),
+            golden=golden_questions(recorded),
         )
 
 
@@ -118,17 +124,19 @@ def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
 
 def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
     """The scores of every question, without dropping."""
-    keep_all = backend.config.drop_policy(0.0)
+    keep_all = pairs_policy(backend.config, 0.0)
     return [rank_pairs(backend, question, keep_all).scores for question in pairs]
 
 
-def _check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
+def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
+    """Raise ParityError when a score of a form, `[n]` a question, is further than `bound` from PyTorch's."""
     difference = max(float(np.abs(a - b).max()) for a, b in zip(expected, got, strict=True))
     if not difference <= bound:
         raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
 
 
-def _golden(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
+def golden_questions(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
+    """The golden texts with the scores of each, by precision."""
     return [
         GoldenQuestion(
             question=question,

@@ -8,6 +8,7 @@ to drop candidates. N and S are dynamic.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -29,7 +30,7 @@ class _FirstStage(nn.Module):
         self.ranker = ranker
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        layout = _FusedAttentionLayout(mask)
+        layout = FusedAttentionLayout(mask)
         return _outputs(self.ranker, self.ranker.encoder.embed(token_ids, type_ids, layout), layout, 0)
 
 
@@ -41,10 +42,10 @@ class _LaterStage(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
         chosen = hidden if rows is None else hidden[rows]
-        return _outputs(self.ranker, chosen, _FusedAttentionLayout(mask), self.stage)
+        return _outputs(self.ranker, chosen, FusedAttentionLayout(mask), self.stage)
 
 
-class _FusedAttentionLayout(PaddedLayout):
+class FusedAttentionLayout(PaddedLayout):
     """Padded, with attention as ONNX Runtime's own operator.
 
     The exporter's transposes, masks and NaN guards around softmax took a third of an int8 stage's time.
@@ -98,32 +99,50 @@ def _export_stage(ranker: Ranker, stage: int, folder: Path, *, gather: bool) -> 
     module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
     last = stage == len(ranker.config.stages) - 1
     path = folder / f"stage-{stage}.onnx"
+    export_module(module, path, inputs=inputs, shapes=shapes, outputs=["logits"] if last else ["logits", "hidden_out"])
+    return path
+
+
+def export_module(
+    module: nn.Module,
+    path: Path,
+    *,
+    inputs: Mapping[str, Tensor],
+    shapes: Mapping[str, Mapping[int, Dim]],
+    outputs: Sequence[str],
+) -> None:
+    """Write `module` as the graph `path`: examples of its inputs by name, what varies in them, names of outputs."""
     with warnings.catch_warnings(), torch.no_grad():
         # The exporter warns of its own internals (copyreg, deprecated pytree names), never of the model.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),
-            kwargs=inputs,
+            kwargs=dict(inputs),
             f=str(path),
             input_names=list(inputs),
-            output_names=["logits"] if last else ["logits", "hidden_out"],
-            dynamic_shapes=shapes,
+            output_names=list(outputs),
+            dynamic_shapes={name: dict(dimensions) for name, dimensions in shapes.items()},
             opset_version=OPSET,
             external_data=False,
             verbose=False,
         )
     _strip(path)
-    return path
+
+
+def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+    """Examples of token ids, type ids and mask `[N, S]`, S of at most `longest` tokens, and their dimensions."""
+    ids = torch.ones((2, 16), dtype=torch.int64)
+    inputs = {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": torch.ones_like(ids, dtype=torch.bool)}
+    dimensions = {0: Dim("pairs"), 1: Dim("tokens", max=longest)}
+    return inputs, dict.fromkeys(inputs, dimensions)
 
 
 def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
     """Examples of a stage's inputs by name, and which of their dimensions vary."""
+    if stage == 0:
+        return token_inputs(ranker.config.encoding.max_length)
     pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
     mask = torch.ones((2, 16), dtype=torch.bool)
-    if stage == 0:
-        ids = torch.ones((2, 16), dtype=torch.int64)
-        inputs = {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": mask}
-        return inputs, {name: {0: pairs, 1: tokens} for name in inputs}
     held = Dim("held") if gather else pairs
     size = (3 if gather else 2, 16, ranker.config.transformer.hidden_size)
     inputs = {"hidden": torch.zeros(size, dtype=next(ranker.parameters()).dtype), "mask": mask}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,9 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import can_absorb
 from cerberank_models.network.bodies.contract import Layer
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.text_ranker.vectors import TextVectors
 
+NetworkT = TypeVar("NetworkT", Ranker, TextVectors)
 SMOOTHING = 0.8
 """SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
 KEPT_CHANNELS = 16
@@ -49,7 +52,7 @@ class InputRange:
 
 
 @torch.no_grad()
-def measure_ranges(ranker: Ranker, batches: Sequence[EncodedPairs]) -> list[InputRange]:
+def measure_ranges(ranker: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> list[InputRange]:
     """Run the fp32 `ranker` on `batches` and record the input of every linear layer that will be int8.
 
     Raises ValueError without a pair: ranges of nothing would make every score the same.
@@ -65,7 +68,7 @@ def measure_ranges(ranker: Ranker, batches: Sequence[EncodedPairs]) -> list[Inpu
     return list(ranges.values())
 
 
-def quantise(ranker: Ranker, ranges: Sequence[InputRange], *, margin: float) -> Ranker:
+def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -> NetworkT:
     """A copy of `ranker` whose products and token embeddings are ONNX Runtime's int8 operators.
 
     Ranges are widened by `margin`, because saturation costs more accuracy than a coarser scale.
@@ -83,7 +86,7 @@ def quantise(ranker: Ranker, ranges: Sequence[InputRange], *, margin: float) -> 
     return quantised
 
 
-def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
+def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRange]:
     inputs: dict[int, Tensor] = {}
     readers: dict[int, list[str]] = {}
     handles = []
@@ -109,19 +112,19 @@ def _measure(ranker: Ranker, batch: EncodedPairs) -> list[InputRange]:
     return [InputRange(tuple(readers[key]), value.amin(0), value.amax(0)) for key, value in rows.items()]
 
 
-def _absorbed(ranker: Ranker) -> set[str]:
+def _absorbed(ranker: Ranker | TextVectors) -> set[str]:
     """Names of the projections that an exported graph computes as plain matrix products (`absorbed.py`)."""
-    if not can_absorb(ranker):
+    if not isinstance(ranker, Ranker) or not can_absorb(ranker):
         return set()
     last = ranker.config.architecture.head_layers - 1
     return {f"heads.{head}.layers.{last}.{part}" for head in range(len(ranker.heads)) for part in ("key", "value")}
 
 
 def _stays_fp32(name: str) -> bool:
-    return "classifier" in name or name.startswith("exits.")
+    return "classifier" in name or name.startswith(("exits.", "token_ranker."))
 
 
-def _inner_products(ranker: Ranker) -> dict[str, tuple[str, ...]]:
+def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
     """Each linear layer that reads a feed-forward's inner channels, and the layers that compute them, by full name."""
     layers = [(name, module) for name, module in ranker.named_modules() if isinstance(module, Layer)]
     return {
@@ -131,7 +134,7 @@ def _inner_products(ranker: Ranker) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _outstanding_first(ranker: Ranker, seen: InputRange, makers: Sequence[str]) -> InputRange:
+def _outstanding_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
     """Reorder a feed-forward's inner channels, so that those kept in fp32 are one slice; computes the same."""
     if not makers:
         return seen

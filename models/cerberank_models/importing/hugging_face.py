@@ -22,6 +22,7 @@ from cerberank_models.config import (
 from cerberank_models.importing.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.text_ranker.ranker import TextRanker
+from cerberank_models.network.text_ranker.vectors import TextVectors
 
 
 def transformer_config(source: Any) -> TransformerConfig:
@@ -60,7 +61,9 @@ def ranker_config(
     )
 
 
-def load_weights(ranker: Ranker | TextRanker, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False) -> None:
+def load_weights(
+    ranker: Ranker | TextRanker | TextVectors, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False
+) -> None:
     """Fill `ranker` from the state dict of a Hugging Face model of the same family, strictly.
 
     Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3). With
@@ -103,7 +106,7 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
                     part.bias.zero_()
 
 
-def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker) -> list[str]:
+def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
     """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
     body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if matched := names.layer.match(key):

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from cerberank_models.config import PAIR_TEMPLATES, Family
-from cerberank_models.encoding import CHARACTERS_PER_TOKEN, MOST_CHARACTERS, replace_surrogates
+from cerberank_models.config import Family
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, MOST_CHARACTERS, replace_surrogates, special_tokens
 from cerberank_models.texts.config import TextEncodingConfig
 
 
@@ -37,16 +37,9 @@ class TextEncoder:
 
         Raises ValueError when the tokenizer lacks the family's special tokens.
         """
-        tokenizer.no_truncation()
-        if tokenizer.padding is not None:
-            tokenizer.no_padding()
-        template = PAIR_TEMPLATES[family]
-        first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
-        if first is None or separator is None:
-            raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which {family} needs")
+        self._first, self._separator = special_tokens(tokenizer, family)
         self.tokenizer = tokenizer
         self.config = config
-        self._first, self._separator = first, separator
 
     def questions(self, texts: Sequence[str]) -> EncodedTexts:
         """Each question as one window of at most `question_length` tokens."""

@@ -26,6 +26,20 @@ POLL_SECONDS = 1.0
 RawHeaders = list[tuple[bytes, bytes]]
 
 
+class Charge:
+    """The tokens that a question has taken of a quota."""
+
+    def __init__(self, quota: Bucket | None) -> None:
+        """Nothing is taken yet; None is no quota."""
+        self._quota, self.tokens = quota, 0
+
+    def add(self, tokens: int) -> None:
+        """Take more tokens, even beyond the quota: the question was let in."""
+        self.tokens += tokens
+        if self._quota is not None:
+            self._quota.take(tokens)
+
+
 class Caller:
     """An API key with the state of its quotas."""
 
@@ -44,26 +58,26 @@ class Caller:
         self._metrics.key_requests.labels(self.key.id).inc()
 
     @contextmanager
-    def charged(self, tokens: int) -> Iterator[None]:
+    def charged(self, tokens: int) -> Iterator[Charge]:
         """Take the tokens of a question for the block that answers it; a ServiceError of the block gives them back.
 
+        The block may add tokens that become known later.
         Raises ServiceError (429) when those that came before have used the quota up. Whoever hangs up pays.
         """
         _check({"tokens": self._tokens})
-        if self._tokens is not None:
-            self._tokens.take(tokens)
+        charge = Charge(self._tokens)
+        charge.add(tokens)
         try:
-            yield
+            yield charge
         except ServiceError:
-            if self._tokens is not None:
-                self._tokens.take(-tokens)
+            charge.add(-charge.tokens)
             raise
-        self._metrics.key_tokens.labels(self.key.id).inc(tokens)
+        self._metrics.key_tokens.labels(self.key.id).inc(charge.tokens)
 
 
-def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[None]:
+def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:
     """See `Caller.charged`; without a key nothing is counted."""
-    return nullcontext() if caller is None else caller.charged(tokens)
+    return nullcontext(Charge(None)) if caller is None else caller.charged(tokens)
 
 
 def _check(buckets: Mapping[str, Bucket | None]) -> None:

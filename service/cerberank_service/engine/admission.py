@@ -134,13 +134,14 @@ class Admission:
         return late
 
     def check_deadline(self, stage_tokens: tuple[float, ...], weight: float, left: float) -> None:
-        """Raises ServiceError (503) when the backlog keeps the first stage from ending within `left` seconds.
+        """Raises ServiceError (503) when the backlog keeps the question's first stage from ending in `left` seconds.
 
         An idle engine refuses no question: it answers with what can be scored in that time.
         """
         if not self._pending:
             return
-        first = self._speeds.alone((stage_tokens[0], *[0.0] * (len(stage_tokens) - 1)))
+        begins = next((stage for stage, tokens in enumerate(stage_tokens) if tokens), 0)
+        first = self._speeds.alone([tokens * (stage == begins) for stage, tokens in enumerate(stage_tokens)])
         wait = self.wait(stage_tokens, weight)
         if wait + first > left:
             raise ServiceError(

@@ -55,7 +55,7 @@ class Engine:
         Hidden states that wait between steps take at most `state_bytes` (None: `default_state_bytes`); accepted
         questions have about `most_tokens` tokens at most; a question that would miss the `objective` is refused.
         """
-        work = backend.config.stage_layers
+        work = backend.config.scored_stage_layers
         self.speeds = speeds or StageSpeeds(work)
         self.speeds.step_tokens = step_tokens
         self._backend, self._metrics, self._clock = backend, metrics, clock
@@ -127,19 +127,20 @@ class Engine:
         self._watchdog.start(self._progress, lambda: self._step_seconds, self._give_up)
 
     def submit(self, job: Job) -> None:
-        """Accept a question.
+        """Accept a question, or the next job of one.
 
-        Raises ServiceError (503) when the engine has stopped or failed, the backlog is full, the question's first
-        stage cannot end before its deadline, or the objective would be missed.
+        Raises ServiceError (503) when the engine has stopped or failed, and for a new question also when the backlog is
+        full, its first stage cannot end before its deadline, or the objective would be missed.
         """
         with self._lock:  # a question is either refused here or received by the thread before it ends
             if not self._accepting:
                 raise stopped() if self._drain_deadline is not None else dead()
             now, weight, stage_tokens = self._clock(), weight_of(job.priority), job.stage_tokens
             times = {"received": job.received, "deadline": inf if job.deadline is None else job.deadline}
-            self._admission.check_room(job.priority)
-            self._admission.check_deadline(stage_tokens, weight, times["deadline"] - now)
-            self._admission.check_objective(stage_tokens, weight, now=now, **times)
+            if not job.continues:
+                self._admission.check_room(job.priority)
+                self._admission.check_deadline(stage_tokens, weight, times["deadline"] - now)
+                self._admission.check_objective(stage_tokens, weight, now=now, **times)
             job.key, self._numbers = self._numbers, self._numbers + 1
             self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, **times)
             self._accepted[job.key] = job
@@ -209,12 +210,12 @@ class Engine:
         self._turns += 1
         self._jobs[job.key] = job
         deadline = inf if job.deadline is None else job.deadline
-        self._scheduler.add(job.key, job.stage_tokens, weight=weight_of(job.priority), deadline=deadline)
+        self._scheduler.add(job.key, job.own_tokens, weight=weight_of(job.priority), deadline=deadline)
         rows = job.begin(self._backend)
         if job.done:
             self._resolve(job, job.ranked(now=self._clock(), complete=True))
         else:
-            self._scheduler.queue(job.key, 0, rows, job.pairs.lengths[rows])
+            self._scheduler.queue(job.key, job.first_stage, rows, job.lengths(rows))
 
     def _sweep(self) -> None:
         """Between steps: answer questions whose deadline has passed, remove those whose client has disconnected."""
@@ -279,7 +280,7 @@ class Engine:
         if job.done:
             self._resolve(job, job.ranked(now=self._clock(), complete=True))
         else:
-            self._scheduler.queue(job.key, stage + 1, follow, job.pairs.lengths[follow])
+            self._scheduler.queue(job.key, stage + 1, follow, job.lengths(follow))
 
     def _bound_states(self) -> None:
         """Evict hidden states while they exceed the limit, first from the question that holds most."""
@@ -293,7 +294,7 @@ class Engine:
         with self._lock:
             if self._accepted.pop(job.key, None) is None:  # answered when the engine was given up
                 return
-            self._admission.leave(job.key, answered=job.done)
+            self._admission.leave(job.key, answered=job.done and not job.later_tokens)
         job.release_states()
         self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
         job.resolve(outcome)

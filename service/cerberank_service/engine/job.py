@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, Scores, StageOutput
+from cerberank_models.backends.contract import Backend, Scores, StageOutput, Vector
 from cerberank_models.drop import UNSCORED, DropPolicy, Survival, order
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.engine.known_scores import KnownScores
@@ -33,6 +33,8 @@ class Ranked:
     complete: bool
     queue_seconds: float
     compute_seconds: float
+    vectors: Sequence[Vector | None] | None = None
+    """What a first stage has computed, None for texts that it has not; only where the job ran one."""
 
 
 Outcome = Ranked | ServiceError
@@ -64,8 +66,19 @@ class Job:
     """A question in the engine. After `submit` only the engine's thread changes it, except for `cancelled`."""
 
     pairs: EncodedPairs
+    """Pairs, or the texts that a first stage reads."""
     policy: DropPolicy
-    """Decides which candidates survive each stage; it also has the number of stages."""
+    """Decides which candidates survive each of the job's stages, counted from 0; it also has their number."""
+    first_stage: int = 0
+    """The engine's stage that is the job's stage 0."""
+    later_tokens: tuple[float, ...] = ()
+    """Tokens that another job of the same question is expected to run in each stage after this job's."""
+    continues: bool = False
+    """Whether an earlier job of the same question was accepted, so that this one is not refused."""
+    ordered: bool = False
+    """Whether the caller has an order without this job, so that its deadline is no error."""
+    leads: bool = False
+    """Whether row 0 runs in the first step, because the other rows are worth nothing without it."""
     received: float
     """Time of the request's arrival, in seconds on the engine's clock."""
     submitted: float
@@ -88,15 +101,18 @@ class Job:
     """Seconds since `started` that were spent waiting for idle moments."""
     done: bool = False
     dropped: list[tuple[int, int]] = field(default_factory=list)
-    """Pairs of a stage and the number of candidates that its exit dropped."""
+    """Pairs of an engine's stage and the number of candidates that its exit dropped."""
     tokens_run: int = 0
     held: WaitingStates = field(init=False)
     trace: Scores = field(init=False)
     """Shape [n, stages]: the scores of every stage, NaN where a stage did not run."""
     heads: Scores | None = None
+    vectors: list[Vector | None] | None = None
     _survival: Survival = field(init=False)
+    own_tokens: tuple[float, ...] = field(init=False)
+    """Expected tokens of each of the engine's stages, without pairs whose scores are cached."""
     stage_tokens: tuple[float, ...] = field(init=False)
-    """Expected tokens of each stage, without pairs whose scores are cached."""
+    """The same with those that the question's later job is expected to run."""
     _last: int = field(init=False)
     """The last stage."""
     _known: NDArray[np.bool_] = field(init=False)
@@ -121,16 +137,30 @@ class Job:
                 self.heads[self.known.rows] = self.known.heads
         self._waiting = len(self._to_run)
         share = self._waiting / count
-        self.stage_tokens = tuple(share * tokens for tokens in expected)
+        own = (0.0,) * self.first_stage + tuple(share * tokens for tokens in expected)
+        self.own_tokens = own + (0.0,) * len(self.later_tokens)
+        self.stage_tokens = own + self.later_tokens
 
     @property
     def has_order(self) -> bool:
         """Whether any candidate was scored, so that an order can be answered."""
-        return bool((~np.isnan(self.trace[:, 0])).any())
+        return self.ordered or bool((~np.isnan(self.trace[:, 0])).any())
 
-    def record(self, stage: int, rows: Rows, output: StageOutput[Any], backend: Backend[Any]) -> None:
-        """Store the output of `stage` for `rows`, aligned with them; release the stage's input states."""
-        self.trace[rows, stage] = output.scores
+    def lengths(self, rows: Rows) -> NDArray[np.int64]:
+        """Tokens of `rows` for the scheduler, which runs longer rows first; a row that leads counts as the longest."""
+        lengths = self.pairs.lengths
+        if self.leads:
+            lengths[0] = lengths.max()
+        return lengths[rows]
+
+    def record(self, engine_stage: int, rows: Rows, output: StageOutput[Any], backend: Backend[Any]) -> None:
+        """Store the output of a stage for `rows`, aligned with them; release the stage's input states."""
+        self.trace[rows, engine_stage - self.first_stage] = output.scores
+        if output.vectors is not None:
+            if self.vectors is None:
+                self.vectors = [None] * len(self.pairs)
+            for row, vector in zip(rows.tolist(), output.vectors, strict=True):
+                self.vectors[row] = vector
         if output.head_scores is not None:
             if self.heads is None:
                 self.heads = np.full((len(self.pairs), output.head_scores.shape[1]), np.nan)
@@ -139,20 +169,21 @@ class Job:
         if output.state is not None:
             self.held.put(rows, output.state, backend)
 
-    def follow(self, stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
+    def follow(self, engine_stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
         """The rows that may enter the next stage, now that `rows` have finished this one.
 
         Where the policy waits, all of the question's rows must finish the stage first. Elsewhere rows pass at once,
         unless the question has a deadline: an order of all candidates by one stage is then worth more than a few
         candidates scored by later stages.
         """
+        stage = engine_stage - self.first_stage
         if stage < self._last and self.deadline is None and not self.policy.waits(stage):
             return rows
         self._waiting -= len(rows)
         return rows[:0] if self._waiting else self._end(stage, backend)
 
     def begin(self, backend: Backend[Any]) -> Rows:
-        """The rows that may enter stage 0; none when all scores are cached, and the question is done at once."""
+        """The rows that may enter the job's first stage; none when all scores are cached: the job is done then."""
         return self._to_run if self._waiting else self._end(0, backend)
 
     def _end(self, stage: int, backend: Backend[Any]) -> Rows:
@@ -176,7 +207,7 @@ class Job:
         if self.done:
             return
         if len(rows) < len(before):
-            self.dropped.append((stage, len(before) - len(rows)))
+            self.dropped.append((self.first_stage + stage, len(before) - len(rows)))
             self.held.release(np.delete(before, rows))
             self.held.compact(backend)
         self._waiting = len(self._to_run)
@@ -202,4 +233,5 @@ class Job:
             complete=complete,
             queue_seconds=started - self.submitted,
             compute_seconds=now - started - self.waited,
+            vectors=self.vectors,
         )

@@ -133,7 +133,7 @@ class Runner:
         if len(missing):
             state = self._backend.start(part.job.pairs.select(missing))
             again = Part(part.job, missing)
-            for earlier in range(stage):
+            for earlier in range(part.job.first_stage, stage):
                 state = self._run(earlier, state, [again]).state
                 self._metrics.recomputed(earlier, again.tokens)
             found.append((missing, state))
@@ -191,5 +191,6 @@ def _split(output: StageOutput[Any], parts: list[Part], backend: Backend[Any]) -
             state=None if output.state is None else backend.select(output.state, place),
             scores=output.scores[place],
             head_scores=None if output.head_scores is None else output.head_scores[place],
+            vectors=None if output.vectors is None else output.vectors[start : start + len(part.rows)],
         )
         start += len(part.rows)

@@ -1,6 +1,8 @@
 """The ranking route: the steps of a request from its body to its response.
 
 body -> read and prepare (worker) -> engine -> render and count (worker) -> response
+
+A first stage that must compute vectors adds a worker and the engine between the engine and the rendering.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fastapi import Request, Response
 
@@ -102,11 +105,19 @@ class RankRoute:
                 lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms),
                 body_bytes=len(body.content),
             )
-            with errors_in(question.dialect), charged(caller, question.prepared.pairs.tokens):
+            with errors_in(question.dialect), charged(caller, question.prepared.tokens) as charge:
                 ranked = await self.ranking.rank(question)
-                rendered = await self.workers.run(lambda: self._rendered(question, ranked, request_id, trace))
-            self.shadow.offer(question.call, question.live, ranked)
+                if question.awaits_pairs:
+                    question, ranked = await self._pairs_ranked(question, ranked)
+                    charge.add(question.prepared.pairs.tokens)
+                rendered = await self.workers.run(partial(self._rendered, question, ranked, request_id, trace))
+            self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
+
+    async def _pairs_ranked(self, question: Question, vectors: Ranked) -> tuple[Question, Ranked]:
+        """The question and its ranking after a first stage whose `vectors` the engine has computed."""
+        question = await self.workers.run(partial(self.ranking.read_survivors, question, vectors))
+        return question, await self.ranking.rank(question) if vectors.complete else vectors
 
     def _prepared(
         self,
@@ -134,8 +145,9 @@ class RankRoute:
         self.metrics.answered(
             rendered.answer,
             trace,
-            duplicates=len(prepared.pair_of) - len(prepared.pairs),
+            duplicates=len(prepared.pair_of) - len(prepared.unique),
             cached=0 if prepared.known is None else len(prepared.known.rows),
+            vectors={} if question.texts is None else question.texts.sources,
         )
         return rendered
 

@@ -1,4 +1,4 @@
-"""Turns the engine's result for distinct pairs into the answer for the request's candidates. Pure."""
+"""Turns the engine's result for distinct candidates into the answer for the request's candidates. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def answer_of(
     encode_seconds: float,
     total_seconds: float,
 ) -> RankAnswer:
-    """The answer; duplicates share the place of their pair and keep the order of the request among themselves."""
+    """The answer; duplicates share a place and keep the order of the request among themselves."""
     pair_of = prepared.pair_of
-    place = np.empty(len(prepared.pairs), dtype=np.int64)
+    place = np.empty(len(prepared.unique), dtype=np.int64)
     place[ranked.order] = np.arange(len(ranked.order))
     by_place = np.argsort(place[pair_of], kind="stable")
     stages = ranked.stages[pair_of]
@@ -38,8 +38,8 @@ def answer_of(
         scores=ranked.scores[pair_of],
         stages=stages,
         heads=None if ranked.heads is None else ranked.heads[pair_of],
-        truncated=prepared.pairs.truncated[pair_of],
-        tokens=prepared.pairs.tokens,
+        truncated=prepared.truncated[pair_of],
+        tokens=prepared.tokens,
         timing=Timing(
             encode=1000.0 * encode_seconds,
             queue=1000.0 * ranked.queue_seconds,

@@ -1,9 +1,12 @@
-"""Prepares a call for the engine: checks its drop ratios, merges duplicate candidates, encodes the pairs."""
+"""Prepares a call for the engine: checks its drop ratios, merges duplicate candidates, encodes the pairs.
+
+With a first stage the pairs are those of its survivors, and are encoded after it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +20,38 @@ from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.slo import loss_of
 
+NO_PAIRS = EncodedPairs(
+    token_ids=np.empty(0, np.int32),
+    type_ids=np.empty(0, np.int32),
+    offsets=np.zeros(1, np.int64),
+    truncated=np.empty(0, np.bool_),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The engine's input, and how its pairs map to the request's candidates."""
+    """The engine's input, and how it maps to the request's candidates."""
 
     pairs: EncodedPairs
+    """A pair of each distinct candidate, or of those that survived a first stage; none before that."""
+    truncated: NDArray[np.bool_]
+    """Which of the distinct candidates were cut in their pairs."""
     pair_of: NDArray[np.int64]
-    """Shape [n]: the pair of each candidate; duplicates share one."""
+    """Shape [n]: the distinct candidate of each candidate."""
     unique: tuple[Candidate, ...]
-    """The candidate of each pair."""
+    """The distinct candidates."""
     policy: DropPolicy
     loss: Mapping[str, float]
     """Expected loss of the policy in points of each metric."""
     warnings: tuple[str, ...]
     known: KnownScores | None = None
+    text_tokens: int = 0
+    """Tokens of the texts whose vectors a first stage had to compute."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all that the question runs."""
+        return self.pairs.tokens + self.text_tokens
 
 
 def prepare(
@@ -48,22 +68,52 @@ def prepare(
 
     Raises ServiceError (422) for invalid drop ratios, and for texts that are too long when the call refuses truncation.
     """
+    return read_pairs(call, fold(call, checkpoint, default), checkpoint, encoder, cache=cache)
+
+
+def fold(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None = None) -> Prepared:
+    """Check and deduplicate a call; no pair is encoded. Raises ServiceError (422) for invalid drop ratios."""
     policy = _policy(call, checkpoint, default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
-    pairs = encoder.encode(call.question, list(first), cache, partition=call.tenant)
-    cut = int(pairs.truncated[pair_of].sum())
-    if cut and call.refuse_truncation:
-        limit = checkpoint.config.encoding.max_length
-        raise ServiceError(Kind.INVALID, f"{cut} texts exceed {limit} tokens with the question; allow truncation")
     return Prepared(
-        pairs=pairs,
+        pairs=NO_PAIRS,
+        truncated=np.zeros(len(first), np.bool_),
         pair_of=pair_of,
         unique=tuple(first),
         policy=policy,
         loss=loss_of(checkpoint.config.tuned_schedules, policy.ratios),
-        warnings=tuple(_warnings(call, checkpoint, cut)),
+        warnings=tuple(_warnings(call, checkpoint)),
     )
+
+
+def read_pairs(
+    call: RankCall,
+    folded: Prepared,
+    checkpoint: Checkpoint,
+    encoder: PairEncoder,
+    *,
+    rows: NDArray[np.int64] | None = None,
+    cache: TokenCache | None = None,
+) -> Prepared:
+    """Encode the distinct candidates `rows` of a folded call as pairs; None encodes all of them.
+
+    Raises ServiceError (422) for texts that are too long when the call refuses truncation.
+    """
+    candidates = folded.unique if rows is None else [folded.unique[row] for row in rows.tolist()]
+    pairs = encoder.encode(call.question, candidates, cache, partition=call.tenant)
+    truncated = pairs.truncated
+    if rows is not None:
+        truncated = folded.truncated.copy()
+        truncated[rows] = pairs.truncated
+    warnings = folded.warnings
+    if cut := int(truncated[folded.pair_of].sum()):
+        limit = checkpoint.config.encoding.max_length
+        if call.refuse_truncation:
+            raise ServiceError(Kind.INVALID, f"{cut} texts exceed {limit} tokens with the question; allow truncation")
+        held = f"{cut} candidates were scored on truncated text: a pair holds {limit} tokens"
+        warnings = (held, *warnings)
+    return replace(folded, pairs=pairs, truncated=truncated, warnings=warnings)
 
 
 def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None) -> DropPolicy:
@@ -73,13 +123,8 @@ def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] |
         raise ServiceError(Kind.INVALID, f"drop_ratio: {error}") from error
 
 
-def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:
+def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
     warnings = []
-    if cut:
-        warnings.append(
-            f"{cut} candidates were scored on truncated text: a pair holds "
-            f"{checkpoint.config.encoding.max_length} tokens"
-        )
     if empty := sum(not candidate.text.strip() for candidate in call.candidates):
         warnings.append(f"{empty} candidates are empty")
     context = any(candidate.previous or candidate.next for candidate in call.candidates)
@@ -87,6 +132,6 @@ def _warnings(call: RankCall, checkpoint: Checkpoint, cut: int) -> list[str]:
         warnings.append("this model does not read the previous and next sentence")
     if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
         warnings.append("this model has no tuned schedules: latency_target_ms has no effect")
-    if call.drop_ratio and len(checkpoint.config.stages) == 1:
+    if call.drop_ratio and checkpoint.config.scored_stages == 1:
         warnings.append("this model has no exits: drop_ratio has no effect")
     return warnings

@@ -1,4 +1,8 @@
-"""The three steps of a question: prepare in a worker, rank in the engine, render in a worker."""
+"""The three steps of a question: prepare in a worker, rank in the engine, render in a worker.
+
+With a first stage (`first_stage`) whose vectors are not all known, the engine is asked twice: for these, then, after
+`read_survivors` in a worker, for the pairs.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,23 @@ from typing import Any
 from pydantic_core import to_json
 
 from cerberank_models.drop import DropPolicy
+from cerberank_models.first_stage.cache import VectorCache
 from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.engine.job import Job, Outcome, Ranked, stage_tokens
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.answer import answer_of
-from cerberank_service.ranking.prepare import Prepared, prepare
+from cerberank_service.ranking.first_stage import (
+    Caches,
+    Scored,
+    Texts,
+    job_options,
+    read_texts,
+    score_texts,
+    whole_ranking,
+)
+from cerberank_service.ranking.prepare import Prepared, fold, prepare
 from cerberank_service.ranking.score_cache import ScoreCache
 from cerberank_service.ranking.slo import choose
 from cerberank_service.settings import Settings
@@ -41,6 +55,15 @@ class Question:
     received: float
     """Seconds on the monotonic clock."""
     encode_seconds: float
+    texts: Texts | None = None
+    """What a first stage reads; None for a version without one."""
+    scored: Scored | None = None
+    """The first stage's result; None before it."""
+
+    @property
+    def awaits_pairs(self) -> bool:
+        """Whether its job computes vectors, after which the survivors are read as pairs."""
+        return self.texts is not None and self.scored is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,50 +73,88 @@ class Rendered:
     content: bytes
     answer: RankAnswer
     question: str
+    ranked: Ranked
+    """The ranking of the distinct candidates."""
 
 
 class Ranking:
     """Implements the three steps; the caller calls them one after the other."""
 
     def __init__(self, settings: Settings) -> None:
-        """The settings contain the sizes of both caches and the default latency target."""
+        """The settings contain the sizes of all caches and the default latency target."""
         self._latency_target_ms = settings.latency_target_ms
         self._scores = ScoreCache(settings.score_cache_entries)
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
+        self.vectors = VectorCache(settings.vector_cache_bytes)
+        """Vectors of questions and candidates; versions with the same first stage's encoder share them."""
+        self._caches = Caches(self.tokens, self.vectors)
 
     def prepare(
         self, call: RankCall, lease: Lease, dialect: Dialect, options: Any, *, received: float, deadline: float | None
     ) -> Question:
         """Choose the version, tokenise, choose the drop schedule. For a worker. Raises ServiceError."""
         live = lease.take(call.model, call.version, call.question)
-        prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=self.tokens)
-        prepared = replace(prepared, known=self._scores.find(live.reference, call, prepared.unique))
+        texts = scored = None
+        if live.first is None:
+            prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=self.tokens)
+            prepared = replace(prepared, known=self._scores.find(live.reference, call, prepared.unique))
+        else:
+            prepared = fold(call, live.checkpoint, live.schedule)
+            prepared = replace(prepared, known=self._scores.find(live.reference, call, prepared.unique))
+            texts = read_texts(call, prepared, live, live.first, self._caches)
+            prepared = replace(prepared, text_tokens=texts.encoded.tokens)
         encoded = time.monotonic() - received
-        prepared = self._with_target_schedule(call, prepared, live, spent=encoded)
-        outcome: Future[Outcome] = Future()
-        outcome.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel the engine's future
-        job = Job(
-            pairs=prepared.pairs,
-            policy=prepared.policy,
-            received=received,
-            submitted=time.monotonic(),
-            deadline=deadline,
-            known=prepared.known,
-            resolve=outcome.set_result,
-            priority=call.priority,
-        )
+        prepared = self._with_target_schedule(call, prepared, texts, live, spent=encoded)
+        if texts is not None and not len(texts.encoded):
+            prepared, scored = score_texts(call, prepared, texts, live, self._caches)
+            encoded = time.monotonic() - received
+        outcome = _new_outcome()
         return Question(
             call=call,
             dialect=dialect,
             options=options,
             live=live,
             prepared=prepared,
-            job=job,
+            job=Job(
+                **_what_runs(prepared, texts, scored),
+                received=received,
+                submitted=time.monotonic(),
+                deadline=deadline,
+                resolve=outcome.set_result,
+                priority=call.priority,
+            ),
             outcome=outcome,
             received=received,
             encode_seconds=encoded,
+            texts=texts,
+            scored=scored,
         )
+
+    def read_survivors(self, question: Question, ranked: Ranked) -> Question:
+        """The question with its first stage's scores, by the vectors in `ranked`, and with a job for the survivors.
+
+        For a worker. After a deadline in the first stage there is no further job. Raises ServiceError.
+        """
+        assert question.texts is not None, "the version has no first stage"
+        began, before = time.monotonic(), question.job
+        prepared, scored = score_texts(
+            question.call, question.prepared, question.texts, question.live, self._caches, ranked=ranked
+        )
+        encoded = question.encode_seconds + time.monotonic() - began
+        question = replace(question, prepared=prepared, scored=scored, encode_seconds=encoded)
+        if not ranked.complete:
+            return question
+        outcome = _new_outcome()
+        job = Job(
+            **_what_runs(prepared, question.texts, scored),
+            received=before.received,
+            submitted=time.monotonic(),
+            deadline=before.deadline,
+            resolve=outcome.set_result,
+            priority=before.priority,
+        )
+        return replace(question, job=job, outcome=outcome)
 
     @staticmethod
     async def rank(question: Question) -> Ranked:
@@ -109,11 +170,13 @@ class Ranking:
         if isinstance(outcome, ServiceError):
             live.failed += outcome.kind is Kind.INTERNAL
             raise replace(outcome)
-        live.answered += 1
+        live.answered += not (question.awaits_pairs and outcome.complete)
         return outcome
 
     def render(self, question: Question, ranked: Ranked, request_id: str) -> Rendered:
         """The answer, as values and as bytes. For a worker, because an answer may have 10,000 results."""
+        if question.scored is not None:
+            ranked = whole_ranking(question.scored, ranked)
         answer = answer_of(
             question.call,
             question.prepared,
@@ -124,9 +187,12 @@ class Ranking:
             total_seconds=time.monotonic() - question.received,
         )
         self._scores.keep(question.live.reference, question.call, question.prepared.unique, ranked.trace, ranked.heads)
-        return Rendered(to_json(question.dialect.render(answer, question.options)), answer, question.call.question)
+        content = to_json(question.dialect.render(answer, question.options))
+        return Rendered(content, answer, question.call.question, ranked)
 
-    def _with_target_schedule(self, call: RankCall, prepared: Prepared, live: LiveVersion, *, spent: float) -> Prepared:
+    def _with_target_schedule(
+        self, call: RankCall, prepared: Prepared, texts: Texts | None, live: LiveVersion, *, spent: float
+    ) -> Prepared:
         """Use the tuned schedule that meets the latency target, if there is a target and the call has no drop ratio."""
         target = call.latency_target_ms or self._latency_target_ms
         config = live.checkpoint.config
@@ -134,7 +200,21 @@ class Ranking:
             return prepared
 
         def seconds(policy: DropPolicy) -> float:
-            return live.engine.predict(stage_tokens(prepared.pairs, policy), call.priority)
+            tokens = stage_tokens(prepared.pairs, policy) if texts is None else texts.stage_tokens(policy)
+            return live.engine.predict(tokens, call.priority)
 
         choice = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
         return replace(prepared, policy=choice.policy, loss=choice.loss)
+
+
+def _new_outcome() -> Future[Outcome]:
+    outcome: Future[Outcome] = Future()
+    outcome.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel the engine's future
+    return outcome
+
+
+def _what_runs(prepared: Prepared, texts: Texts | None, scored: Scored | None) -> dict[str, Any]:
+    """The fields of `Job` that do not depend on who asks."""
+    if texts is None:
+        return {"pairs": prepared.pairs, "policy": prepared.policy, "known": prepared.known}
+    return job_options(prepared, texts, scored)

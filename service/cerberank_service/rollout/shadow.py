@@ -12,16 +12,19 @@ import queue
 import random
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from cerberank_service.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.job import Job, Outcome, Ranked
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.prepare import prepare
+from cerberank_service.ranking.first_stage import Caches, job_options, read_texts, score_texts, whole_ranking
+from cerberank_service.ranking.prepare import fold, prepare
 from cerberank_service.rollout.comparison import compare
 from cerberank_service.rollout.shadow_figures import ShadowFigures
 from cerberank_service.settings import Settings
@@ -132,13 +135,23 @@ class Shadow:
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """The shadow's ranking. Raises ServiceError, INTERNAL for a failure of the version."""
-        future: Future[Outcome] = Future()
         call = mirrored.call
-        # Not with the token cache, which is for clients' requests.
-        prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule)
+        # Not with the caches, which are for clients' requests.
+        if live.first is None:
+            prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule)
+            return self._run_job(live, mirrored, {"pairs": prepared.pairs, "policy": prepared.policy})
+        folded = fold(call, live.checkpoint, live.schedule)
+        texts, vectors = read_texts(call, folded, live, live.first, Caches()), None
+        if len(texts.encoded):
+            vectors = self._run_job(live, mirrored, job_options(folded, texts, None))
+        prepared, scored = score_texts(call, folded, texts, live, Caches(), ranked=vectors)
+        return whole_ranking(scored, self._run_job(live, mirrored, job_options(prepared, texts, scored)))
+
+    def _run_job(self, live: LiveVersion, mirrored: Mirrored, options: Mapping[str, Any]) -> Ranked:
+        """The engine's result for a job of these `options`. Raises as `_ask` does."""
+        future: Future[Outcome] = Future()
         job = Job(
-            pairs=prepared.pairs,
-            policy=prepared.policy,
+            **options,
             received=(now := time.monotonic()),
             submitted=now,
             deadline=None,

@@ -179,6 +179,21 @@ class Settings(BaseSettings):
             "of 50 tokens. 0 switches it off.",
         ),
     ] = 64 * 1024 * 1024
+    vectors: Annotated[
+        Path | None,
+        Field(
+            description="Folder of vectors that `cerberank embed` computed for a first stage; empty computes all that "
+            "are not cached."
+        ),
+    ] = None
+    vector_cache_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Memory for the vectors of texts that come again, used by models with a first stage; 0 "
+            "switches it off.",
+        ),
+    ] = 256 * 1024 * 1024
     drain_seconds: Annotated[
         float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
     ] = 20.0

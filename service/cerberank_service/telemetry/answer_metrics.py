@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from cerberank_service.call import RankAnswer
 from cerberank_service.telemetry.quality import heads_agree, top_score
 from cerberank_service.telemetry.registration import RegisteredSeries
-from cerberank_service.telemetry.series import PHASES
+from cerberank_service.telemetry.series import PHASES, VECTOR_SOURCES
 
 OTHER = "other"
 """The label of every schedule that is not one of the checkpoint's tuned ones."""
+
+NO_VECTORS: Mapping[str, int] = MappingProxyType({})
 
 
 class AnswerMetrics:
@@ -28,18 +31,25 @@ class AnswerMetrics:
         self._expected_loss = {metric: series.counter("expected_loss_points", metric, *of) for metric in metrics}
         self._duplicates = series.counter("duplicate_candidates", *of)
         self._cached = series.counter("cached_candidates", *of)
+        self._vectors = {source: series.counter("vectors", source, *of) for source in VECTOR_SOURCES}
         self._truncated = series.counter("truncated_candidates", *of)
         self._agreement = {agree: series.counter("head_agreement", name, *of) for agree, name in _EITHER}
         self._top_score = series.histogram("top_score", *of)
         self._top_score_squares = series.counter("top_score_squares", *of)
 
     def answered(
-        self, answer: RankAnswer, exemplar: Mapping[str, str] | None, *, duplicates: int = 0, cached: int = 0
+        self,
+        answer: RankAnswer,
+        exemplar: Mapping[str, str] | None,
+        *,
+        duplicates: int = 0,
+        cached: int = 0,
+        vectors: Mapping[str, int] = NO_VECTORS,
     ) -> None:
         """Count one answer; `exemplar` has its trace id.
 
         `duplicates` and `cached` are the numbers of candidates that were not run because they equal another one or
-        their scores were cached.
+        their scores were cached, `vectors` those of texts that a first stage read, by source.
         """
         example = dict(exemplar) if exemplar else None
         for phase, seconds in self._phases.items():
@@ -51,6 +61,8 @@ class AnswerMetrics:
             points.inc(max(0.0, answer.expected_loss.get(metric, 0.0)))
         self._duplicates.inc(duplicates)
         self._cached.inc(cached)
+        for source, texts in vectors.items():
+            self._vectors[source].inc(texts)
         self._truncated.inc(int(answer.truncated.sum()))
         if (agree := heads_agree(answer.heads)) is not None:
             self._agreement[agree].inc()

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
-from cerberank_service.telemetry.answer_metrics import OTHER, AnswerMetrics, label_of
+from cerberank_service.telemetry.answer_metrics import NO_VECTORS, OTHER, AnswerMetrics, label_of
 from cerberank_service.telemetry.lifecycle_metrics import LifecycleMetrics
 from cerberank_service.telemetry.registration import RegisteredSeries
 from cerberank_service.telemetry.shadow_metrics import ShadowMetrics
@@ -82,11 +82,12 @@ class Metrics:
         *,
         duplicates: int = 0,
         cached: int = 0,
+        vectors: Mapping[str, int] = NO_VECTORS,
     ) -> None:
         """See `AnswerMetrics.answered`; an answer of a version that was unloaded meanwhile is not counted."""
         counting = self._answers.get((answer.model, answer.version))
         if counting is not None:
-            counting.answered(answer, exemplar, duplicates=duplicates, cached=cached)
+            counting.answered(answer, exemplar, duplicates=duplicates, cached=cached, vectors=vectors)
 
     def count_in_flight(self) -> int:
         """Number of requests in progress."""

@@ -6,12 +6,12 @@ import sys
 
 from prometheus_client import ProcessCollector
 
-from cerberank_service.telemetry.series import PREFIX, SCRAPED, SERIES, TOKEN_CACHE
+from cerberank_service.telemetry.series import PREFIX, SCRAPED, SERIES, TOKEN_CACHE, VECTOR_CACHE
 
 
 def markdown_table() -> str:
     """Name, type, labels and meaning of each series, including prometheus_client's series about the process."""
-    series = (*SERIES, *SCRAPED, *TOKEN_CACHE)
+    series = (*SERIES, *SCRAPED, *TOKEN_CACHE, *VECTOR_CACHE)
     declared = [(PREFIX + each.name, each.kind, sorted(each.labels), each.help) for each in series]
     process: list[tuple[str, str, list[str], str]] = [
         (each.name, each.type, [], each.documentation) for each in ProcessCollector(registry=None).collect()

@@ -21,6 +21,7 @@ PHASES = ("encode", "queue", "compute", "total")
 COPY_CAUSES = ("store", "disk", "time", "process")
 """What kept a version from being copied: the store, no space for the copy, its time limit, the copying process
 or a shortage of processes, threads, descriptors or memory."""
+VECTOR_SOURCES = ("cache", "store", "computed")
 VERSION = ("model", "version")
 """The labels of series that are created and removed with a version."""
 
@@ -31,6 +32,7 @@ FIXED: Mapping[str, Sequence[str]] = {
     "kind": tuple(kind.label for kind in Kind),
     "label": LABELS,
     "cause": COPY_CAUSES,
+    "source": VECTOR_SOURCES,
 }
 """Labels whose values do not depend on versions."""
 
@@ -113,6 +115,9 @@ SERIES = (
     Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
     Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
     Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
+    Series(
+        "vectors", "counter", "Texts that a first stage read, by where their vectors came from", ("source", *VERSION)
+    ),
     Series("key_requests", "counter", "Requests let in, by their API key's id (`cerberank keys list`)", ("key",)),
     Series("key_tokens", "counter", "Tokens of the pairs of those that were answered", ("key",)),
     Series("keys_stale", "gauge", "1 while the key file cannot be read, so that a key that was removed still works"),
@@ -189,4 +194,9 @@ TOKEN_CACHE = (
     Series("token_cache_misses", "counter", "Questions, candidates and contexts that were tokenised"),
     Series("token_cache_bytes", "gauge", "Memory of cached tokens"),
 )
-"""Read at each scrape too (`token_cache_metrics.py`)."""
+VECTOR_CACHE = (
+    Series("vector_cache_hits", "counter", "Questions and candidates whose vectors were cached"),
+    Series("vector_cache_misses", "counter", "Questions and candidates whose vectors were not cached"),
+    Series("vector_cache_bytes", "gauge", "Memory of cached vectors"),
+)
+"""Read at each scrape too (`cache_metrics.py`)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from cerberank_models.checkpoint.store.contract import LABELS, Reference
 from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import LiveVersion
+from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
 FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
@@ -61,8 +61,9 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
     config, manifest = live.checkpoint.config, live.checkpoint.manifest
     return {
         "architecture": str(config.architecture),
-        "stages": len(config.stages),
+        "stages": config.scored_stages,
         "exits": [exit_.after for exit_ in config.exits],
+        "first_stage": None if live.first is None else _first_stage(live.first, settings),
         "drop_schedule": list(live.schedule),
         "drop_minimum": config.drop_minimum,
         "tuned_schedules": [
@@ -76,6 +77,17 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "aliases": sorted(settings.alias_names),
         "metrics": manifest.metrics,
         "source": _named(manifest.source, settings),
+    }
+
+
+def _first_stage(first: LiveFirstStage, settings: Settings) -> dict[str, Any]:
+    return {
+        "encoder": first.config.encoder,
+        "first_ranker": first.config.first_ranker,
+        "token_ranker": first.config.token_ranker,
+        "candidate_length": first.config.candidate_length,
+        "vectors": 0 if first.stored is None else len(first.stored),
+        "without_vectors": _named(first.without, settings) or None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,15 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.config import FirstStageConfig, RankerConfig
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.first_stage.backend import WithFirstStage
+from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.golden import check_first_stage
+from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.first_stage.store import VectorStore, read_manifest
 from cerberank_models.rank import check_golden
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.objective import objective_of
@@ -24,12 +33,41 @@ from cerberank_service.versions.warm_up import warm_up
 TOKENIZER = "tokenizer.json"
 
 
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedFirstStage:
+    """A checkpoint's first stage: what computes vectors, and what a worker needs before and after."""
+
+    backend: VectorBackend
+    encoder: FirstStageEncoder
+    scorer: FirstStageScorer
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A checkpoint with the backend that runs it."""
 
     checkpoint: Checkpoint
     backend: Backend[Any]
+    """Of the stages of pairs alone."""
+    first: LoadedFirstStage | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveFirstStage:
+    """A first stage as the worker threads use it, while the engine computes its vectors."""
+
+    config: FirstStageConfig
+    precision: str
+    """The number format that the engine computes vectors in."""
+    encoder: FirstStageEncoder
+    scorer: FirstStageScorer
+    stored: VectorStore | None
+    """Precomputed vectors of this encoder."""
+    without: str
+    """Why there are none although the settings name a store; empty otherwise."""
 
 
 Loader = Callable[[Settings], Loaded]
@@ -38,26 +76,38 @@ Loader = Callable[[Settings], Loaded]
 def load(settings: Settings) -> Loaded:
     """Read the checkpoint that the settings name and open its backend; a copy out of a store was verified before."""
     checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=bool(settings.store))
-    backend = open_backend(
-        checkpoint,
-        kind=settings.backend,
-        precision=settings.precision,
-        threads=settings.threads or None,
-        device=settings.device,
-        graph_tokens=settings.graph_tokens,
+    where: dict[str, Any] = {
+        "kind": settings.backend,
+        "precision": settings.precision,
+        "threads": settings.threads or None,
+        "device": settings.device,
+    }
+    backend = open_backend(checkpoint, graph_tokens=settings.graph_tokens, **where)
+    if checkpoint.config.first_stage is None:
+        return Loaded(checkpoint, backend)
+    first = LoadedFirstStage(
+        backend=open_first_stage(checkpoint, **where), encoder=open_encoder(checkpoint), scorer=open_scorer(checkpoint)
     )
-    return Loaded(checkpoint, backend)
+    return Loaded(checkpoint, backend, first)
 
 
 class LiveVersion:
     """A version that can answer questions, with its engine, its encoder and its lease count."""
 
-    def __init__(self, checkpoint: Checkpoint, engine: Engine, encoder: PairEncoder, precision: str) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        engine: Engine,
+        encoder: PairEncoder,
+        precision: str,
+        first: LiveFirstStage | None = None,
+    ) -> None:
         """Own the engine and the encoder, which the worker threads share.
 
         `precision` is the number format that the backend computes in.
         """
         self.checkpoint, self.engine, self.encoder, self.precision = checkpoint, engine, encoder, precision
+        self.first = first
         self.schedule = checkpoint.config.schedule
         """The drop schedule of calls without drop ratios; an operator may change it."""
         self.leases = 0
@@ -84,13 +134,31 @@ def bring_up(
     A tokenizer that one of the `others` has opened from the same file is shared. `pause` is called between pieces of
     work of some milliseconds each.
 
-    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, or the model's own error.
+    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, StoreError, or the model's own error.
     """
-    checkpoint, backend = loaded.checkpoint, loaded.backend
+    checkpoint, backend, first = loaded.checkpoint, loaded.backend, loaded.first
     pause()
+    live_first = None if first is None else _with_vectors(checkpoint.config, first, settings)
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
     check_golden(backend, checkpoint, backend.precision, encoder=encoder, pause=pause)
-    speeds = warm_up(backend, encoder, step_tokens=settings.step_tokens, slowest_ms=settings.slowest_ms, pause=pause)
+    if first is not None:
+        check_first_stage(
+            first.backend,
+            checkpoint,
+            first.backend.precision,
+            encoder=first.encoder,
+            scorer=first.scorer,
+            pause=pause,
+        )
+        backend = WithFirstStage(first.backend, backend)
+    speeds = warm_up(
+        backend,
+        encoder,
+        None if first is None else first.encoder,
+        step_tokens=settings.step_tokens,
+        slowest_ms=settings.slowest_ms,
+        pause=pause,
+    )
     config = checkpoint.config
     engine = Engine(
         backend,
@@ -98,7 +166,7 @@ def bring_up(
         metrics=metrics.for_model(
             config.name,
             checkpoint.manifest.version,
-            len(config.stages),
+            config.scored_stages,
             counts=backend.counts,
             tuned=config.tuned_schedules,
         ),
@@ -107,7 +175,34 @@ def bring_up(
         speeds=speeds,
     )
     engine.start()
-    return LiveVersion(checkpoint, engine, encoder, backend.precision)
+    return LiveVersion(checkpoint, engine, encoder, backend.precision, live_first)
+
+
+def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Settings) -> LiveFirstStage:
+    """The first stage with the precomputed vectors that the settings name.
+
+    A version out of a store whose encoder is not the vectors' is served without them: the vectors of the version that
+    comes after it are often there first. A single checkpoint is not served, because that is a mistake.
+    Raises StoreError, which names both encoders.
+    """
+    assert config.first_stage is not None, "the checkpoint has a first stage"
+    stored, without, folder = None, "", settings.vectors
+    if folder is not None and settings.store and (other := read_manifest(folder).encoder) != config.first_stage.encoder:
+        without = (
+            f"{folder} holds vectors of the encoder {other}, the first stage of {config.name} has the encoder "
+            f"{config.first_stage.encoder}"
+        )
+        logger.warning("%s: every vector is computed", without)
+    elif folder is not None:
+        stored = VectorStore.open(folder, config.first_stage)
+    return LiveFirstStage(
+        config=config.first_stage,
+        precision=first.backend.precision,
+        encoder=first.encoder,
+        scorer=first.scorer,
+        stored=stored,
+        without=without,
+    )
 
 
 def _known_tokenizer(checkpoint: Checkpoint, others: Iterable[LiveVersion]) -> Tokenizer | None:

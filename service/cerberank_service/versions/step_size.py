@@ -7,7 +7,7 @@ needed only make small questions wait, because they get in between two steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ LONGEST_STEP_SECONDS = 0.1
 """A step that takes longer ends the search: small questions wait for it, and while a version loads, so do those of the
 versions that serve."""
 
+Input = tuple[range, EncodedPairs]
+"""What runs through which stages: pairs, or the texts of a first stage."""
+
 
 def choose_step_tokens(rates: Mapping[int, float]) -> int:
     """The smallest size whose rate, in tokens a second, is `ENOUGH` of the best. Raises ValueError without sizes.
@@ -43,7 +46,7 @@ def choose_step_tokens(rates: Mapping[int, float]) -> int:
 
 def warm_up_steps(
     backend: Backend[Any],
-    pairs: EncodedPairs,
+    inputs: Sequence[Input],
     wanted: int,
     speeds: StageSpeeds,
     *,
@@ -52,20 +55,21 @@ def warm_up_steps(
 ) -> int:
     """The tokens of a step: `wanted`, or chosen where that is 0. On a GPU full steps are run, and observed in `speeds`.
 
-    The steps are made of `pairs`, over and over. Each runs twice, because the first run pays for kernels and memory.
+    The steps are made of the `inputs`, over and over. Each runs twice, because the first run pays for
+    kernels and memory.
     Raises MemoryError when not even the smallest size to be chosen fits into memory.
     """
     if backend.device_memory is None:
         return wanted or PROCESSOR_TOKENS
     rates: dict[int, float] = {}
     for size in (wanted,) if wanted else SIZES:
-        step = pairs.select(np.arange(max(1, size * len(pairs) // pairs.tokens)) % len(pairs))
-        seconds = _run_twice(backend, step, speeds, pause, clock)
+        steps = [(stages, _repeated(tokens, size)) for stages, tokens in inputs]
+        seconds = _run_twice(backend, steps, speeds, pause, clock)
         if seconds is None:
             backend.free_memory()
             logger.warning("a step of %d tokens does not fit into the device's memory", size)
             break
-        rates[size] = step.tokens / max(sum(seconds), 1e-9)
+        rates[size] = steps[-1][1].tokens / max(sum(seconds), 1e-9)
         if max(seconds) > LONGEST_STEP_SECONDS:
             break
     if wanted:
@@ -78,9 +82,14 @@ def warm_up_steps(
     return chosen
 
 
+def _repeated(tokens: EncodedPairs, size: int) -> EncodedPairs:
+    """About `size` tokens."""
+    return tokens.select(np.arange(max(1, size * len(tokens) // tokens.tokens)) % len(tokens))
+
+
 def _run_twice(
     backend: Backend[Any],
-    step: EncodedPairs,
+    steps: Sequence[Input],
     speeds: StageSpeeds,
     pause: Callable[[], None],
     clock: Callable[[], float],
@@ -89,14 +98,15 @@ def _run_twice(
     seconds: list[float] = []
     try:
         for run in range(2):
-            state = backend.start(step)
-            for stage in range(len(backend.config.stages)):
-                pause()
-                before = clock()
-                state = backend.run(state, stage).state
-                if run:
-                    seconds.append(clock() - before)
-                    speeds.observe(stage, step.tokens, seconds[-1])
+            for stages, step in steps:
+                state = backend.start(step)
+                for stage in stages:
+                    pause()
+                    before = clock()
+                    state = backend.run(state, stage).state
+                    if run:
+                        seconds.append(clock() - before)
+                        speeds.observe(stage, step.tokens, seconds[-1])
     except Exception as error:
         if fault_of(error) is not Fault.MEMORY:
             raise

@@ -21,7 +21,8 @@ def answered(*, top_k: int | None = None, **found: Any) -> RankAnswer:
     unique = tuple(Candidate(text=text) for text in dict.fromkeys(TEXTS))
     call = RankCall(question="q", candidates=tuple(Candidate(text=text) for text in TEXTS), top_k=top_k)
     prepared = Prepared(
-        pairs=numbered_pairs(3),
+        pairs=(pairs := numbered_pairs(3)),
+        truncated=pairs.truncated,
         pair_of=np.array([0, 1, 0, 2]),
         unique=unique,
         policy=RatioSchedule((0.5,)),

@@ -81,6 +81,21 @@ def test_a_version_takes_its_weights_in_the_precision_in_which_it_is_served(
     assert version_bytes(BACKENDS[backend], settings, FILES) == size
 
 
+@pytest.mark.parametrize(("backend", "precision", "size"), [("torch", "fp32", 300), ("onnx", "int8", 70)])
+def test_a_first_stage_is_counted_in_its_own_folder(backend: str, precision: str, size: int) -> None:
+    """Its weights, or its graph in the same precision, and not its tokenizer."""
+    files = {
+        "first-stage/model.safetensors": 300,
+        "first-stage/onnx/int8/encoder.onnx": 70,
+        "first-stage/onnx/fp32/encoder.onnx": 290,
+        "first-stage/tokenizer.json": 5,
+    }
+    settings = Settings(backend=backend, precision=precision)
+    spec = BACKENDS[backend]
+    together, alone = (version_bytes(spec, settings, each) for each in (FILES | files, FILES))
+    assert together - alone == MEMORY_PER_BYTE * size
+
+
 @pytest.mark.parametrize(
     ("settings", "memory", "most"),
     [

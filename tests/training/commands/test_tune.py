@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.first_stages import attached
 from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.registry import open_backend
@@ -13,7 +14,9 @@ from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.rank import rank_pairs
+from cerberank_training.commands.average import main as average
 from cerberank_training.commands.evaluate import main as evaluate
+from cerberank_training.commands.export import main as export
 from cerberank_training.commands.tune import SECTION, main
 
 
@@ -106,3 +109,30 @@ def test_what_cannot_be_tuned_leaves_nothing(
         assert message in capsys.readouterr().err
     assert not out.exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_first_stage_is_tuned_and_kept(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
+    """The first ratio is chosen with the others, evaluation agrees, `export` keeps its files, `average` refuses."""
+    path, out, figures = tmp_path / "first", tmp_path / "tuned", tmp_path / "figures.json"
+    attached(read_checkpoint(tiny_checkpoint), path, precisions=("fp32",))
+    common = ["--data", data, "--precision", "fp32"]
+    assert main([str(path), *common, "--max-cost", "0.6", "--trials", "20", "--grid", "0,0.5", "--out", str(out)]) == 0
+    new = read_checkpoint(out)
+    default = new.config.drop_schedule
+    assert len(default) == 3
+    entry = next(entry for entry in new.config.tuned_schedules if entry.schedule == default)
+    assert entry.cost == relative_cost(new.config.scored_stage_layers, default) <= 0.6
+    named = ",".join(map(str, default))
+    assert evaluate([*common, "--checkpoint", str(out), "--schedule", named, "--json", str(figures)]) == 0
+    clean = json.loads(figures.read_text())["figures"]["clean"]
+    assert "first stage" in clean
+    dropped = next(row for name, row in clean.items() if name.startswith("drop "))
+    assert entry.metrics["map"] == pytest.approx(dropped["mean"]["map"], abs=1e-3)
+    assert export([str(out), str(tmp_path / "exported"), "--precisions", "fp32"]) == 0
+    first = {name: digest for name, digest in new.manifest.files.items() if name.startswith("first-stage/")}
+    exported = read_checkpoint(tmp_path / "exported")
+    assert {name: exported.manifest.files.get(name) for name in first} == first
+    assert export([str(out), str(tmp_path / "int8"), "--precisions", "int8"]) == 1
+    assert average([str(tmp_path / "mean"), str(out), str(out)]) == 1
+    assert not (tmp_path / "int8").exists()
+    assert not (tmp_path / "mean").exists()

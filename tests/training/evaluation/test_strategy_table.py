@@ -74,6 +74,6 @@ def test_the_verb_goes_on_where_it_stopped(
     table = capsys.readouterr().out
     assert "| hard, one head | 1 |" in table
     assert "| hard | 1 |" in table
-    monkeypatch.setattr("cerberank_training.commands.strategies._verb", lambda *arguments: pytest.fail("trained again"))
+    monkeypatch.setattr("cerberank_training.commands.strategy_runs.subprocess.run", pytest.fail)
     assert strategies.main(call) == 0
     assert capsys.readouterr().out == table

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from cerberank_benchmarks.clients.accuracy import average_precision
 from cerberank_benchmarks.clients.server import Server, cerberank_server
 from cerberank_benchmarks.clients.traffic import BUSY
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_training.data import Question, read_questions, sampled
-from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.metrics import question_metrics
 
 SHARES = tuple(share / 10 for share in range(1, 11))
 STEP_TOKENS = 1024
@@ -113,12 +114,8 @@ def _ask(server: Server, question: Question, deadline: float | None) -> _Answer:
         unranked = question_metrics(labels, np.zeros(len(labels), dtype=np.int64)).expected["map"]
         return _Answer(average_precision=unranked, complete=False, refused=True, late_seconds=late)
     answer = response.raise_for_status().json()
-    by_candidate = sorted(answer["results"], key=lambda result: int(result["index"]))
-    # Candidates that no stage has scored have no score and are tied in the last place.
-    scores = np.asarray([result["score"] or 0.0 for result in by_candidate])
-    ranks = ranks_of(np.asarray([result["stage"] for result in by_candidate]), scores)
     return _Answer(
-        average_precision=question_metrics(labels, ranks).expected["map"],
+        average_precision=average_precision(answer, question.labels),
         complete=bool(answer["complete"]),
         refused=False,
         late_seconds=late,

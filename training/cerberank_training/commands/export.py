@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.ratios import ratios
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
@@ -58,6 +59,7 @@ def main(argv: list[str]) -> int:
     try:
         checkpoint = read_checkpoint(arguments.checkpoint)
         ranker = load_ranker(checkpoint)
+        precisions = tuple(filter(None, arguments.precisions.split(",")))
         if arguments.drop_schedule:
             ranker.config = type(ranker.config).model_validate(
                 {**ranker.config.model_dump(), "drop_schedule": arguments.drop_schedule}
@@ -70,10 +72,13 @@ def main(argv: list[str]) -> int:
             version=arguments.version or checkpoint.manifest.version,
             source=checkpoint.manifest.source,
             metrics=checkpoint.manifest.metrics,
-            precisions=tuple(filter(None, arguments.precisions.split(","))),
+            precisions=precisions,
             weights=arguments.weights,
             calibration=calibration_texts(read_questions(arguments.calibrate)) if arguments.calibrate else (),
             accept=_gate(arguments, ranker, checkpoint),
+            first_stage=kept_files(
+                checkpoint.path, checkpoint.manifest.files, precisions=precisions, weights=arguments.weights
+            ),
         )
     except (CheckpointError, DataError, ParityError, GateError, OSError, ValueError) as error:
         print(f"cerberank export: {error}", file=sys.stderr)  # noqa: T201

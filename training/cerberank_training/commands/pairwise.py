@@ -39,7 +39,7 @@ from cerberank_training.students.text_rankers import (
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         best = _train(arguments)
     except (CheckpointError, DataError, UnsupportedModelError, ValueError, OSError) as error:
@@ -49,10 +49,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options of the verb."""
     parser = argparse.ArgumentParser(prog="cerberank pairwise", description=__doc__)
     parser.add_argument("--system", choices=SYSTEMS, required=True)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder")
+    parser.add_argument("--layers", type=int, help="use so many of its first layers (default: all)")
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True, help="questions to draw triples from")
     parser.add_argument("--top", type=int, default=100, help="draw negatives from so many of BM25's best texts")
     parser.add_argument(
@@ -106,7 +108,13 @@ def _train(arguments: argparse.Namespace) -> float:
     objective = replace(objective, **{name: given[name] for name in PairwiseObjective.__slots__ if name in given})
     encoding = TextEncodingConfig(**{name: given[name] for name in TextEncodingConfig.model_fields if name in given})
     ranker, tokenizer = build_text_ranker(
-        system, arguments.base, name=arguments.system, encoding=encoding, seed=config.seed, dropout=config.dropout
+        system,
+        arguments.base,
+        name=arguments.system,
+        encoding=encoding,
+        seed=config.seed,
+        dropout=config.dropout,
+        layers=arguments.layers,
     )
     dev = list(read_questions(arguments.dev))
     dev = random.Random(0).sample(dev, min(arguments.dev_questions, len(dev)))

@@ -1,7 +1,8 @@
-"""`cerberank strategies`: train the same student by every strategy of the paper and compare (CERBERUS table 3).
+"""`cerberank strategies`: train the same student by every strategy of a paper and compare (CERBERUS table 3).
 
 Every run is a `cerberank distil` and an `evaluate` in processes of their own, in OUT/<strategy>-<seed>. Finished runs
 are not repeated, so a killed call resumes when it is repeated, and more seeds can be added later. Writes OUT/table.md.
+TRMD's table has its own options: `cerberank strategies --paper trmd --help`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,33 @@ import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes
-from cerberank_training.evaluation.per_question import Records, read_records
+from cerberank_training.commands import trmd_systems
+from cerberank_training.commands.strategy_runs import (
+    add_table_options,
+    evaluate_run,
+    finished,
+    keep_settings,
+    run_verb,
+    seeds_of,
+)
 from cerberank_training.evaluation.strategy_table import PlannedRun, plan, strategy_table
 from cerberank_training.students.recipes import RECIPES
+
+SHARED = (
+    *("recipe", "base", "groups", "dev", "sample", "teacher", "hydra", "precision", "steps", "questions_per_step"),
+)
+"""The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
+    paper = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    paper.add_argument("--paper", choices=("cerberus", "trmd"), default="cerberus")
+    chosen, rest = paper.parse_known_args(argv)
+    return _cerberus(rest) if chosen.paper == "cerberus" else trmd_systems.main(rest)
+
+
+def _cerberus(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     runs = [
         run
@@ -26,11 +47,14 @@ def main(argv: list[str]) -> int:
         if not arguments.only or run.strategy in arguments.only
     ]
     try:
-        for seed in arguments.seeds:
+        keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED})
+        for seed in seeds_of(arguments):
             for run in runs:
-                _train(run, seed, arguments)
+                folder = arguments.out / f"{_slug(run)}-{seed}"
+                _train(run, seed, folder, arguments)
+                source = ("--checkpoint", folder / "checkpoint", "--precision", arguments.precision)
                 for test in arguments.test:
-                    _evaluate(_folder(run, seed, arguments), test, arguments)
+                    evaluate_run(folder, test, source=source, sample=arguments.sample)
                 _report(arguments)
     except (subprocess.CalledProcessError, ValueError, OSError) as error:
         print(f"cerberank strategies: {error}", file=sys.stderr)  # noqa: T201
@@ -41,17 +65,15 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank strategies", description=__doc__)
+    parser.add_argument("--paper", choices=("cerberus", "trmd"), default="cerberus", help="whose table")
     parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
     parser.add_argument("--base", required=True)
     parser.add_argument("--groups", metavar="FORMAT:PATH", required=True, help="the groups that every teacher scored")
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True)
-    parser.add_argument("--test", metavar="FORMAT:PATH", action="append", required=True, help="may be repeated")
-    parser.add_argument("--sample", type=int, help="this many questions of each test set, drawn with seed 0")
+    add_table_options(parser)
     parser.add_argument("--teacher", type=Path, action="append", required=True, help="score caches; the best one first")
     parser.add_argument("--hydra", type=Path, action="append", default=[], help="score caches of one kind of teacher")
-    parser.add_argument("--seeds", type=_seeds, default=(1,), help="such as 1,2,3")
     parser.add_argument("--only", action="append", help="train only this strategy; may be repeated")
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--precision", default="fp32", help="precision of the evaluation: fp32 or int8")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, help="training steps (default: the recipe's)")
@@ -59,25 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seeds(text: str) -> tuple[int, ...]:
-    return tuple(int(seed) for seed in text.split(","))
-
-
-def _folder(run: PlannedRun, seed: int, arguments: argparse.Namespace) -> Path:
-    folder: Path = arguments.out / f"{_slug(run)}-{seed}"
-    return folder
-
-
 def _slug(run: PlannedRun) -> str:
     return run.name.replace(",", "").replace(" ", "-")
 
 
-def _train(run: PlannedRun, seed: int, arguments: argparse.Namespace) -> None:
-    folder = _folder(run, seed, arguments)
+def _train(run: PlannedRun, seed: int, folder: Path, arguments: argparse.Namespace) -> None:
     if (folder / "checkpoint").is_dir():
         return
     changes = {"steps": arguments.steps, "questions-per-step": arguments.questions_per_step}
-    _verb(
+    run_verb(
         "distil",
         *("--recipe", arguments.recipe, "--base", arguments.base, "--groups", arguments.groups, "--dev", arguments.dev),
         *("--strategy", run.strategy, "--heads", run.heads, "--seed", seed),
@@ -87,34 +99,13 @@ def _train(run: PlannedRun, seed: int, arguments: argparse.Namespace) -> None:
     )
 
 
-def _evaluate(folder: Path, test: str, arguments: argparse.Namespace) -> None:
-    out = _records_file(folder, test)
-    if not out.is_file():
-        sample = () if arguments.sample is None else ("--sample", arguments.sample)
-        form = ("--checkpoint", folder / "checkpoint", "--precision", arguments.precision)
-        _verb("evaluate", *form, "--data", test, *sample, "--per-question", out)
-
-
-def _records_file(folder: Path, test: str) -> Path:
-    form, _, path = test.partition(":")
-    return folder / f"{form}-{Path(path).name.split('.')[0]}.jsonl"
-
-
 def _report(arguments: argparse.Namespace) -> None:
     """Write the table of all finished runs, not only of those that this call added."""
     sections = []
     every = plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
     for test in arguments.test:
-        results: dict[str, dict[int, Records]] = {}
-        for run in every:
-            for folder in sorted(arguments.out.glob(f"{_slug(run)}-*")):
-                seed = folder.name.removeprefix(f"{_slug(run)}-")  # "hard-*" finds hard-one-head too
-                if seed.isdecimal() and (path := _records_file(folder, test)).is_file():
-                    results.setdefault(run.name, {})[int(seed)] = read_records(path)
+        results = {run.name: finished(arguments.out, _slug(run), test) for run in every}
         form, _, name = test.partition(":")
-        sections.append(f"**{form}:{Path(name).name}**\n\n{strategy_table(results)}\n")
+        shown = strategy_table({name: by_seed for name, by_seed in results.items() if by_seed})
+        sections.append(f"**{form}:{Path(name).name}**\n\n{shown}\n")
     write_bytes(arguments.out / "table.md", "\n".join(sections).encode())
-
-
-def _verb(name: str, *arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", "cerberank_models", name, *map(str, arguments)], check=True)

@@ -21,6 +21,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.backend_options import BackendOptions, add_backend_options, backend_options
 from cerberank_models.commands.ratios import ratios
+from cerberank_models.first_stage.rank import open_offline
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
@@ -124,9 +125,10 @@ def _name(data: str) -> str:
 def _score(checkpoint: Checkpoint, form: BackendOptions, arguments: argparse.Namespace) -> DevSet:
     questions = sampled(read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name="clean")
     backend = open_backend(checkpoint, **asdict(form))
-    scored = score_questions(backend, checkpoint.encoder(), questions)
+    first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
+    scored = score_questions(backend, checkpoint.encoder(), questions, first)
     return DevSet(
-        checkpoint.config.stage_layers,
+        checkpoint.config.scored_stage_layers,
         tqdm(scored, total=len(questions), unit="question", desc="score", disable=None),
         minimum=arguments.minimum or checkpoint.config.drop_minimum,
     )

@@ -17,6 +17,7 @@ from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
+from cerberank_models.first_stage.rank import FirstStage
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data import Question, Subset, subset
 from cerberank_training.evaluation.metrics import (
@@ -37,6 +38,8 @@ class AllScores:
     stages: tuple[Scores, ...]
     heads: Scores | None
     """Each head's scores, shape [n, k]; None without heads."""
+    first_stage: bool = False
+    """Whether `stages` begins with a first stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,19 @@ def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
 def flat_scores(scores: AllScores) -> dict[str, Scores]:
     """The scores [n] of every variant that drops nothing, by name: `final`, each exit, each head."""
     flat = {"final": scores.stages[-1]}
-    flat |= {f"exit {index}": exit_scores for index, exit_scores in enumerate(scores.stages[:-1], start=1)}
+    flat |= dict(zip(stage_names(len(scores.stages) - 1, scores.first_stage), scores.stages, strict=False))
     if scores.heads is not None:
         flat |= {f"head {index}": head_scores for index, head_scores in enumerate(scores.heads.T, start=1)}
     return flat
+
+
+def stage_names(count: int, first_stage: bool) -> list[str]:
+    """The names of the `count` stages before the last: a first stage's, then the exits'.
+
+    >>> stage_names(2, False), stage_names(2, True)
+    (['exit 1', 'exit 2'], ['first stage', 'exit 1'])
+    """
+    return (["first stage"] * first_stage + [f"exit {index}" for index in range(1, count + 1)])[:count]
 
 
 def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
@@ -102,9 +114,10 @@ def variant_costs(config: RankerConfig, policies: Sequence[DropPolicy], sizes: S
 
     `sizes` are the questions' numbers of candidates.
     """
-    layers, total = config.stage_layers, sum(config.stage_layers)
+    layers, total = config.scored_stage_layers, sum(config.scored_stage_layers)
+    names = stage_names(len(layers) - 1, config.first_stage is not None)
     costs = {"final": 1.0}
-    costs |= {f"exit {stage}": sum(layers[:stage]) / total for stage in range(1, len(layers))}
+    costs |= {name: sum(layers[:stage]) / total for stage, name in enumerate(names, start=1)}
     costs |= {f"head {head}": 1.0 for head in range(1, config.architecture.heads + 1)}
     return costs | {policy_name(policy): cost_of(sizes, layers, policy) for policy in policies}
 
@@ -115,13 +128,19 @@ def policy_name(policy: DropPolicy) -> str:
 
 
 def score_questions(
-    backend: Backend[Any], encoder: PairEncoder, questions: Iterable[Question]
+    backend: Backend[Any], encoder: PairEncoder, questions: Iterable[Question], first: FirstStage | None = None
 ) -> Iterator[tuple[Question, AllScores]]:
-    """Each question with every stage's scores. Raises NonFiniteScoreError, which names the question."""
+    """Each question with every stage's scores, those of `first` before the others.
+
+    Raises NonFiniteScoreError, which names the question.
+    """
     for question in questions:
         pairs = encoder.encode(question.text, [labelled.candidate for labelled in question.candidates])
         try:
             scores = score_all(backend, pairs)
+            if first is not None:
+                texts = [labelled.candidate.text for labelled in question.candidates]
+                scores = AllScores((first.score(question.text, texts)[0], *scores.stages), scores.heads, True)
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
         yield question, scores

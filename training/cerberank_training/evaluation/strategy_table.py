@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_training.evaluation.compare import compare_metric
+from cerberank_training.evaluation.compare import MetricComparison, compare_metric
 from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.report import table
 from cerberank_training.learning.strategies import Strategy
@@ -62,23 +62,28 @@ def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str =
         if name == rival or not common:
             rows.append([*row, "", "", ""])
             continue
-        ours, theirs = (
-            np.mean([_values(seeds[seed], "map") for seed in common], axis=0) for seeds in (by_seed, results[rival])
-        )
-        test = compare_metric(ours, theirs)
+        test = compare_seeds(by_seed, results[rival], "map")
         outcome = f"{test.wins} / {test.ties} / {test.losses}"
         rows.append([*row, f"{test.difference:+.2f}", f"{test.p_value:.2g}", outcome])
     return table(header, rows)
 
 
-def _mean_and_spread(by_seed: Mapping[int, Records], metric: str) -> str:
-    """The mean over seeds and, with several seeds, the standard deviation."""
-    means = [100 * float(_values(records, metric).mean()) for records in by_seed.values()]
-    spread = f" ± {np.std(means, ddof=1):.1f}" if len(means) > 1 else ""
-    return f"{np.mean(means):.1f}{spread}"
+def compare_seeds(ours: Mapping[int, Records], theirs: Mapping[int, Records], metric: str) -> MetricComparison:
+    """Compare over the same questions, by each question's mean over the seeds that both have (one or more)."""
+    common = sorted(set(ours) & set(theirs))
+    return compare_metric(
+        *(np.mean([values_of(by_seed[seed], metric) for seed in common], axis=0) for by_seed in (ours, theirs))
+    )
 
 
-def _values(records: Records, metric: str) -> NDArray[np.float64]:
+def values_of(records: Records, metric: str) -> NDArray[np.float64]:
     """The metric's values for the questions that have a positive, in the order of their ids."""
     metrics = [records[name].rankings["final"].metrics for name in sorted(records)]
     return np.asarray([values[metric] for values in metrics if values])
+
+
+def _mean_and_spread(by_seed: Mapping[int, Records], metric: str) -> str:
+    """The mean over seeds and, with several seeds, the standard deviation."""
+    means = [100 * float(values_of(records, metric).mean()) for records in by_seed.values()]
+    spread = f" ± {np.std(means, ddof=1):.1f}" if len(means) > 1 else ""
+    return f"{np.mean(means):.1f}{spread}"

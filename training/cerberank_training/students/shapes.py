@@ -58,10 +58,7 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     """
     if (Path(base) / "manifest.json").is_file():
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
-    depth = AutoConfig.from_pretrained(base).num_hidden_layers
-    if not 0 < (layers := shape.layers or depth) <= depth:
-        raise UnsupportedModelError(f"{base} has {depth} layers, not {layers}")
-    encoder: Any = AutoModel.from_pretrained(base, num_hidden_layers=layers)
+    encoder = pretrained_encoder(base, layers=shape.layers)
     config = ranker_config(
         encoder.config,
         name=shape.name,
@@ -78,9 +75,22 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     return Student(ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer)
 
 
+def pretrained_encoder(base: str, *, layers: int | None) -> Any:
+    """The Hugging Face encoder `base`, a path or hub id, or its first `layers` layers.
+
+    Raises UnsupportedModelError when it has fewer.
+    """
+    depth = AutoConfig.from_pretrained(base).num_hidden_layers
+    if layers is not None and not 0 < layers <= depth:
+        raise UnsupportedModelError(f"{base} has {depth} layers, not {layers}")
+    return AutoModel.from_pretrained(base, num_hidden_layers=layers or depth)
+
+
 def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
     """Put the checkpoint's weights into the given shape; additional heads are copies of its first head."""
     checkpoint = read_checkpoint(path)
+    if checkpoint.config.first_stage is not None:
+        raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
     source = load_ranker(checkpoint)
     have, architecture = checkpoint.config, checkpoint.config.architecture
     if shape.body_layers != architecture.body_layers:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from tokenizers import Tokenizer
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 from cerberank_models.importing.hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.texts.config import TextEncodingConfig, TextRankerConfig
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.students.shapes import pretrained_encoder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,13 +71,20 @@ RELEASED_LEARNING_RATE = 2e-5
 
 
 def build_text_ranker(
-    system: System, base: str, *, name: str, encoding: TextEncodingConfig, seed: int, dropout: float
+    system: System,
+    base: str,
+    *,
+    name: str,
+    encoding: TextEncodingConfig,
+    seed: int,
+    dropout: float,
+    layers: int | None = None,
 ) -> tuple[TextRanker, Tokenizer]:
-    """The network of `system` on the encoder `base`, a path or hub id, and its tokenizer.
+    """The network of `system` on the encoder `base`, a path or hub id, or its first `layers` layers; its tokenizer.
 
     What is on top of the encoder starts from random values. Raises UnsupportedModelError when the base does not fit.
     """
-    encoder: Any = AutoModel.from_pretrained(base)
+    encoder = pretrained_encoder(base, layers=layers)
     config = TextRankerConfig(
         name=name,
         transformer=transformer_config(encoder.config),

@@ -8,22 +8,36 @@ import { timingBar } from "./timing.js";
 
 const form = byId("ask");
 const [question, candidates, ratio, example, button] = ["question", "candidates", "ratio", "example", "rank"].map(byId);
+const firstRatio = byId("first-ratio");
 let exits = [];
+let firstStages = 0; // 1 for a model with a first stage, which has the first ratio and is stage 0
 let latest = 0;
 
 async function describeModel() {
   const [model] = await models();
   exits = model.exits ?? [];
+  firstStages = model.first_stage ? 1 : 0;
   byId("model").textContent = model.model
     ? `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`
     : `The model is ${model.state}.`;
+  byId("first").hidden = firstStages === 0;
+  firstRatio.value = String(firstStages ? model.drop_schedule[0] : 0);
   ratio.disabled = exits.length === 0;
-  ratio.value = String(model.drop_schedule?.[0] ?? 0);
-  showRatio();
+  ratio.value = String(model.drop_schedule?.[firstStages] ?? 0);
+  showRatios();
 }
 
-function showRatio() {
-  byId("ratio-value").textContent = `${Math.round(100 * Number(ratio.value))} %`;
+function showRatios() {
+  for (const slider of [firstRatio, ratio]) {
+    byId(`${slider.id}-value`).textContent = `${Math.round(100 * Number(slider.value))} %`;
+  }
+}
+
+/** The schedule of the sliders; a model that drops nowhere gets none. */
+function dropRatios() {
+  if (firstStages + exits.length === 0) return {};
+  const each = exits.map(() => Number(ratio.value));
+  return { drop_ratio: firstStages ? [Number(firstRatio.value), ...each] : Number(ratio.value) };
 }
 
 function lines() {
@@ -39,9 +53,8 @@ async function ask() {
   const mine = ++latest;
   button.setAttribute("aria-disabled", "true");
   try {
-    if (exits.length === 0) await describeModel();
-    const drop = exits.length === 0 ? {} : { drop_ratio: Number(ratio.value) };
-    const answer = await rank({ question: question.value, candidates: texts, return_heads: true, ...drop });
+    if (firstStages + exits.length === 0) await describeModel();
+    const answer = await rank({ question: question.value, candidates: texts, return_heads: true, ...dropRatios() });
     if (mine === latest) show(answer, texts); // an answer that was overtaken is not shown
   } catch (error) {
     if (mine === latest) showProblem(error.message);
@@ -52,13 +65,13 @@ async function ask() {
 
 function show(answer, texts) {
   showProblem();
-  const dropped = answer.results.filter((result) => result.stage < exits.length).length;
+  const dropped = answer.results.filter((result) => result.stage < firstStages + exits.length).length;
   byId("summary").textContent =
     `${texts.length} candidates in ${milliseconds(answer.timing_ms.total)}, ${dropped} dropped on the way; ` +
     `${answer.usage.tokens} tokens; ${answer.model} ${answer.version}.`;
   byId("timing").replaceChildren(timingBar(answer.timing_ms));
   byId("warnings").replaceChildren(...answer.warnings.map((warning) => make("li", {}, warning)));
-  byId("results").replaceChildren(resultsTable(answer, texts, exits));
+  byId("results").replaceChildren(resultsTable(answer, texts, exits, firstStages));
 }
 
 function loadExample() {
@@ -71,8 +84,10 @@ function loadExample() {
 
 example.append(...EXAMPLES.map(({ name }, index) => make("option", { value: String(index) }, name)));
 example.addEventListener("change", loadExample);
-ratio.addEventListener("input", showRatio);
-ratio.addEventListener("change", () => latest > 0 && ask());
+for (const slider of [firstRatio, ratio]) {
+  slider.addEventListener("input", showRatios);
+  slider.addEventListener("change", () => latest > 0 && ask());
+}
 for (const field of [question, candidates]) field.addEventListener("input", () => (example.value = ""));
 form.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -10,8 +10,9 @@ import { make } from "./dom.js";
  * @param {object} answer of `/v1/rank` with heads
  * @param {string[]} texts the candidates as they were sent
  * @param {number[]} exits the layer after which each exit stands
+ * @param {number} firstStages 1 where stage 0 compares vectors and the exits follow it, else 0
  */
-export function resultsTable(answer, texts, exits) {
+export function resultsTable(answer, texts, exits, firstStages) {
   const heads = Math.max(0, ...answer.results.map((result) => result.heads?.length ?? 0));
   const names = ["Place", "Candidate", "Score", ...Array.from({ length: heads }, (_, head) => `Head ${head + 1}`)];
   const table = make("table", { role: "table", "aria-label": "Candidates, best first" });
@@ -22,15 +23,17 @@ export function resultsTable(answer, texts, exits) {
   for (const stage of stages) {
     const reached = places.filter((result) => result.stage === stage);
     const spanning = { scope: "rowgroup", role: "rowheader", colspan: String(names.length) };
-    const title = make("tr", { role: "row" }, make("th", spanning, groupTitle(stage, reached.length, exits)));
+    const title = make("tr", { role: "row" }, make("th", spanning, groupTitle(stage - firstStages, reached.length, exits)));
     const rows = reached.map((result) => row(result, texts[result.index], names));
     table.append(make("tbody", { role: "rowgroup" }, title, ...rows));
   }
   return table;
 }
 
+/** `stage` counts the exits from 0; -1 is a first stage. */
 function groupTitle(stage, count, exits) {
   const candidates = count === 1 ? "1 candidate" : `${count} candidates`;
+  if (stage === -1) return `Dropped by the first stage: ${candidates}, with the scores of their vectors`;
   if (stage === exits.length) return `Scored by the last stage: ${candidates}`;
   return `Dropped at exit ${stage + 1}, after layer ${exits[stage]}: ${candidates}, with that exit's scores`;
 }

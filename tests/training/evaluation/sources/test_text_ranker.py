@@ -4,29 +4,61 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.text_rankers import TR_COLBERT, TR_TWIN, text_ranker
+from tests.bounds import LOGITS
+from tests.text_rankers import JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, text_ranker
 from tests.tiny import bert_tokenizer
 from tests.training.letters import jsonl, questions
 
+from cerberank_models.encoding import Candidate
+from cerberank_models.network.text_ranker.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.text_ranker_folder import text_encoder, write_text_ranker
 from cerberank_training.commands.evaluate import main
+from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.metrics import question_metrics
 from cerberank_training.evaluation.sources import text_ranker as source
 
 
-def test_candidates_in_parts_score_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five candidates in batches of two."""
-    ranker = text_ranker(TR_COLBERT)
-    encoder, texts = text_encoder(ranker.config, bert_tokenizer()), ["a is a city", "b", "the tower", "", "paris"]
-    whole = source.text_scores(ranker, encoder, "what is a ?", texts)
+@pytest.mark.parametrize("shape", [TR_COLBERT, TR_TWIN, MONO, JOINT_TWIN], ids=str)
+def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of two of three texts; two questions with the same candidates, which are read once, and one between."""
     monkeypatch.setattr(source, "BATCH", 2)
-    assert np.allclose(source.text_scores(ranker, encoder, "what is a ?", texts), whole, atol=1e-5)
-    assert len(whole) == 5
+    ranker = text_ranker(shape)
+    encoder = text_encoder(ranker.config, bert_tokenizer())
+    same, other = ("a is a city", "the tower", ""), ("paris",)
+    asked = [("what is a ?", same), ("what is b ?", other), ("the tower", same)]
+    reads = []
+    monkeypatch.setattr(
+        source,
+        "read_documents",
+        lambda ranker, encoder, texts, read=source.read_documents: reads.append(texts) or read(ranker, encoder, texts),
+    )
+    ranked = {
+        each.question.text: each.scores["final"]
+        for each in source.text_rankings(ranker, encoder, [question(*pair) for pair in asked])
+    }
+    assert list(ranked) == ["what is a ?", "the tower", "what is b ?"]
+    assert reads == [same[:2], same[2:], other]
+    for text, documents in asked:
+        alone = [
+            ranker(
+                Texts.on(torch.device("cpu"), encoder.questions([text])),
+                Texts.on(torch.device("cpu"), encoder.documents([document])),
+                torch.zeros(1, dtype=torch.int64),
+            ).scores.item()
+            for document in documents
+        ]
+        assert np.allclose(ranked[text], alone, atol=LOGITS)
+
+
+def question(text: str, documents: tuple[str, ...]) -> Question:
+    candidates = tuple(LabelledCandidate(Candidate(text=document), 1) for document in documents)
+    return Question(id=text, text=text, candidates=candidates)
 
 
 def test_the_metric_is_that_of_the_rankings() -> None:

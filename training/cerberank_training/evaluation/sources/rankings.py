@@ -10,6 +10,7 @@ from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
+from cerberank_models.first_stage.rank import open_offline
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import (
     Ranks,
@@ -44,7 +45,10 @@ def checkpoint_rankings(
 ) -> Iterator[RankedQuestion]:
     """Rank with every exit, head and drop policy. Raises the errors of `open_backend` and `score_questions`."""
     backend = open_backend(checkpoint, kind=kind, precision=precision, device=device)
-    for question, scores in score_questions(backend, checkpoint.encoder(), questions):
+    first = None
+    if checkpoint.config.first_stage is not None:
+        first = open_offline(checkpoint, kind=kind, precision=precision, device=device)
+    for question, scores in score_questions(backend, checkpoint.encoder(), questions, first):
         flat = flat_scores(scores)
         yield RankedQuestion(question=question, ranks=flat_ranks(flat) | dropping_ranks(scores, policies), scores=flat)
 

@@ -10,6 +10,7 @@ import torch
 
 from cerberank_models.backends.contract import Scores
 from cerberank_models.network.text_ranker.ranker import TextRanker
+from cerberank_models.network.text_ranker.side import Side
 from cerberank_models.network.text_ranker.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.text_ranker_folder import read_text_ranker
@@ -19,34 +20,50 @@ from cerberank_training.evaluation.evaluate import Evaluation, flat_ranks
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
 
 BATCH = 128
-"""Most candidates that are scored at once."""
+"""Most candidates that are read at once."""
 
 
 @torch.inference_mode()
-def text_scores(ranker: TextRanker, encoder: TextEncoder, question: str, texts: Sequence[str]) -> Scores:
-    """The scores `[n]` of candidates, on the ranker's device; it must be in evaluation mode."""
-    device = ranker.get_parameter("embeddings.tokens.weight").device
-    asked = Texts.on(device, encoder.questions([question]))
-    parts = [
-        ranker(
-            asked,
-            Texts.on(device, encoder.documents(texts[start : start + BATCH])),
-            torch.zeros(len(texts[start : start + BATCH]), dtype=torch.int64, device=device),
-        ).scores
-        for start in range(0, len(texts), BATCH)
-    ]
+def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
+    """What no question changes: the token ids of documents and, of a bi-encoder, what its encoder gives for them."""
+    documents = Texts.on(_device(ranker), encoder.documents(texts))
+    return documents if ranker.config.joint else ranker.alone(documents)
+
+
+@torch.inference_mode()
+def text_scores(ranker: TextRanker, encoder: TextEncoder, question: str, documents: Iterable[Side | Texts]) -> Scores:
+    """The scores `[n]` of all documents, read in parts, on the ranker's device; it must be in evaluation mode."""
+    texts, parts = Texts.on(_device(ranker), encoder.questions([question])), []
+    asked = None if ranker.config.joint else ranker.alone(texts)
+    for part in documents:
+        count = len(part.windows if isinstance(part, Texts) else part.offsets) - 1
+        owners = torch.zeros(count, dtype=torch.int64, device=_device(ranker))
+        if isinstance(part, Texts) or asked is None:
+            parts.append(ranker(texts, part, owners).scores)
+        else:
+            parts.append(ranker.score(asked.select(owners), part).scores)
     scores: Scores = torch.cat(parts).cpu().numpy()
     return scores
 
 
 def text_rankings(ranker: TextRanker, encoder: TextEncoder, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
-    """Rank by a text ranker's scores. Raises NonFiniteScoreError, which names the question."""
+    """Rank by a text ranker's scores. Raises NonFiniteScoreError, which names the question.
+
+    Candidates that several questions share, such as an article's sentences, are read once, for all of them together.
+    """
+    groups: dict[tuple[str, ...], list[Question]] = {}
     for question in questions:
-        scores = text_scores(ranker, encoder, question.text, [row.candidate.text for row in question.candidates])
-        if not np.isfinite(scores).all():
-            raise NonFiniteScoreError(f"question {question.id!r}: a score is not a number")
-        flat = {"final": scores}
-        yield RankedQuestion(question=question, ranks=flat_ranks(flat), scores=flat)
+        groups.setdefault(tuple(row.candidate.text for row in question.candidates), []).append(question)
+    for texts, sharing in groups.items():
+        starts = range(0, len(texts), BATCH)
+        parts: Iterable[Side | Texts] = (read_documents(ranker, encoder, texts[at : at + BATCH]) for at in starts)
+        parts = parts if len(sharing) == 1 else list(parts)
+        for question in sharing:
+            scores = text_scores(ranker, encoder, question.text, parts)
+            if not np.isfinite(scores).all():
+                raise NonFiniteScoreError(f"question {question.id!r}: a score is not a number")
+            flat = {"final": scores}
+            yield RankedQuestion(question=question, ranks=flat_ranks(flat), scores=flat)
 
 
 def folder_rankings(path: Path, questions: Iterable[Question], *, device: str) -> Iterator[RankedQuestion]:
@@ -65,3 +82,7 @@ def dev_metric(encoder: TextEncoder, questions: Sequence[Question], metric: str)
         return evaluation.figures()["final"].mean[metric]
 
     return measure
+
+
+def _device(ranker: TextRanker) -> torch.device:
+    return ranker.get_parameter("embeddings.tokens.weight").device

@@ -1,0 +1,19 @@
+"""Why a folder is no valid checkpoint."""
+
+from __future__ import annotations
+
+
+class CheckpointError(ValueError):
+    """The folder is no valid checkpoint; the message names the file and what is wrong with it."""
+
+
+class MissingFileError(CheckpointError):
+    """A required file is missing: the copy was not finished."""
+
+
+class SurplusFileError(CheckpointError):
+    """The folder has a file that the manifest does not name."""
+
+
+class ChangedFileError(CheckpointError):
+    """A file does not have the hash that the manifest states."""

@@ -1,0 +1,78 @@
+"""The files of a first stage within a checkpoint, which its manifest names beside those of the pairs' stages.
+
+    first-stage/tokenizer.json  golden.jsonl  [scorer.safetensors]  [model.safetensors]  onnx/<precision>/encoder.onnx
+
+`scorer.safetensors` holds the weights of residual rankers; where there are none, there is no such file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cerberank_models.checkpoint.errors import CheckpointError
+from cerberank_models.config import FirstStageConfig
+
+FOLDER = "first-stage/"
+TOKENIZER, GOLDEN = f"{FOLDER}tokenizer.json", f"{FOLDER}golden.jsonl"
+SCORER, WEIGHTS = f"{FOLDER}scorer.safetensors", f"{FOLDER}model.safetensors"
+
+
+def encoder_graph(precision: str) -> str:
+    """The graph of the encoder in a precision.
+
+    >>> encoder_graph("int8")
+    'first-stage/onnx/int8/encoder.onnx'
+    """
+    return f"{FOLDER}onnx/{precision}/encoder.onnx"
+
+
+def encoder_precisions(names: Iterable[str]) -> tuple[str, ...]:
+    """The precisions of the graphs among a checkpoint's file names, in alphabetical order.
+
+    >>> encoder_precisions(["onnx/fp32/stage-0.onnx", "first-stage/onnx/int8/encoder.onnx"])
+    ('int8',)
+    """
+    parts = [name.split("/") for name in names if name.startswith(f"{FOLDER}onnx/")]
+    return tuple(sorted({each[2] for each in parts}))
+
+
+def verify_first_stage(path: Path, names: Iterable[str], config: FirstStageConfig | None) -> None:
+    """Raise CheckpointError unless the checkpoint `path` has the files that its `first_stage` needs, and no others.
+
+    `names` are the files in its manifest.
+    """
+    have = {name for name in names if name.startswith(FOLDER)}
+    if config is None:
+        if have:
+            raise CheckpointError(f"{path} has {', '.join(sorted(have))}, but its config.json has no first_stage")
+        return
+    needed = {TOKENIZER, GOLDEN} | ({SCORER} if config.residual_rankers else set())
+    if missing := sorted(needed - have):
+        raise CheckpointError(f"{path} has a first_stage in config.json, but lacks {', '.join(missing)}")
+    runs = {WEIGHTS, *map(encoder_graph, encoder_precisions(have))}
+    if not runs & have:
+        raise CheckpointError(f"{path} has neither {WEIGHTS} nor {encoder_graph('<precision>')}: nothing can be run")
+    if surplus := sorted(have - needed - runs):
+        raise CheckpointError(f"{path} has {', '.join(surplus)}, which no first_stage of this shape reads")
+
+
+def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], weights: bool) -> dict[str, Path]:
+    """The first stage's files of the checkpoint `path` that one with these ONNX precisions and weights keeps, by name.
+
+    `names` are the files in its manifest; without a first stage among them there is nothing to keep. Raises
+    CheckpointError for a precision that the first stage lacks, and where nothing would be left to run.
+    """
+    have = [name for name in names if name.startswith(FOLDER)]
+    if not have:
+        return {}
+    if missing := [precision for precision in precisions if encoder_graph(precision) not in have]:
+        raise CheckpointError(
+            f"the first stage of {path} has no graph in {', '.join(missing)}: export the checkpoint without it, then "
+            "add it with `cerberank first-stage`"
+        )
+    graphs = [encoder_graph(precision) for precision in precisions]
+    if not graphs and not (weights and WEIGHTS in have):
+        raise CheckpointError(f"the first stage of {path} would have neither weights nor a graph")
+    kept = [*graphs, *(name for name in have if not name.endswith(".onnx") and (weights or name != WEIGHTS))]
+    return {name: path / name for name in kept}

@@ -1,0 +1,155 @@
+"""A checkpoint gets a first stage: a new checkpoint, whose pairs' stages are as they were."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors.numpy import save
+from safetensors.torch import save_file
+
+from cerberank_models.backends.contract import Scores, Vector
+from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
+from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, CheckpointError, write_checkpoint
+from cerberank_models.config import FirstStageConfig, RankerConfig
+from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
+from cerberank_models.export.checkpoint import (
+    GOLDEN_MARGIN,
+    MARGIN,
+    PARITY,
+    ParityError,
+    check_parity,
+    golden_questions,
+)
+from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.export import check_vectors, export_encoder
+from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.first_stage.sources import BiEncoder, encoder_id
+from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.rank import half_mismatch
+
+STALE = ("tune.json", "tune.png")
+"""What `cerberank tune` has measured without a first stage."""
+CARD = """
+## First stage
+
+{kind} of `{source}` ranks the candidates' texts before any is read as a pair: encoder `{encoder}`, questions of at most
+{question} tokens, candidates of at most {candidate}. It drops {alpha:g} of the candidates by default. Schedules that
+were measured before do not hold with it: `cerberank tune` measures new ones.
+"""
+
+
+def attach(
+    checkpoint: Checkpoint,
+    encoder: BiEncoder,
+    out: Path,
+    *,
+    source: str,
+    alpha: float = 0.8,
+    precisions: Sequence[str] | None = None,
+    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
+    version: str | None = None,
+) -> Checkpoint:
+    """Write the checkpoint `out`, which drops the share `alpha` of the candidates after its first stage.
+
+    `precisions` are those of the ONNX graphs; None means the checkpoint's. Weights are written where the checkpoint has
+    weights. int8 measures its ranges on the questions and candidates of `calibration`, or on the golden texts.
+    `source` names the encoder in the card. Raises ParityError when a form does not compute what PyTorch computes,
+    ValueError for an unknown precision, CheckpointError for a checkpoint with a first stage, FileExistsError.
+    """
+    if checkpoint.config.first_stage is not None:
+        raise CheckpointError(f"{checkpoint.path} has a first stage already")
+    if out.exists():
+        raise FileExistsError(f"{out} exists; a checkpoint is never overwritten")
+    precisions = checkpoint.precisions if precisions is None else precisions
+    if unknown := set(precisions) - set(PARITY):
+        raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
+    network = _named(encoder)
+    first, old = network.config, checkpoint.config
+    texts = FirstStageEncoder(encoder.tokenizer, first)
+    golden = [concat_pairs([texts.question(question), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
+    given = [
+        concat_pairs([texts.question(question), texts.candidates([candidate.text for candidate in candidates])])
+        for question, candidates in calibration
+    ]
+    scorer = FirstStageScorer(first, encoder.weights)
+    expected = _vectors(TorchEncoder(network), golden)
+    recorded = {"fp32": _scores(scorer, expected)}
+    files: dict[str, Path | bytes] = {
+        name: checkpoint.path / name for name in checkpoint.manifest.files if name not in (*REQUIRED, *STALE)
+    }
+    files[TOKENIZER] = encoder.tokenizer.to_str().encode()
+    if encoder.weights:
+        files[SCORER] = save(dict(encoder.weights))
+    with tempfile.TemporaryDirectory() as scratch:
+        if checkpoint.weights is not None or not precisions:
+            files[WEIGHTS] = Path(scratch) / "model.safetensors"
+            save_file({name: value.contiguous() for name, value in network.state_dict().items()}, files[WEIGHTS])
+        for precision in precisions:
+            graph = Path(scratch) / precision / "encoder.onnx"
+            margin = MARGIN if given else GOLDEN_MARGIN
+            form = export_encoder(precision, network, graph, calibration=given or golden, margin=margin)
+            got = _vectors(form, golden)
+            if precision == "fp32":
+                check_vectors([each for row in expected for each in row], [each for row in got for each in row])
+            recorded[precision] = _scores(scorer, got)
+            _check(precision, recorded["fp32"], recorded[precision])
+            files[encoder_graph(precision)] = graph
+        lines = golden_questions(recorded)
+        files[GOLDEN] = b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
+        return write_checkpoint(
+            out,
+            config=_with_first_stage(old, first, alpha),
+            tokenizer=(checkpoint.path / "tokenizer.json").read_bytes(),
+            card=(checkpoint.path / "README.md").read_text(encoding="utf-8") + _card(first, source, alpha),
+            version=version or f"{checkpoint.manifest.version}-first-stage",
+            source=checkpoint.manifest.source,
+            files=files,
+            golden=checkpoint.golden,
+            metrics=checkpoint.manifest.metrics,
+        )
+
+
+def _named(encoder: BiEncoder) -> TextVectors:
+    """The network with its id in its config."""
+    name = encoder_id(encoder.network, encoder.tokenizer)
+    network = TextVectors(encoder.network.config.model_copy(update={"encoder": name}))
+    network.load_state_dict(encoder.network.state_dict())
+    return network.eval()
+
+
+def _with_first_stage(old: RankerConfig, first: FirstStageConfig, alpha: float) -> RankerConfig:
+    changes = {"first_stage": first, "drop_schedule": (alpha, *old.schedule), "tuned_schedules": ()}
+    return RankerConfig.model_validate({**dict(old), **changes})
+
+
+def _vectors(backend: VectorBackend, texts: Sequence[EncodedPairs]) -> list[list[Vector]]:
+    """The vectors of each question and its candidates."""
+    return [list(backend.encode(each)) for each in texts]
+
+
+def _scores(scorer: FirstStageScorer, vectors: Sequence[Sequence[Vector]]) -> list[Scores]:
+    return [scorer(each[0], each[1:]) for each in vectors]
+
+
+def _check(precision: str, expected: Sequence[Scores], got: Sequence[Scores]) -> None:
+    """Scores must be near PyTorch's, and clearly separated candidates in the same order."""
+    check_parity(precision, expected, got, PARITY[precision])
+    if mismatch := next(filter(None, map(half_mismatch, expected, got)), ""):
+        raise ParityError(f"{precision}: {mismatch}")
+
+
+def _card(first: FirstStageConfig, source: str, alpha: float) -> str:
+    kinds = ["ranker 1"] * first.first_ranker + [str(first.token_ranker)] * (first.token_ranker is not None)
+    return CARD.format(
+        kind=f"A bi-encoder ({' and '.join(kinds)})",
+        source=source,
+        encoder=first.encoder,
+        question=first.question_length,
+        candidate=first.candidate_length,
+        alpha=alpha,
+    )

@@ -1,0 +1,66 @@
+"""The first stage's encoder on ONNX Runtime, without torch: texts of similar lengths are padded together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.batching import BucketRule, buckets_of
+from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.onnx_backend import padded_ids
+from cerberank_models.backends.onnx_session import open_session, place_of
+from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.thread_pool import ThreadPool
+from cerberank_models.config import FirstStageConfig
+from cerberank_models.encoding import EncodedPairs, packed_rows
+from cerberank_models.first_stage.contract import split_vectors
+
+
+class OnnxEncoder:
+    """Runs the graph `encoder.onnx`."""
+
+    def __init__(
+        self,
+        graph: Path,
+        config: FirstStageConfig,
+        *,
+        precision: str = "fp32",
+        threads: int | None = None,
+        device: str = "cpu",
+        buckets: BucketRule | None = None,
+    ) -> None:
+        """Open the graph; `threads` None takes all processors that this process may use.
+
+        Raises RuntimeError when the device's provider is not installed.
+        """
+        self.config = config
+        """The bi-encoder's shape."""
+        self.precision = precision
+        """The number format of the graph."""
+        self._buckets = buckets or BucketRule()
+        self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
+        self._pool = ThreadPool(self._threads)
+        self._session = open_session(graph, threads=1, device=device)
+
+    def encode(self, texts: EncodedPairs) -> Sequence[Vector]:
+        """The vector of each text."""
+        lengths, config = texts.lengths, self.config
+        fixed = np.empty((len(texts), config.fixed_width), dtype=np.float16)
+        colbert = config.token_ranker == "colbert"
+        tokens = np.empty((texts.tokens, config.projection), dtype=np.float16) if colbert else None
+
+        def run_bucket(rows: NDArray[np.int64]) -> None:
+            index, _ = packed_rows(texts.offsets, rows)
+            mask = np.arange(int(lengths[rows].max()))[None, :] < lengths[rows][:, None]
+            outputs = self._session.run(None, padded_ids(texts, index, mask))
+            if config.fixed_width:
+                fixed[rows] = outputs[0]
+            if tokens is not None:
+                tokens[index] = outputs[-1][mask]
+
+        self._pool.run(partial(run_bucket, rows) for rows in buckets_of(lengths, self._buckets, self._threads))
+        return split_vectors(fixed, tokens, texts.offsets)

@@ -1,0 +1,106 @@
+"""Opens the parts of a checkpoint's first stage: its tokens, its encoder on a device, its rankers.
+
+The encoder's libraries are imported when it is opened, as a backend's are.
+"""
+
+from __future__ import annotations
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
+from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, WEIGHTS, encoder_graph
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
+from cerberank_models.config import FirstStageConfig
+from cerberank_models.encoding import concat_pairs, largest_token_id
+from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.scorer import FirstStageScorer
+
+
+def first_stage_of(checkpoint: Checkpoint) -> FirstStageConfig:
+    """The checkpoint's first stage. Raises CheckpointError when it has none."""
+    if checkpoint.config.first_stage is None:
+        raise CheckpointError(f"{checkpoint.path} has no first stage; `cerberank first-stage` adds one")
+    return checkpoint.config.first_stage
+
+
+def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> FirstStageEncoder:
+    """A new encoder of texts. `tokenizer` may come from another encoder of the same `tokenizer.json`.
+
+    Raises CheckpointError when the first stage's `tokenizer.json` is no tokenizer, or not its network's.
+    """
+    config, path = first_stage_of(checkpoint), checkpoint.path / TOKENIZER
+    try:
+        encoder = FirstStageEncoder(
+            tokenizer or Tokenizer.from_file(str(path)), config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER]
+        )
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise CheckpointError(f"{path} cannot be used: {error}") from error
+    if (largest := largest_token_id(encoder.tokenizer)) >= config.transformer.vocab_size:
+        raise CheckpointError(
+            f"{path} gives token ids up to {largest}, config.json says that "
+            f"first_stage.transformer.vocab_size is {config.transformer.vocab_size}"
+        )
+    return encoder
+
+
+def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
+    """The first stage's rankers. Raises CheckpointError when their weights do not fit config.json."""
+    config, path = first_stage_of(checkpoint), checkpoint.path / SCORER
+    try:
+        return FirstStageScorer(config, load_file(path) if config.residual_rankers else {})
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from error
+
+
+def open_first_stage(
+    checkpoint: Checkpoint,
+    *,
+    kind: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> VectorBackend:
+    """Open the first stage's encoder on `device`; the arguments, and what is raised, are `registry.open_backend`'s.
+
+    fp16 becomes bf16 where the golden texts' activations come too near to float16's end (`precision` tells).
+    """
+    config = first_stage_of(checkpoint)
+    kind = kind or usual_backend(device)
+    precision = check_precision(kind, precision or usual_precision(kind, device))
+    if kind == "onnx":
+        from cerberank_models.first_stage.onnx_encoder import OnnxEncoder  # noqa: PLC0415 - see registry.py
+
+        name = encoder_graph(precision)
+        if name not in checkpoint.manifest.files:
+            raise CheckpointError(f"{checkpoint.path} has no {name}: `cerberank first-stage` writes it")
+        return OnnxEncoder(checkpoint.path / name, config, precision=precision, threads=threads, device=device)
+    return _open_torch(checkpoint, config, precision=precision, threads=threads, device=device)
+
+
+def _open_torch(
+    checkpoint: Checkpoint, config: FirstStageConfig, *, precision: str, threads: int | None, device: str
+) -> VectorBackend:
+    import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
+
+    from cerberank_models.backends.half_precision import half_precision  # noqa: PLC0415
+    from cerberank_models.backends.torch_backend import fill  # noqa: PLC0415
+    from cerberank_models.first_stage.torch_encoder import TorchEncoder  # noqa: PLC0415
+    from cerberank_models.network.text_ranker.vectors import TextVectors  # noqa: PLC0415
+
+    if WEIGHTS not in checkpoint.manifest.files:
+        raise CheckpointError(f"{checkpoint.path} has no {WEIGHTS}, so that only its ONNX graph can be run")
+    torch.set_num_threads(threads or usable_processors())
+    network = TextVectors(config)
+    fill(network, checkpoint.path / WEIGHTS)
+    if precision == "fp16":
+        encoder = open_encoder(checkpoint)
+        golden = [
+            concat_pairs([encoder.question(question), encoder.candidates(texts)]) for question, texts in GOLDEN_TEXTS
+        ]
+        precision = half_precision(network.eval(), golden, f"the first stage of {checkpoint.config.name}")
+    return TorchEncoder(network, device=device, precision=precision)

@@ -1,0 +1,104 @@
+"""Ranks one question's candidates through the first stage and the stages of pairs, offline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Backend, Scores, Vector
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.drop import DropPolicy, check_exits, order
+from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs
+from cerberank_models.first_stage.contract import KnownVectors, VectorBackend
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstStage:
+    """A first stage that is ready to score."""
+
+    backend: VectorBackend
+    encoder: FirstStageEncoder
+    scorer: FirstStageScorer
+    known: KnownVectors | None = None
+    """Vectors that need not be computed."""
+
+    def score(self, question: str, texts: Sequence[str]) -> tuple[Scores, int]:
+        """Scores `[n]` of the candidates, and the number of tokens encoded.
+
+        Raises NonFiniteScoreError when a score is NaN.
+        """
+        found: list[Vector | None] = [None] * len(texts) if self.known is None else self.known.find(texts)
+        cold = [row for row, vector in enumerate(found) if vector is None]
+        asked = self.encoder.question(question)
+        encoded = concat_pairs([asked, self.encoder.candidates([texts[row] for row in cold])])
+        vectors = self.backend.encode(encoded)
+        for row, vector in zip(cold, vectors[1:], strict=True):
+            found[row] = vector
+        scores = self.scorer(vectors[0], [vector for vector in found if vector is not None])
+        if not np.isfinite(scores).all():
+            raise NonFiniteScoreError("the first stage gave a score that is not a number")
+        return scores, encoded.tokens
+
+
+def open_offline(
+    checkpoint: Checkpoint,
+    *,
+    kind: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
+    known: KnownVectors | None = None,
+) -> FirstStage:
+    """The checkpoint's first stage; the arguments, and what is raised, are `open_first_stage`'s."""
+    backend = open_first_stage(checkpoint, kind=kind, precision=precision, threads=threads, device=device)
+    return FirstStage(backend=backend, encoder=open_encoder(checkpoint), scorer=open_scorer(checkpoint), known=known)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextRanking:
+    """The result of ranking texts: the ranking, whose stages count the first stage as 0, and what was read."""
+
+    ranking: Ranking
+    truncated: NDArray[np.bool_]
+    """Shape [n]: whether the pair was cut; False where the first stage has dropped the candidate."""
+    tokens: int
+    """Tokens of all texts and pairs that were computed."""
+
+
+def rank_texts(
+    first: FirstStage,
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    question: str,
+    candidates: Sequence[Candidate],
+    *,
+    policy: DropPolicy,
+) -> TextRanking:
+    """Score all texts, drop by the policy's stage 0, and rank the survivors as pairs by its later stages.
+
+    Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError.
+    """
+    if not candidates:
+        raise ValueError("there must be at least one candidate")
+    check_exits(backend.config.scored_stages, len(policy.expected_alive(len(candidates))) - 1)
+    scores, tokens = first.score(question, [candidate.text for candidate in candidates])
+    rows = policy.survivors(0, scores)
+    pairs = encoder.encode(question, [candidates[row] for row in rows.tolist()])
+    ranking = rank_pairs(backend, pairs, policy.after_first())
+    stages, heads = np.zeros(len(candidates), dtype=np.int64), ranking.head_scores
+    scores[rows], stages[rows] = ranking.scores, ranking.stages + 1
+    if heads is not None:
+        heads = np.full((len(candidates), heads.shape[1]), np.nan)
+        heads[rows] = ranking.head_scores
+    whole = replace(ranking, order=order(stages, scores), scores=scores, stages=stages, head_scores=heads)
+    truncated = np.zeros(len(candidates), dtype=np.bool_)
+    truncated[rows] = pairs.truncated
+    return TextRanking(ranking=whole, truncated=truncated, tokens=tokens + pairs.tokens)

@@ -1,0 +1,84 @@
+"""The first stage's encoder on PyTorch, CPU or GPU, packed: padding is never computed by a linear layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cerberank_models.backends.batching import buckets_of
+from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.cuda_streams import own_stream
+from cerberank_models.backends.torch_backend import CPU_BLOCKS
+from cerberank_models.backends.torch_stages import dtype_of
+from cerberank_models.config import FirstStageConfig
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.first_stage.contract import split_vectors
+from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.precision import in_precision
+from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
+
+
+class TorchEncoder:
+    """Runs a `TextVectors`; a text's vector does not depend on the others."""
+
+    def __init__(
+        self,
+        network: TextVectors,
+        *,
+        device: str = "cpu",
+        precision: str = "fp32",
+        kernel: VarlenAttention | None = None,
+    ) -> None:
+        """Take over `network`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
+
+        `kernel` replaces the device's variable-length attention. Raises ValueError for an unknown precision,
+        RuntimeError without the device.
+        """
+        place, dtype = torch.device(device), dtype_of(precision)
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
+        self.precision = precision
+        """The precision that it computes in."""
+        self._device = place
+        self._stream = own_stream(place) if place.type == "cuda" else None
+        transformer = network.config.transformer
+        self._network = in_precision(network, dtype).to(place).eval()
+        self._kernel = kernel or kernel_for(place, dtype, transformer.hidden_size // transformer.attention_heads)
+        if self._kernel is not None:
+            self._network.encoder.merge_projections()
+
+    @property
+    def config(self) -> FirstStageConfig:
+        """The bi-encoder's shape."""
+        return self._network.config
+
+    def encode(self, texts: EncodedPairs) -> Sequence[Vector]:
+        """The vector of each text."""
+        if not len(texts):
+            return []
+        if self._device.type != "cpu" or self._kernel is not None:
+            return self._compute(texts)
+        vectors: dict[int, Vector] = {}
+        for rows in buckets_of(texts.lengths, CPU_BLOCKS):
+            vectors |= zip(rows.tolist(), self._compute(texts.select(rows)), strict=True)
+        return [vectors[row] for row in range(len(texts))]
+
+    def _compute(self, texts: EncodedPairs) -> list[Vector]:
+        with torch.inference_mode(), torch.cuda.stream(self._stream):  # does nothing for the stream None
+            offsets = self._upload(texts.offsets.astype(np.int32))
+            token_ids, type_ids = self._upload(texts.token_ids), self._upload(texts.type_ids)
+            layout: Layout
+            if self._kernel is None:
+                layout = PackedLayout.of(offsets)
+            else:
+                layout = VarlenLayout(offsets, int(texts.lengths.max()), self._kernel, texts.tokens)
+            fixed, tokens = self._network.read(token_ids, type_ids, layout)
+            parts = [part.half().cpu().numpy() for part in (fixed, tokens) if part is not None]
+        return split_vectors(parts[0], parts[1] if len(parts) > 1 else None, texts.offsets)
+
+    def _upload(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)

@@ -1,0 +1,48 @@
+"""What a bi-encoder computes of a text before the other side is known: the network of a first stage (TRMD section 3).
+
+Its weights are named as a `TextRanker`'s, of which it has the encoder and ColBERT's projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.config import Family, FirstStageConfig
+from cerberank_models.network.bodies.contract import BodyType
+from cerberank_models.network.bodies.registry import BODIES
+from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.text_ranker.rankers import ColbertRanker
+
+
+class TextVectors(nn.Module):
+    """Texts, each alone, to what the rankers of a first stage read. For inference: there is no dropout."""
+
+    def __init__(self, config: FirstStageConfig, *, bodies: Mapping[Family, BodyType] = BODIES) -> None:
+        """Allocate the network with PyTorch's initial weights."""
+        super().__init__()
+        transformer = config.transformer
+        self.config = config
+        self.encoder = body = bodies[transformer.family](transformer, transformer.layers, 0.0)
+        self.embeddings, self.body = body.embeddings, body.layers
+        colbert = config.token_ranker == "colbert"
+        self.token_ranker = ColbertRanker(transformer.hidden_size, config.projection) if colbert else None
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """As `read`, on packed ids `[T]` with `offsets[N + 1]`."""
+        return self.read(token_ids, type_ids, PackedLayout.of(offsets))
+
+    def read(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+        """The part of each text's vector with a fixed width `[N, W]`, and ColBERT's token vectors `[.., P]` if any."""
+        hidden = self.encoder.embed(token_ids, type_ids, layout)
+        hidden = self.encoder.run(hidden, layout, 0, len(self.body))
+        parts = [layout.first(hidden)] if self.config.first_ranker else []
+        if self.config.token_ranker == "twin":
+            parts.append(layout.mean(hidden))
+        if self.config.token_ranker == "dot":
+            parts.append(functional.normalize(layout.mean(hidden).float(), dim=-1).to(hidden.dtype))
+        fixed = torch.cat(parts, dim=-1) if parts else layout.first(hidden)[:, :0]
+        return fixed, None if self.token_ranker is None else self.token_ranker(hidden)

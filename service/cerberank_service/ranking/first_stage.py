@@ -1,0 +1,240 @@
+"""A question's first stage: the vectors that are known, the texts that are not, the scores, and who is read as a pair.
+
+read_texts (worker) -> engine, for cold texts alone -> score_texts (worker) -> engine -> whole_ranking (worker)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Scores, Vector
+from cerberank_models.drop import UNSCORED, DropPolicy, RatioSchedule, order
+from cerberank_models.encoding import EncodedPairs, concat_pairs, replace_surrogates
+from cerberank_models.first_stage.cache import VectorCache
+from cerberank_models.token_cache import TokenCache
+from cerberank_service.call import RankCall
+from cerberank_service.engine.job import Ranked
+from cerberank_service.engine.known_scores import KnownScores
+from cerberank_service.engine.runner import not_a_number
+from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs
+from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
+
+CHARACTERS_A_TOKEN = 4.5
+"""Of English. The length of pairs is estimated by it before the survivors are known, and corrected by their own job."""
+SPECIAL_TOKENS = 3
+VECTORS_ALONE = RatioSchedule(())
+"""The policy of a job that ends with its first stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What earlier calls left; None is not used. Vectors and tokens are found and kept in the part of a tenant."""
+
+    tokens: TokenCache | None = None
+    vectors: VectorCache | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Texts:
+    """The vectors of a question's texts so far, and those that the engine must compute."""
+
+    question: Vector | None
+    vectors: tuple[Vector | None, ...]
+    """The vector of each distinct candidate; None for one that is cold, or whose scores are cached."""
+    cold: Mapping[str, Sequence[int]]
+    """The candidates of each distinct text that must be encoded."""
+    encoded: EncodedPairs
+    """The question's text, if its vector is not known, then the cold texts."""
+    pair_tokens: float
+    """Estimated tokens of a pair: their characters divided by `CHARACTERS_A_TOKEN`."""
+    sources: Mapping[str, int]
+    """How many texts' vectors came from the cache, the store, and the encoder; the question's is one of them."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the question's own text must be encoded."""
+        return len(self.encoded) > len(self.cold)
+
+    def stage_tokens(self, policy: DropPolicy) -> tuple[float, ...]:
+        """Expected tokens of each scored stage: the cold texts', then those of as many pairs as the policy leaves."""
+        alive = policy.expected_alive(len(self.vectors))
+        return (float(self.encoded.tokens), *(rows * self.pair_tokens for rows in alive[1:]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """The first stage's result for n distinct candidates."""
+
+    scores: Scores
+    """Shape [n]; NaN where the deadline came before the vector."""
+    alive: NDArray[np.int64]
+    """The candidates that are read as pairs; none after the deadline."""
+    texts: Ranked | None
+    """The engine's result for the cold texts; None where there were none."""
+
+
+def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
+    """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker."""
+    rows_of: dict[str, list[int]] = {}
+    for row in _unknown(prepared):
+        rows_of.setdefault(replace_surrogates(prepared.unique[row].text), []).append(row)
+    question = replace_surrogates(call.question)
+    found = _cached(caches, first, call, "candidate", list(rows_of))
+    asked = _cached(caches, first, call, "question", [question] if rows_of else []).get(question)
+    from_cache = len(found) + (asked is not None)
+    if first.stored is not None and (cold := [text for text in rows_of if text not in found]):
+        stored = zip(cold, first.stored.find(cold), strict=True)
+        found.update((text, vector) for text, vector in stored if vector is not None)
+    cold_rows = {text: rows for text, rows in rows_of.items() if text not in found}
+    vectors: list[Vector | None] = [None] * len(prepared.unique)
+    for text, vector in found.items():
+        for row in rows_of[text]:
+            vectors[row] = vector
+    parts = []
+    if rows_of and asked is None:
+        parts.append(first.encoder.question(question, caches.tokens, partition=call.tenant))
+    if cold_rows:
+        parts.append(first.encoder.candidates(list(cold_rows), caches.tokens, partition=call.tenant))
+    encoded = concat_pairs(parts) if parts else NO_PAIRS
+    return Texts(
+        question=asked,
+        vectors=tuple(vectors),
+        cold=cold_rows,
+        encoded=encoded,
+        pair_tokens=_pair_tokens(call, prepared, live.checkpoint.config.encoding.max_length),
+        sources={
+            "cache": from_cache,
+            "store": len(found) + (asked is not None) - from_cache,
+            "computed": len(encoded),
+        },
+    )
+
+
+def score_texts(
+    call: RankCall, prepared: Prepared, texts: Texts, live: LiveVersion, caches: Caches, *, ranked: Ranked | None = None
+) -> tuple[Prepared, Scored]:
+    """Score all candidates, drop, and encode the survivors as pairs. For a worker.
+
+    `ranked` has the computed vectors, which are kept; None where none was missing. After the deadline no pair is read.
+    Raises ServiceError (500) for a score that is not a number, and as `read_pairs` does.
+    """
+    first = live.first
+    assert first is not None, "a version without a first stage reads no texts"
+    computed = list(ranked.vectors or [None] * len(texts.encoded)) if ranked is not None else []
+    question = computed.pop(0) if texts.leads and computed else texts.question
+    vectors = list(texts.vectors)
+    for rows, vector in zip(texts.cold.values(), computed, strict=True):
+        for row in rows:
+            vectors[row] = vector
+    _keep(caches, first, call, "candidate", dict(zip(texts.cold, computed, strict=True)))
+    _keep(caches, first, call, "question", {replace_surrogates(call.question): question} if texts.leads else {})
+    scores = np.full(len(vectors), np.nan)
+    known = [row for row, vector in enumerate(vectors) if vector is not None] if question is not None else []
+    if question is not None and known:
+        scores[known] = first.scorer(question, [vector for vector in vectors if vector is not None])
+        if not np.isfinite(scores[known]).all():
+            raise not_a_number()
+    if prepared.known is not None:
+        scores[prepared.known.rows] = prepared.known.trace[:, 0]
+    if ranked is not None and not ranked.complete:
+        return prepared, Scored(scores=scores, alive=np.empty(0, np.int64), texts=ranked)
+    alive = prepared.policy.survivors(0, scores)
+    read = read_pairs(call, prepared, live.checkpoint, live.encoder, rows=alive, cache=caches.tokens)
+    return replace(read, known=_among(prepared.known, alive)), Scored(scores=scores, alive=alive, texts=ranked)
+
+
+def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict[str, Any]:
+    """The fields of `Job` that tell a question's vectors job, and once they are `scored` its pairs job."""
+    if scored is None:
+        known = any(vector is not None for vector in texts.vectors)
+        return {
+            "pairs": texts.encoded,
+            "policy": VECTORS_ALONE,
+            "later_tokens": texts.stage_tokens(prepared.policy)[1:],
+            "leads": texts.leads,
+            "ordered": known and texts.question is not None,
+        }
+    dropped = len(scored.scores) - len(scored.alive)
+    return {
+        "pairs": prepared.pairs,
+        "policy": prepared.policy.after_first(),
+        "known": prepared.known,
+        "first_stage": 1,
+        "continues": scored.texts is not None,
+        "ordered": True,
+        "dropped": [(0, dropped)] if dropped else [],
+    }
+
+
+def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
+    """The ranking of all candidates, with the first stage as stage 0, from the engine's last result.
+
+    That is the ranking of the pairs, or after a deadline in the first stage the result for the texts.
+    """
+    scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
+    trace, heads = np.full((len(scores), ranked.trace.shape[1] + 1), np.nan), None
+    ran = [ranked] if scored.texts is None or scored.texts is ranked else [scored.texts, ranked]
+    if len(scored.alive):
+        reached = ranked.stages != UNSCORED
+        rows = scored.alive[reached]
+        scores[rows], stages[rows] = ranked.scores[reached], ranked.stages[reached] + 1
+        through = ~np.isnan(ranked.trace[:, -1])
+        trace[scored.alive[through], 1:] = ranked.trace[through]
+        trace[scored.alive[through], 0] = scored.scores[scored.alive[through]]
+        if ranked.heads is not None:
+            heads = np.full((len(scores), ranked.heads.shape[1]), np.nan)
+            heads[scored.alive] = ranked.heads
+    return Ranked(
+        order=order(stages, np.nan_to_num(scores)),
+        scores=scores,
+        stages=stages,
+        heads=heads,
+        trace=trace,
+        complete=ranked.complete,
+        queue_seconds=sum(each.queue_seconds for each in ran),
+        compute_seconds=sum(each.compute_seconds for each in ran),
+    )
+
+
+def _scope(first: LiveFirstStage, call: RankCall, kind: str) -> str:
+    return f"{first.config.encoder} {first.precision} {kind} {call.tenant}"
+
+
+def _cached(
+    caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, texts: Sequence[str]
+) -> dict[str, Vector]:
+    """The cached vectors of those `texts` that have one."""
+    if caches.vectors is None or not texts:
+        return {}
+    found = zip(texts, caches.vectors.find(_scope(first, call, kind), texts), strict=True)
+    return {text: vector for text, vector in found if vector is not None}
+
+
+def _keep(caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, made: Mapping[str, Vector | None]) -> None:
+    known = {text: vector for text, vector in made.items() if vector is not None}
+    if caches.vectors is not None and known:
+        caches.vectors.put(_scope(first, call, kind), list(known), list(known.values()))
+
+
+def _unknown(prepared: Prepared) -> list[int]:
+    """The candidates whose scores are not cached."""
+    rows = set() if prepared.known is None else set(prepared.known.rows.tolist())
+    return [row for row in range(len(prepared.unique)) if row not in rows]
+
+
+def _among(known: KnownScores | None, alive: NDArray[np.int64]) -> KnownScores | None:
+    """The cached scores of the survivors, by their places among these, without the first stage's."""
+    if known is None or not (kept := np.isin(known.rows, alive)).any():
+        return None
+    heads = None if known.heads is None else known.heads[kept]
+    return KnownScores(np.searchsorted(alive, known.rows[kept]), known.trace[kept, 1:], heads)
+
+
+def _pair_tokens(call: RankCall, prepared: Prepared, longest: int) -> float:
+    mean = sum(len(candidate.text) for candidate in prepared.unique) / len(prepared.unique)
+    return min(float(longest), SPECIAL_TOKENS + (len(call.question) + mean) / CHARACTERS_A_TOKEN)

@@ -1,0 +1,219 @@
+"""A checkpoint with a first stage is that checkpoint, with a stage before its others that computes what it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.first_stages import ENCODER, attached, bi_encoder
+
+from cerberank_models.backends.registry import BACKENDS
+from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, encoder_graph, kept_files
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint, read_checkpoint
+from cerberank_models.checkpoint.manifest import Manifest
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.encoding import Candidate
+from cerberank_models.export.checkpoint import ParityError
+from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.first_stage import attach as attaching
+from cerberank_models.first_stage.attach import attach
+from cerberank_models.first_stage.golden import check_first_stage, read_golden, score_texts
+from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
+from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.sources import encoder_id
+from cerberank_models.rank import GoldenMismatchError
+
+QUESTION, TEXTS = GOLDEN_TEXTS[0]
+
+
+def test_the_pairs_stages_are_as_they_were(plain: Checkpoint, checkpoint: Checkpoint) -> None:
+    """Files, golden questions and the schedule's end are kept; the id, alpha and the card are new."""
+    for name, digest in plain.manifest.files.items():
+        if name not in ("config.json", "README.md"):
+            assert checkpoint.manifest.files[name] == digest
+    first = checkpoint.config.first_stage
+    assert first is not None
+    assert first.encoder not in (ENCODER, "")
+    assert checkpoint.config.schedule == (0.5, *plain.config.schedule)
+    assert checkpoint.config.scored_stages == len(plain.config.stages) + 1
+    assert f"`{first.encoder}`" in (checkpoint.path / "README.md").read_text()
+    assert checkpoint.golden == plain.golden
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"), [("torch", "fp32"), ("onnx", "fp32"), ("onnx", "int8"), ("torch", "bf16")]
+)
+def test_every_form_passes_the_golden_questions(kind: str, precision: str, checkpoint: Checkpoint) -> None:
+    """The backends open by kind and precision, and reproduce their scores; other vectors do not pass."""
+    backend = open_first_stage(checkpoint, kind=kind, precision=precision)
+    assert backend.precision == precision
+    pauses: list[None] = []
+    check_first_stage(backend, checkpoint, precision, pause=lambda: pauses.append(None))
+    assert len(pauses) == len(GOLDEN_TEXTS)
+
+    class Other:
+        config = backend.config
+        precision = backend.precision
+
+        def encode(self, texts: object) -> list[np.ndarray]:
+            return [-vector for vector in backend.encode(texts)]
+
+    with pytest.raises(GoldenMismatchError, match=r"scores differ from the golden ones"):
+        check_first_stage(Other(), checkpoint, precision)
+
+
+def test_a_precision_without_scores_is_refused(checkpoint: Checkpoint) -> None:
+    """Nothing recorded means that nothing can be checked."""
+    with pytest.raises(GoldenMismatchError, match="no int4 scores"):
+        check_first_stage(open_first_stage(checkpoint, precision="fp32"), checkpoint, "int4")
+
+
+def test_onnx_vectors_are_pytorchs(checkpoint: Checkpoint) -> None:
+    """fp32 agrees whatever the batch, on one thread and on several; an empty batch gives nothing."""
+    texts = open_encoder(checkpoint).candidates([*TEXTS, "", "b"])
+    expected = np.stack(open_first_stage(checkpoint, kind="torch").encode(texts)).astype(np.float32)
+    for threads in (1, 3):
+        backend = open_first_stage(checkpoint, kind="onnx", precision="fp32", threads=threads)
+        assert isinstance(backend, OnnxEncoder)
+        assert np.stack(backend.encode(texts)).astype(np.float32) == pytest.approx(expected, abs=1e-2)
+        assert list(backend.encode(texts.select(np.array([], dtype=np.int64)))) == []
+
+
+@pytest.mark.parametrize("shape", [{"token_ranker": "dot"}, {"first_ranker": True, "token_ranker": "colbert"}])
+def test_other_shapes_can_be_attached(shape: dict[str, object], plain: Checkpoint, tmp_path: Path) -> None:
+    """A cosine has no weights of its own, ColBERT has token vectors: fp32 and int8 pass the gate, and serve."""
+    made = attach(plain, bi_encoder(**shape), tmp_path / "out", source="tests", precisions=("fp32", "int8"))
+    assert (SCORER in made.manifest.files) == bool(shape.get("first_ranker"))
+    for precision in ("fp32", "int8"):
+        check_first_stage(open_first_stage(made, precision=precision), made, precision)
+
+
+def test_int8_measures_its_ranges_on_given_texts(plain: Checkpoint, tmp_path: Path) -> None:
+    """Calibration changes the graph, and the weights are left out where the checkpoint has none."""
+    calibration = [("how tall is it ?", [Candidate(text=text) for text in TEXTS])]
+    one = attached(plain, tmp_path / "one", precisions=("int8",), calibration=calibration)
+    two = attached(plain, tmp_path / "two", precisions=("int8",))
+    graph = encoder_graph("int8")
+    assert one.manifest.files[graph] != two.manifest.files[graph]
+
+
+def test_a_form_that_differs_is_not_written(plain: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate stops it, and no folder is left."""
+    monkeypatch.setattr(attaching, "PARITY", {"int8": 1e-9})
+    with pytest.raises(ParityError, match="int8 scores differ"):
+        attached(plain, tmp_path / "out", precisions=("int8",))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_attached_is_refused(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:
+    """A second first stage, an existing folder, an unknown precision."""
+    with pytest.raises(CheckpointError, match="has a first stage already"):
+        attached(checkpoint, tmp_path / "out")
+    with pytest.raises(FileExistsError):
+        attached(plain, checkpoint.path)
+    with pytest.raises(ValueError, match="unknown precision int4"):
+        attached(plain, tmp_path / "out", precisions=("int4",))
+
+
+def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
+    """Weights, lengths and tokenizer change it; the rankers' weights, and a name given before, do not."""
+    one = bi_encoder(first_ranker=True, token_ranker="twin")
+    base = encoder_id(one.network, one.tokenizer)
+    again = bi_encoder(first_ranker=True, token_ranker="twin")
+    again.network.config = again.network.config.model_copy(update={"encoder": "1" * 64})
+    assert encoder_id(again.network, again.tokenizer) == base
+    seed = bi_encoder(seed=1, first_ranker=True, token_ranker="twin")
+    length = bi_encoder(candidate_length=15, first_ranker=True, token_ranker="twin")
+    again.tokenizer.add_tokens(["new"])
+    ids = {base, *(encoder_id(each.network, each.tokenizer) for each in (seed, length, again))}
+    assert len(ids) == 4
+
+
+def without(checkpoint: Checkpoint, path: Path, name: str) -> Path:
+    """A copy whose manifest does not name one of the files."""
+    copy_checkpoint(checkpoint.path, path)
+    (path / name).unlink()
+    manifest = checkpoint.manifest.model_dump()
+    del manifest["files"][name]
+    (path / "manifest.json").write_text(Manifest.model_validate(manifest).model_dump_json())
+    return path
+
+
+@pytest.mark.parametrize("name", [TOKENIZER, SCORER, "first-stage/golden.jsonl"])
+def test_a_missing_file_is_named(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """The config states a first stage, so its files must be there."""
+    with pytest.raises(CheckpointError, match=f"but lacks {name}"):
+        read_checkpoint(without(checkpoint, tmp_path / "copy", name))
+
+
+def test_files_without_a_config_are_refused(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:
+    """The other way round: files that no config states, and a surplus one; a graph is looked into."""
+    files = {TOKENIZER: checkpoint.path / TOKENIZER}
+    with pytest.raises(CheckpointError, match=r"its config.json has no first_stage"):
+        revise_checkpoint(plain, tmp_path / "one", version="2", files=files)
+    with pytest.raises(CheckpointError, match="no first_stage of this shape reads"):
+        revise_checkpoint(checkpoint, tmp_path / "two", version="2", files={"first-stage/x": b""})
+    with pytest.raises(CheckpointError, match="is no ONNX graph"):
+        revise_checkpoint(checkpoint, tmp_path / "three", version="2", files={encoder_graph("fp32"): b"x"})
+
+
+def test_rewriting_keeps_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Copies and revisions have every file; what an export keeps depends on its precisions and weights."""
+    copied = copy_checkpoint(checkpoint.path, tmp_path / "copy")
+    revised = revise_checkpoint(checkpoint, tmp_path / "revised", version="2")
+    first = {name for name in checkpoint.manifest.files if name.startswith("first-stage/")}
+    assert first < set(copied.manifest.files) & set(revised.manifest.files)
+    names = checkpoint.manifest.files
+    kept = kept_files(checkpoint.path, names, precisions=["int8"], weights=False)
+    assert set(kept) == first - {encoder_graph("fp32"), "first-stage/model.safetensors"}
+    with pytest.raises(CheckpointError, match="no graph in fp16"):
+        kept_files(checkpoint.path, names, precisions=["fp16"], weights=True)
+    with pytest.raises(CheckpointError, match="neither weights nor a graph"):
+        kept_files(checkpoint.path, names, precisions=[], weights=False)
+
+
+def test_its_files_count_as_memory(checkpoint: Checkpoint) -> None:
+    """Both backends' estimates take in the first stage's file of the precision."""
+    names = list(checkpoint.manifest.files)
+    assert encoder_graph("int8") in BACKENDS["onnx"].files(names, "int8")
+    assert encoder_graph("fp32") not in BACKENDS["onnx"].files(names, "int8")
+    assert "first-stage/model.safetensors" in BACKENDS["torch"].files(names, "fp16")
+
+
+def test_damaged_files_are_refused(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:
+    """A tokenizer, weights or golden questions that are not, and a checkpoint without a first stage."""
+
+    def revised(name: str, content: bytes) -> Checkpoint:
+        return revise_checkpoint(
+            checkpoint, tmp_path / str(len(list(tmp_path.iterdir()))), version="2", files={name: content}
+        )
+
+    with pytest.raises(CheckpointError, match=r"tokenizer.json cannot be used"):
+        open_encoder(revised(TOKENIZER, b"{}"))
+    with pytest.raises(CheckpointError, match=r"scorer.safetensors cannot be used"):
+        open_scorer(revised(SCORER, b"x"))
+    with pytest.raises(CheckpointError, match=r"golden.jsonl: "):
+        read_golden(revised("first-stage/golden.jsonl", b"{}"))
+    with pytest.raises(CheckpointError, match="holds no question"):
+        read_golden(revised("first-stage/golden.jsonl", b"\n"))
+    with pytest.raises(CheckpointError, match="has no first stage"):
+        open_first_stage(plain)
+    kept = without(checkpoint, tmp_path / "graphs", "first-stage/model.safetensors")
+    with pytest.raises(CheckpointError, match="only its ONNX graph"):
+        open_first_stage(read_checkpoint(kept), kind="torch")
+    bare = without(checkpoint, tmp_path / "weights", encoder_graph("int8"))
+    with pytest.raises(CheckpointError, match=r"has no first-stage/onnx/int8/encoder.onnx"):
+        open_first_stage(read_checkpoint(bare), kind="onnx", precision="int8")
+
+
+def test_scores_do_not_depend_on_the_other_texts(checkpoint: Checkpoint) -> None:
+    """A candidate alone scores what it scores among others, within fp16's rounding of its vector."""
+    backend, encoder, scorer = (
+        open_first_stage(checkpoint, precision="fp32"),
+        open_encoder(checkpoint),
+        open_scorer(checkpoint),
+    )
+    together = score_texts(backend, encoder, scorer, QUESTION, TEXTS)
+    alone = [score_texts(backend, encoder, scorer, QUESTION, [text])[0] for text in TEXTS]
+    assert together == pytest.approx(alone, abs=1e-2)

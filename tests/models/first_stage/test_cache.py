@@ -1,0 +1,65 @@
+"""Cached vectors are those that were put, within a bound of real memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from cerberank_models.first_stage.cache import ENTRY_BYTES, NUMBER_BYTES, VectorCache
+
+
+def vectors(count: int, width: int = 4) -> list[np.ndarray]:
+    return list(np.arange(count * width, dtype=np.float16).reshape(count, width))
+
+
+def test_vectors_are_found_within_their_scope() -> None:
+    """Found vectors are equal and in order; other scopes and unknown texts give None; counts are exact."""
+    cache, made = VectorCache(10**6), vectors(3)
+    cache.put("one", ["a", "b", "\ud800"], made)
+    found = cache.find("one", ["\ud800", "x", "a", "a"])
+    assert found[1] is None
+    for got, wanted in zip([found[0], found[2], found[3]], [made[2], made[0], made[0]], strict=True):
+        assert got is not None
+        assert got.tolist() == wanted.tolist()
+    assert cache.find("two", ["a"]) == [None]
+    assert (cache.counts.hits, cache.counts.misses) == (3, 2)
+    assert cache.counts.size == 3 * (ENTRY_BYTES + 4 * NUMBER_BYTES)
+
+
+def test_what_was_used_last_stays() -> None:
+    """When the bound is reached, what was not used goes first."""
+    cache = VectorCache(4 * (ENTRY_BYTES + 4 * NUMBER_BYTES))
+    cache.put("", ["a", "b"], vectors(2))
+    cache.put("", ["c"], vectors(1))
+    assert cache.find("", ["a"])[0] is not None
+    cache.put("", ["d"], vectors(1))
+    assert [vector is not None for vector in cache.find("", ["a", "b", "d"])] == [True, False, True]
+
+
+def test_without_room_nothing_is_kept() -> None:
+    """0 switches it off, and looks nothing up."""
+    cache = VectorCache(0)
+    cache.put("", ["a"], vectors(1))
+    assert cache.find("", ["a"]) == [None]
+    assert cache.counts.misses == 0
+
+
+@pytest.mark.parametrize("width", [32, 384, 5000])
+def test_the_bound_is_on_real_memory(width: int) -> None:
+    """Vectors cut from larger arrays are copied, so that allocations stay within the bound, and are half of it."""
+    most = 2 * 1024 * 1024
+    cache = VectorCache(most)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for first in range(0, 4 * most // (ENTRY_BYTES + NUMBER_BYTES * width), 10):
+            cache.put(
+                "", [str(number) for number in range(first, first + 10)], list(np.zeros((20, width), np.float16))[:10]
+            )
+            now, _ = tracemalloc.get_traced_memory()
+            assert now - before <= most
+            assert now - before >= cache.counts.size / 2
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,67 @@
+"""The first stage's texts are cut, framed and cached as promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.first_stages import first_stage_config
+from tests.tiny import bert_tokenizer, roberta_tokenizer
+
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, replace_surrogates
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.token_cache import TokenCache
+
+CONFIG = first_stage_config(token_ranker="dot")
+TEXTS = st.text(st.characters(codec=None), max_size=40) | st.sampled_from(["", " ", "\ud800", "a" * 800, "b " * 30])
+
+
+def encoder(digest: str | None = None) -> FirstStageEncoder:
+    return FirstStageEncoder(bert_tokenizer(), CONFIG, tokenizer_digest=digest)
+
+
+def rows(encoded: EncodedPairs) -> list[list[int]]:
+    return [ids.tolist() for ids in np.split(encoded.token_ids, encoded.offsets[1:-1])] if len(encoded) else []
+
+
+@given(st.lists(TEXTS, max_size=6))
+def test_candidates_are_framed_and_cut(texts: list[str]) -> None:
+    """Every text is `[CLS]`, its first tokens, `[SEP]`, with or without a cache, and says whether it was cut."""
+    tested, tokenizer, most = encoder(), bert_tokenizer(), CONFIG.candidate_length
+    cache = TokenCache(10**6)
+    for encoded in (tested.candidates(texts), tested.candidates(texts, cache), tested.candidates(texts, cache)):
+        characters = CHARACTERS_PER_TOKEN * most
+        whole = [
+            tokenizer.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids for text in texts
+        ]
+        assert rows(encoded) == [[2, *ids[:most], 3] for ids in whole]
+        wanted = [len(ids) > most or len(text) > characters for ids, text in zip(whole, texts, strict=True)]
+        assert encoded.truncated.tolist() == wanted
+        assert not encoded.type_ids.any()
+    assert cache.counts.hits >= len(texts)
+
+
+def test_a_question_has_its_own_length() -> None:
+    """It is cut at question_length, a candidate later."""
+    text = "a b c d e " * 4
+    assert encoder().question(text).tokens == CONFIG.question_length + 2
+    assert encoder().candidates([text]).tokens == CONFIG.candidate_length + 2
+    assert encoder().question(text).truncated.tolist() == [True]
+
+
+def test_cached_tokens_are_shared_by_digest_and_partition() -> None:
+    """Equal tokenizer files share tokens, other partitions and encoders without a digest do not."""
+    cache = TokenCache(10**6)
+    encoder("x").candidates(["tower"], cache, partition="one")
+    encoder("x").candidates(["tower"], cache, partition="one")
+    assert (cache.counts.hits, cache.counts.misses) == (1, 1)
+    encoder("x").candidates(["tower"], cache, partition="two")
+    encoder().candidates(["tower"], cache, partition="one")
+    assert (cache.counts.hits, cache.counts.misses) == (1, 3)
+
+
+def test_a_tokenizer_of_another_family_is_refused() -> None:
+    """RoBERTa's has no [CLS]."""
+    with pytest.raises(ValueError, match=r"lacks \[CLS\]"):
+        FirstStageEncoder(roberta_tokenizer(), CONFIG)

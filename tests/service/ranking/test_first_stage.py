@@ -1,0 +1,142 @@
+"""A service whose model has a first stage, through HTTP, against the same two steps done by hand."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.service.fakes import FakeBackend, Faults
+from tests.service.first_stages import (
+    FakeVectors,
+)
+from tests.service.ranking.conftest import BODY, QUESTION, TEXTS, Open, Served
+
+from cerberank_models.config import TunedSchedule
+from cerberank_models.drop import RatioSchedule
+from cerberank_models.encoding import Candidate
+from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.rank import rank_pairs
+from cerberank_service.engine.cost import StageSpeeds
+
+
+def by_hand(served: Served) -> tuple[list[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Order, scores and stages: score all by the first stage, drop half, rank the survivors as pairs."""
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    first = live.first
+    again = FakeVectors(served.vectors.config)
+    question = again.encode(first.encoder.question(QUESTION))[0]
+    scores = FirstStageScorer(again.config, {})(question, again.encode(first.encoder.candidates(TEXTS)))
+    alive = np.sort(np.argsort(-scores, kind="stable")[:10])
+    pairs = live.encoder.encode(QUESTION, [Candidate(text=TEXTS[row]) for row in alive])
+    ranked = rank_pairs(FakeBackend(served.pairs.config), pairs, RatioSchedule((0.2, 0.0)))
+    stages = np.zeros(len(TEXTS), np.int64)
+    scores[alive], stages[alive] = ranked.scores, ranked.stages + 1
+    order = sorted(range(len(TEXTS)), key=lambda row: (-stages[row], -scores[row], row))
+    return order, scores, stages
+
+
+def test_the_order_is_that_of_the_two_steps_by_hand(serve_first: Open) -> None:
+    """Order, scores and stages are the offline ones; the schedule and the survivors' trace count the first stage."""
+    served = serve_first()
+    answer = served.rank()
+    order, scores, stages = by_hand(served)
+    assert [each["index"] for each in answer["results"]] == order
+    assert [each["score"] for each in answer["results"]] == pytest.approx(scores[order].tolist(), abs=1e-6)
+    assert [each["stage"] for each in answer["results"]] == stages[order].tolist()
+    assert answer["drop_schedule"] == [0.5, 0.2, 0.0]
+    assert answer["complete"]
+    assert answer["warnings"] == []
+    assert sum(served.vectors.encoded) == len(TEXTS) + 1
+    assert served.pairs.runs == [(0, 10), (1, 8), (2, 8)]
+
+
+def test_usage_counts_the_tokens_of_both_steps(serve_first: Open) -> None:
+    """Cold texts and the survivors' pairs are counted; known texts cost nothing."""
+    served = serve_first()
+    cold, warm = served.rank(), served.rank()
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    texts = live.first.encoder.candidates(TEXTS).tokens + live.first.encoder.question(QUESTION).tokens
+    assert cold["usage"]["tokens"] - warm["usage"]["tokens"] == texts
+    assert warm["usage"]["tokens"] > 0
+
+
+def test_a_deadline_in_the_first_stage_answers_with_what_is_known(serve_first: Open) -> None:
+    """Cached candidates have their first scores, the others none and stand last; the answer is not complete."""
+    gate = threading.Event()
+    gate.set()
+    served = serve_first(Faults(gate=gate))
+    served.rank(candidates=TEXTS[:5])
+    gate.clear()
+    busy = threading.Thread(target=lambda: served.rank(question="other", candidates=["z"]))
+    served.vectors.entered.clear()
+    busy.start()
+    assert served.vectors.entered.wait(20)
+    timer = threading.Timer(0.5, gate.set)
+    timer.start()
+    answer = served.rank(deadline_ms=200)
+    busy.join(20)
+    assert not answer["complete"]
+    stages = {each["index"]: each["stage"] for each in answer["results"]}
+    assert [stages[row] for row in range(len(TEXTS))] == [0] * 5 + [-1] * 15
+    assert {each["index"] for each in answer["results"][:5]} == set(range(5))
+    assert all((each["score"] is None) == (each["stage"] == -1) for each in answer["results"])
+
+
+def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: Open) -> None:
+    """Nobody's pairs were run in time: all candidates have the first stage's scores, and the answer is not complete."""
+    served = serve_first()
+    whole = {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
+    served.pairs.faults.gate = threading.Event()
+    served.pairs.entered.clear()
+    busy = threading.Thread(target=lambda: served.rank(question="other", candidates=["z"]))
+    busy.start()
+    assert served.pairs.entered.wait(20)
+    threading.Timer(0.5, served.pairs.faults.gate.set).start()
+    answer = served.rank(deadline_ms=200)
+    busy.join(20)
+    assert not answer["complete"]
+    assert {each["stage"] for each in answer["results"]} == {0}
+    scores = [each["score"] for each in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+    found = {each["index"]: each["score"] for each in answer["results"]}
+    assert {index: found[index] for index in whole} == whole
+
+
+def test_warm_up_measures_the_first_stage(serve_first: Open) -> None:
+    """The engine starts with measured speeds of all four stages."""
+    served = serve_first()
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    guessed = StageSpeeds(live.checkpoint.config.scored_stage_layers).seconds_per_token
+    measured = live.engine.speeds.seconds_per_token
+    assert all(one != other for one, other in zip(measured, guessed, strict=True))
+
+
+def test_one_bad_text_fails_its_question_alone(serve_first: Open) -> None:
+    """A text that makes the encoder raise, or gives NaN, is an internal error; the next question is answered."""
+    served = serve_first()
+    for word in ("explode", "nan"):
+        response = served.client.post("/v1/rank", json=BODY | {"candidates": [*TEXTS, word]})
+        assert response.status_code == 500
+        assert "secret" not in response.text
+    assert served.rank()["complete"]
+
+
+def test_the_tuned_schedule_in_time_drops_by_its_first_ratio(serve_first: Open) -> None:
+    """A latency target chooses among the tuned schedules by the whole question's predicted time."""
+    served = serve_first()
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    whole = {"map": 80.0, "map_loss": 0.0}
+    tuned = (
+        TunedSchedule(schedule=(0.0, 0.0, 0.0), cost=1.0, metrics=whole),
+        TunedSchedule(schedule=(0.9, 0.0, 0.0), cost=0.3, metrics=whole),
+    )
+    config = live.checkpoint.config.model_copy(update={"tuned_schedules": tuned})
+    live.checkpoint = replace(live.checkpoint, config=config)
+    live.engine.predict = lambda tokens, priority: 10.0 if tokens[1] > 100 else 0.0
+    body = {"drop_ratio": None, "latency_target_ms": 1000}
+    assert served.rank(**body)["drop_schedule"] == [0.9, 0.0, 0.0]
+    assert served.pairs.runs[0] == (0, 2)
+    assert served.rank(**body, candidates=TEXTS[:3])["drop_schedule"] == [0.0, 0.0, 0.0]

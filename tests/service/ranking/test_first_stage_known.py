@@ -1,0 +1,131 @@
+"""What a first stage need not compute, whose it is, what is told of it, and who pays for the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend
+from tests.service.first_stages import (
+    ENCODER,
+    FakeVectors,
+    config_with_first_stage,
+    load_with_first_stage,
+    store_of,
+)
+from tests.service.observe import wait_until
+from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
+
+from cerberank_service.access.keys import add_key
+from cerberank_service.versions.state import State
+
+
+def test_known_vectors_skip_the_engines_first_stage(serve_first: Open) -> None:
+    """A second equal call encodes no text, and answers the same; without a cache it encodes all again."""
+    served = serve_first()
+    cold, warm = served.rank(), served.rank()
+    assert sum(served.vectors.encoded) == len(TEXTS) + 1
+    assert warm["results"] == cold["results"]
+    without = serve_first(vector_cache_bytes=0)
+    assert without.rank()["results"] == without.rank()["results"] == cold["results"]
+    assert sum(without.vectors.encoded) == 2 * (len(TEXTS) + 1)
+
+
+def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> None:
+    """With a store only the question is encoded; scores are those of computed vectors; metrics tell the sources."""
+    fresh = serve_first()
+    wanted = fresh.rank()
+    served = serve_first(vectors=store_of(tmp_path / "vectors", fresh.vectors, TEXTS, encoder=ENCODER))
+    assert served.rank()["results"] == wanted["results"]
+    assert sum(served.vectors.encoded) == 1
+    served.rank()
+    assert sum(served.vectors.encoded) == 1
+    found = served.samples()
+    of = 'model="fake-ranker",source="{}",version="7"'
+    counts = {
+        source: found["cerberank_vectors_total{" + of.format(source) + "}"] for source in ("cache", "store", "computed")
+    }
+    assert counts == {"cache": 1.0, "store": 2.0 * len(TEXTS), "computed": 1.0}
+
+
+def test_duplicates_and_contexts_share_vectors(serve_first: Open) -> None:
+    """Equal texts are encoded once, whatever stands beside them, and equal candidates share their place."""
+    served = serve_first()
+    twins = [{"text": "same"}, {"text": "same", "previous": "before"}, {"text": "same"}, {"text": "else"}]
+    answer = served.rank(candidates=twins, drop_ratio=0)
+    assert sum(served.vectors.encoded) == 3
+    assert served.pairs.runs[0] == (0, 3)
+    scores = {each["index"]: each["score"] for each in answer["results"]}
+    assert scores[0] == scores[2]
+
+
+def test_cached_scores_take_part_in_the_first_drop(serve_first: Open) -> None:
+    """Scores that are remembered need neither vectors nor pairs, and the answer stays the same."""
+    served = serve_first(score_cache_entries=1000, vector_cache_bytes=0)
+    first, again = served.rank(), served.rank()
+    assert again["results"] == first["results"]
+    assert sum(served.vectors.encoded) == 2 * (len(TEXTS) + 1) - 8
+    assert served.pairs.runs[3:] == [(0, 2)]
+
+
+def test_keys_do_not_share_vectors(serve_first: Open, tmp_path: Path) -> None:
+    """What one key's texts left in the cache saves another key nothing, and itself everything."""
+    path = tmp_path / "keys.json"
+    secrets = add_key(path, "first"), add_key(path, "second")
+    served = serve_first(keys_file=path)
+    for secret, encoded in zip((*secrets, *secrets), (1, 2, 2, 2), strict=True):
+        served.client.headers["Authorization"] = f"Bearer {secret}"
+        served.rank()
+        assert sum(served.vectors.encoded) == encoded * (len(TEXTS) + 1)
+
+
+def test_a_key_pays_for_texts_and_pairs(serve_first: Open, tmp_path: Path) -> None:
+    """The tokens that a key is charged are those that its answer tells; a failed question is charged nothing."""
+    path = tmp_path / "keys.json"
+    secret = add_key(path, "first", tokens_per_minute=10**6)
+    served = serve_first(keys_file=path)
+    served.client.headers["Authorization"] = f"Bearer {secret}"
+    served.rank()
+    before = charged(served)
+    assert served.client.post("/v1/rank", json=BODY | {"candidates": ["explode"]}).status_code == 500
+    assert charged(served) == before
+    used = served.rank(question="another?")["usage"]["tokens"]
+    assert charged(served) - before == used
+
+
+def charged(served: Served) -> float:
+    return sum(value for name, value in served.samples().items() if name.startswith("cerberank_key_tokens_total"))
+
+
+def test_stage_0_has_its_series_and_drops(serve_first: Open) -> None:
+    """Steps, tokens and dropped candidates of the first stage are counted under stage 0."""
+    served = serve_first()
+    served.rank()
+    found = served.samples()
+    of = 'model="fake-ranker",stage="0",version="7"'
+    assert found["cerberank_engine_steps_total{" + of + "}"] == 1
+    assert found["cerberank_dropped_candidates_total{" + of + "}"] == 10
+    assert found["cerberank_tokens_total{" + of + "}"] > 0
+
+
+def test_models_describe_the_first_stage(serve_first: Open) -> None:
+    """`/v1/models` names the encoder and counts four stages and three ratios."""
+    (entry,) = serve_first().client.get("/v1/models").json()["models"]
+    assert entry["stages"] == 4
+    assert len(entry["drop_schedule"]) == 3
+    assert entry["first_stage"]["encoder"] == ENCODER
+    assert entry["first_stage"]["vectors"] == 0
+
+
+def test_a_store_of_another_encoder_is_refused_by_name(open_app: Serve, tmp_path: Path) -> None:
+    """A single checkpoint with the wrong vectors does not start, and the reason names both encoders."""
+    config = config_with_first_stage()
+    assert config.first_stage is not None
+    vectors = FakeVectors(config.first_stage)
+    load = load_with_first_stage(tmp_path, vectors, FakeBackend(config))
+    client = open_app(load, vectors=store_of(tmp_path / "vectors", vectors, TEXTS, encoder="f" * 64))
+    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    wait_until(lambda: versions.snapshot.state is not State.LOADING)
+    assert versions.snapshot.state is State.FAILED
+    assert "f" * 64 in versions.snapshot.reason
+    assert ENCODER in versions.snapshot.reason

@@ -1,0 +1,159 @@
+"""Tiny checkpoints with a first stage through HTTP: ranked as offline, wherever their vectors come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.bounds import PROBABILITIES
+from tests.first_stages import bi_encoder
+from tests.service.conftest import Serve
+from tests.service.observe import samples, wait_until
+
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.encoding import Candidate
+from cerberank_models.first_stage.attach import attach
+from cerberank_models.first_stage.embed import embed
+from cerberank_models.first_stage.rank import open_offline, rank_texts
+from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_service.versions.loading import load
+from cerberank_service.versions.state import State
+
+QUESTION = "how tall is the tower ?"
+TEXTS = [" ".join(["the tower is", *(["a", "b", "c", "d", "e"][: n % 6]), *str(n), "metres tall"]) for n in range(30)]
+BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "return_heads": True}
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "dot in int8": ({"token_ranker": "dot"}, "onnx", "int8"),
+    "two rankers in fp32": ({"first_ranker": True, "token_ranker": "twin"}, "torch", "fp32"),
+    "colbert in fp32": ({"first_ranker": True, "token_ranker": "colbert"}, "onnx", "fp32"),
+}
+ROUNDED = 2.0**-8
+"""How far scores lie apart at most whose vectors were computed in different batches: a number of a vector may round to
+the next float16 (2^-11 of it), which moves a score by less than the size of the numbers, of about 4, times that."""
+
+
+@dataclass
+class Case:
+    """A checkpoint and how it is served."""
+
+    checkpoint: Checkpoint
+    backend: str
+    precision: str
+    open_app: Serve
+
+    def serve(self, **settings: Any) -> TestClient:
+        options = {"checkpoint": self.checkpoint.path, "backend": self.backend, "precision": self.precision}
+        client = self.open_app(load, threads=1, **options | settings)
+        versions = client.app.state.service.versions  # type: ignore[attr-defined]
+        wait_until(lambda: versions.snapshot.state is not State.LOADING)
+        return client
+
+    def first(self) -> Any:
+        return open_offline(self.checkpoint, kind=self.backend, precision=self.precision, threads=1)
+
+    def pairs(self) -> Any:
+        return open_backend(self.checkpoint, kind=self.backend, precision=self.precision, threads=1)
+
+    def store(self, folder: Path) -> Path:
+        first, texts = self.first(), folder.with_suffix(".jsonl")
+        texts.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
+        embed(lambda: iter(TEXTS), folder, inputs=texts, backend=first.backend, encoder=first.encoder)
+        return folder
+
+
+@pytest.fixture(params=CASES)
+def case(
+    request: pytest.FixtureRequest,
+    tiny_checkpoint: Path,
+    made_once: Callable[[str, Callable[[Path], object]], Path],
+    open_app: Serve,
+) -> Case:
+    shape, backend, precision = CASES[request.param]
+
+    def make(folder: Path) -> None:
+        encoder = bi_encoder(**shape)
+        attach(
+            read_checkpoint(tiny_checkpoint), encoder, folder, source="tests", alpha=0.5, precisions=("fp32", "int8")
+        )
+
+    checkpoint = read_checkpoint(made_once(f"first-stage {request.param}".replace(" ", "-"), make))
+    return Case(checkpoint, backend, precision, open_app)
+
+
+def rank(client: TestClient, **changes: Any) -> Any:
+    return client.post("/v1/rank", json=BODY | changes).raise_for_status().json()
+
+
+def by_index(answer: Any, field: str) -> list[Any]:
+    found = {each["index"]: each[field] for each in answer["results"]}
+    return [found[index] for index in sorted(found)]
+
+
+def sources(client: TestClient) -> dict[str, int]:
+    found = {name: value for name, value in samples(client).items() if name.startswith("cerberank_vectors_total")}
+    return {
+        source: int(next(value for name, value in found.items() if source in name))
+        for source in ("cache", "store", "computed")
+    }
+
+
+def test_the_ranking_is_the_offline_one(case: Case) -> None:
+    """Scores and stages are those of `rank_texts`, and the order is by them; the schedule begins with its ratio."""
+    answer = rank(case.serve())
+    candidates, encoder = [Candidate(text=text) for text in TEXTS], case.checkpoint.encoder()
+    policy = case.checkpoint.config.drop_policy()
+    wanted = rank_texts(case.first(), case.pairs(), encoder, QUESTION, candidates, policy=policy)
+    assert by_index(answer, "stage") == wanted.ranking.stages.tolist()
+    assert by_index(answer, "score") == pytest.approx(wanted.ranking.scores.tolist(), abs=ROUNDED)
+    places = [(-each["stage"], -each["score"], each["index"]) for each in answer["results"]]
+    assert places == sorted(places)
+    assert answer["drop_schedule"] == [0.5, *case.checkpoint.config.drop_schedule[1:]]
+    assert answer["usage"]["tokens"] == wanted.tokens
+    assert answer["complete"]
+
+
+def test_cached_stored_and_computed_vectors_give_the_same_scores(case: Case, tmp_path: Path) -> None:
+    """Wherever the vectors come from; the metrics say where, and the answers are equal within float16's rounding."""
+    client = case.serve()
+    fresh = rank(client)
+    assert sources(client) == {"cache": 0, "store": 0, "computed": len(TEXTS) + 1}
+    cached = rank(client)
+    assert cached["results"] == fresh["results"]
+    assert sources(client) == {"cache": len(TEXTS) + 1, "store": 0, "computed": len(TEXTS) + 1}
+    other = case.serve(vectors=case.store(tmp_path / "vectors"))
+    stored = rank(other)
+    assert sources(other) == {"cache": 0, "store": len(TEXTS), "computed": 1}
+    assert by_index(stored, "stage") == by_index(fresh, "stage")
+    assert by_index(stored, "score") == pytest.approx(by_index(fresh, "score"), abs=ROUNDED)
+    (entry,) = other.get("/v1/models").json()["models"]
+    assert entry["first_stage"]["vectors"] == len(TEXTS)
+
+
+def test_pairs_are_scored_as_without_a_first_stage(case: Case) -> None:
+    """Where nothing is dropped the scores are those of the ranker alone."""
+    answer = rank(case.serve(), drop_ratio=0.0)
+    pairs = case.checkpoint.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])
+    wanted = rank_pairs(case.pairs(), pairs, pairs_policy(case.checkpoint.config, 0.0)).scores
+    bound = ROUNDED if case.precision == "int8" else PROBABILITIES
+    assert by_index(answer, "score") == pytest.approx(wanted.tolist(), abs=bound)
+
+
+def test_a_store_of_another_encoder_is_refused(case: Case, tmp_path: Path) -> None:
+    """The service does not start the version, and names both encoders and no folder of the machine."""
+    folder = case.store(tmp_path / "vectors")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"encoder": "f" * 64}))
+    client = case.serve(vectors=folder)
+    (entry,) = client.get("/v1/models").json()["models"]
+    first = case.checkpoint.config.first_stage
+    assert first is not None
+    assert "f" * 64 in entry["reason"]
+    assert first.encoder in entry["reason"]
+    assert str(tmp_path) not in entry["reason"]
+    assert client.post("/v1/rank", json=BODY).status_code == 503

@@ -1,0 +1,43 @@
+"""Settings and results of the runs behind a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerberank_training.commands import strategy_runs
+from cerberank_training.commands.strategy_runs import evaluate_run, finished, keep_settings
+
+LINE = '{"id": "1", "candidates": "", "labels": [1], "rankings": {"final": {"metrics": {}, "ranks": [0]}}}\n'
+
+
+def test_other_settings_are_refused_by_the_name_of_the_field(tmp_path: Path) -> None:
+    """The same settings pass again; another value, a new field and a lost one are each named."""
+    out, settings = tmp_path / "out", {"steps": 3, "mono": Path("a"), "sample": None}
+    for _ in range(2):
+        keep_settings(out, settings)
+    with pytest.raises(ValueError, match=r"begun with steps 3, not 4"):
+        keep_settings(out, settings | {"steps": 4})
+    with pytest.raises(ValueError, match=r"begun with margin None, not 0.5"):
+        keep_settings(out, settings | {"margin": 0.5})
+    with pytest.raises(ValueError, match=r"begun with mono 'a', not None"):
+        keep_settings(out, {"steps": 3})
+
+
+def test_results_are_found_by_run_seed_and_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluated once; runs whose names begin alike and test sets of the same name in two folders are told apart."""
+    calls = []
+
+    def evaluate(name: str, *arguments: object) -> None:
+        calls.append(name)
+        Path(str(arguments[-1])).write_text(LINE)
+
+    monkeypatch.setattr(strategy_runs, "run_verb", evaluate)
+    for name in ("hard-2", "hard-1", "hard-one-3"):
+        (tmp_path / name).mkdir()
+        for _ in range(2):
+            evaluate_run(tmp_path / name, "jsonl:a/test.jsonl", source=(), sample=None)
+    assert calls == ["evaluate"] * 3
+    assert list(finished(tmp_path, "hard", "jsonl:a/test.jsonl")) == [1, 2]
+    assert finished(tmp_path, "hard", "jsonl:b/test.jsonl") == {}

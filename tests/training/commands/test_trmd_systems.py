@@ -1,0 +1,97 @@
+"""`cerberank strategies --paper trmd` on a tiny random encoder: teachers, students, table, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
+
+from cerberank_models import cli
+from cerberank_models.text_ranker_folder import read_text_ranker
+from cerberank_training.commands import strategies, strategy_runs
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The verbs that were run; each runs in this process, to save its start."""
+    verbs: list[str] = []
+
+    def run(command: list[str], *, check: bool) -> None:
+        assert check
+        verbs.append(command[3])
+        assert cli.main(command[3:]) == 0
+
+    monkeypatch.setattr(strategy_runs.subprocess, "run", run)
+    return verbs
+
+
+def steps(run: Path) -> int:
+    return max(json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines())
+
+
+def call(folder: Path, *more: str) -> int:
+    data = jsonl(folder)
+    return strategies.main(
+        [
+            *("--paper", "trmd", "--base", str(folder / "base"), "--train", data, "--dev", data, "--test", data),
+            *("--out", str(folder / "out"), "--layers", "2", "--steps", "2", "--triples-per-step", "2", "--top", "3"),
+            *("--question-length", "12", "--document-length", "30", "--window", "16", *more),
+        ]
+    )
+
+
+def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One row brings its teachers; another is added by repeating the call, and what is finished is not run again."""
+    save_cross_encoder("bert", tmp_path / "base")
+    longer = ("--mono-options", "--steps 3 --margin 0.5")
+    assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
+    assert ran == ["pairwise", "evaluate"] * 3
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {"mono-1", "twin-1", "trmd-twin-1"}
+    config = read_text_ranker(out / "trmd-twin-1" / "ranker").ranker.config
+    assert (config.name, config.first_ranker, config.transformer.layers) == ("trmd-twin", "residual", 2)
+    log = [json.loads(line) for line in (out / "trmd-twin-1" / "log.jsonl").read_text().splitlines()]
+    assert {"cls", "representations"} <= set(log[0])
+    assert "TRMD-TwinBERT against TwinBERT" in capsys.readouterr().out
+
+    ran.clear()
+    next((out / "mono-1").glob("jsonl-data-*.jsonl")).unlink()
+    assert call(tmp_path, "--rows", "tr-twin", "trmd-twin", *longer) == 0
+    assert ran == ["evaluate", "pairwise", "evaluate"]
+    assert "5 questions, 25 pairs" in (shown := capsys.readouterr().out)
+    assert "TRMD-TwinBERT against TR-TwinBERT" in shown
+    content: dict[str, Any] = json.loads((out / "table.json").read_text())
+    assert [content["settings"][name] for name in ("steps", "mono's steps", "mono's margin")] == [2, 3, 0.5]
+    assert [steps(out / name) for name in ("mono-1", "twin-1", "trmd-twin-1")] == [3, 2, 2]
+    (figures,) = content["tests"].values()
+    assert list(figures["systems"]) == ["mono", "twin", "tr-twin", "trmd-twin"]
+
+    ran.clear()
+    assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
+    assert ran == []
+    again = capsys.readouterr().out
+    assert "TR-TwinBERT" in again
+    assert shown.endswith(again)
+
+
+def test_other_settings_are_refused(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Another sample or option of `pairwise` in the same folder, and an option that rows set: exit code 1, and why."""
+    save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "--rows", "mono") == 0
+    done = len(ran)
+    assert call(tmp_path, "--rows", "mono", "--sample", "3") == 1
+    assert call(tmp_path, "--rows", "mono", "--learning-rate", "0.1") == 1
+    assert call(tmp_path, "--rows", "mono", "--system=twin") == 1
+    assert call(tmp_path, "--rows", "mono", "--mono-options=--seed 4") == 1
+    assert call(tmp_path, "--rows", "mono", "--mono-options=--steps 4") == 1
+    errors = capsys.readouterr().err
+    assert "begun with sample None, not 3" in errors
+    assert "begun with learning_rate None, not 0.1" in errors
+    assert "--system is set by the row" in errors
+    assert "begun with mono's steps None, not 4" in errors
+    assert "--seed is set by the row" in errors
+    assert len(ran) == done

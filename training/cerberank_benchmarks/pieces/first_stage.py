@@ -1,0 +1,175 @@
+"""Measures over HTTP what a first stage saves and costs, with vectors that are stored, cached, or computed.
+
+Every question has the same number of distinct candidates: its own, then sentences of other questions with label 0.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from tqdm import tqdm
+
+from cerberank_benchmarks.clients.accuracy import average_precision
+from cerberank_benchmarks.clients.server import cerberank_server
+from cerberank_benchmarks.pieces.anytime import DataNeededError
+from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.settings import BenchmarkSettings
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.commands.embed import main as embed
+from cerberank_training.data import Question, read_questions, sampled
+
+EVERY, DEFAULT = "bundled, drop_ratio 0", "bundled, its schedule"
+STORED, CACHED, COMPUTED = "stored vectors", "cached vectors", "computed vectors"
+VECTORS = (STORED, CACHED, COMPUTED)
+CACHE_BYTES = 256 * 1024 * 1024
+MOST_TOKENS = 50_000_000
+"""One client asks one question at a time: nothing is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A question with distinct candidates and their labels."""
+
+    text: str
+    candidates: tuple[str, ...]
+    labels: tuple[int, ...]
+
+    def body(self, **fields: object) -> dict[str, object]:
+        """A request to rank them."""
+        return {"question": self.text, "candidates": list(self.candidates), **fields}
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A server, and what its requests say beside question and candidates."""
+
+    client: httpx.Client
+    fields: dict[str, object]
+
+    def ask(self, question: Joined) -> tuple[float, dict[str, Any]]:
+        """Seconds of the whole request, and the answer."""
+        body = question.body(**self.fields)
+        started = time.perf_counter()
+        response = self.client.post("/v1/rank", json=body)
+        seconds = time.perf_counter() - started
+        answer: dict[str, Any] = response.raise_for_status().json()
+        return seconds, answer
+
+
+def joined(questions: Sequence[Question], size: int, seed: int) -> Iterator[Joined]:
+    """Each question with candidates of others until there are `size`; raises DataNeededError where they are too few."""
+    pool = list(dict.fromkeys(each.candidate.text for question in questions for each in question.candidates))
+    for question in questions:
+        labels = {each.candidate.text: each.label for each in question.candidates}
+        others = [text for text in random.Random(f"{seed} {question.id}").sample(pool, len(pool)) if text not in labels]
+        if len(labels) + len(others) < size:
+            raise DataNeededError(f"{len(questions)} questions have {len(pool)} texts, too few for {size} candidates")
+        labels |= dict.fromkeys(others[: max(0, size - len(labels))], 0)
+        yield Joined(question.text, tuple(labels), tuple(labels.values()))
+
+
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per number of candidates and system. Raises DataNeededError, CheckpointError without a first stage."""
+    if settings.data is None:
+        raise DataNeededError("first-stage needs questions with labels: --data FORMAT:PATH")
+    if settings.checkpoint is None or read_checkpoint(settings.checkpoint).config.first_stage is None:
+        raise CheckpointError("first-stage needs a checkpoint with a first stage: --checkpoint FOLDER")
+    questions = sampled(list(read_questions(settings.data)), size=settings.questions, seed=settings.seed, name="clean")
+    stored = _store(settings, questions, scratch)
+    rows: list[dict[str, Value]] = []
+    with ExitStack() as servers:
+
+        def serve(checkpoint: Path, name: str, *, cache: int = CACHE_BYTES, vectors: str = "") -> httpx.Client:
+            folder = scratch / name
+            folder.mkdir()
+            own: dict[str, str] = {"vectors": vectors} if vectors else {}
+            server = cerberank_server(
+                checkpoint,
+                folder,
+                precision=settings.precision,
+                max_queued_tokens=MOST_TOKENS,
+                vector_cache_bytes=cache,
+                **own,  # type: ignore[arg-type]
+            )
+            return servers.enter_context(server).client
+
+        plain, first = serve(default_checkpoint(), "plain"), settings.checkpoint
+        systems = {
+            EVERY: System(plain, {"drop_ratio": 0}),
+            DEFAULT: System(plain, {}),
+            STORED: System(serve(first, "stored", cache=0, vectors=str(stored)), {}),
+            CACHED: System(serve(first, "cached"), {}),
+            COMPUTED: System(serve(first, "computed", cache=0), {}),
+        }
+        for count in settings.candidates:
+            rows += _measured(systems, list(joined(questions, count, settings.seed)), count)
+    return Report(
+        name="first-stage",
+        text=f"{len(questions)} questions one by one over HTTP, {settings.precision}, each asked of every system in "
+        "turn; medians of the whole request and of its ratios to the others' time for the same question. MAP is of "
+        "the answers. Cached vectors are those of an earlier request, the question's own included.",
+        rows=rows,
+        chart=Chart(
+            kind="bars",
+            places=list(settings.candidates),
+            series={
+                name: [float(row["p50 ms"]) for row in rows if row["system"] == name] for name in (DEFAULT, *VECTORS)
+            },
+            place_label="candidates",
+            value_label="ms",
+        ),
+        problems=[str(row["problem"]) for row in rows if row["problem"]],
+    )
+
+
+def _store(settings: BenchmarkSettings, questions: Sequence[Question], scratch: Path) -> Path:
+    """Vectors of all candidates, as `cerberank embed` stores them."""
+    texts, out = scratch / "texts.jsonl", scratch / "vectors"
+    distinct = dict.fromkeys(each.candidate.text for question in questions for each in question.candidates)
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in distinct), encoding="utf-8")
+    if embed([str(settings.checkpoint), str(texts), str(out), "--precision", settings.precision]):
+        raise CheckpointError(f"{settings.checkpoint}: its vectors could not be computed")
+    return out
+
+
+def _measured(systems: dict[str, System], questions: Sequence[Joined], count: int) -> list[dict[str, Value]]:
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    precision: dict[str, list[float]] = {name: [] for name in systems}
+    stages: dict[str, list[int]] = {name: [] for name in systems}
+    for system in systems.values():
+        system.ask(questions[0])  # warm-up
+    for question in tqdm(questions, desc=f"{count} candidates", disable=None):
+        systems[CACHED].ask(question)
+        for name, system in systems.items():
+            took, answer = system.ask(question)
+            seconds[name].append(took)
+            precision[name].append(average_precision(answer, question.labels))
+            stages[name].append(sum(result["stage"] > 0 for result in answer["results"]))
+    return [
+        {
+            "candidates": count,
+            "system": name,
+            "p50 ms": 1000 * statistics.median(seconds[name]),
+            "to drop 0": _ratio(seconds[name], seconds[EVERY]),
+            "to its schedule": _ratio(seconds[name], seconds[DEFAULT]),
+            "beyond stage 0": statistics.median(stages[name]),
+            "MAP, %": 100 * float(np.mean(precision[name])),
+            "problem": "" if all(np.isfinite(precision[name])) else f"{name}: an answer has no average precision",
+        }
+        for name in systems
+    ]
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))

@@ -1,0 +1,88 @@
+"""What both tables of `cerberank strategies` have in common: runs in folders and processes of their own, settings.
+
+Every run has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not repeated, so that
+a killed call goes on when it is repeated. OUT/settings.json holds what all runs of a table share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.atomic import write_json
+from cerberank_training.evaluation.per_question import Records, read_records
+
+SETTINGS = "settings.json"
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every table."""
+    parser.add_argument("--test", metavar="FORMAT:PATH", action="append", required=True, help="may be repeated")
+    parser.add_argument("--sample", type=int, help="this many questions of each test set, drawn with seed 0")
+    parser.add_argument("--seeds", type=_seeds, nargs="+", default=[(1,)], help="such as 1 2 3, or 1,2,3")
+    parser.add_argument("--out", type=Path, required=True, help="folder of all runs and of the table")
+
+
+def seeds_of(arguments: argparse.Namespace) -> list[int]:
+    """The seeds that were given, each once."""
+    return list(dict.fromkeys(seed for part in arguments.seeds for seed in part))
+
+
+def keep_settings(out: Path, settings: Mapping[str, Any]) -> None:
+    """Write `settings` into OUT/settings.json or, where it is there, compare them.
+
+    Raises ValueError, which names the field, when the folder was begun with other settings.
+    """
+    wanted = json.loads(json.dumps(settings, default=str))
+    path = out / SETTINGS
+    if not path.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(path, wanted)
+        return
+    have = json.loads(path.read_text(encoding="utf-8"))
+    for field in sorted(set(have) | set(wanted)):
+        if have.get(field) != wanted.get(field):
+            raise ValueError(
+                f"{out} was begun with {field} {have.get(field)!r}, not {wanted.get(field)!r}; choose another folder"
+            )
+
+
+def run_verb(name: str, *arguments: object) -> None:
+    """Run a verb of `cerberank` in a process of its own; raises CalledProcessError when it fails."""
+    subprocess.run([sys.executable, "-m", "cerberank_models", name, *map(str, arguments)], check=True)
+
+
+def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample: int | None) -> None:
+    """Evaluate what `source`, options of `cerberank evaluate`, names, unless the run's folder holds the result."""
+    out = _records_file(folder, test)
+    if not out.is_file():
+        drawn = () if sample is None else ("--sample", sample)
+        run_verb("evaluate", *source, "--data", test, *drawn, "--per-question", out)
+
+
+def finished(out: Path, name: str, test: str) -> dict[int, Records]:
+    """The per-question records of the run `name` on `test`, by seed, of all seeds that are finished."""
+    results = {}
+    for folder in out.glob(f"{name}-*"):
+        seed = folder.name.removeprefix(f"{name}-")  # "hard-*" finds hard-one-head too
+        if seed.isdecimal() and (path := _records_file(folder, test)).is_file():
+            results[int(seed)] = read_records(path)
+    return dict(sorted(results.items()))
+
+
+def _records_file(folder: Path, test: str) -> Path:
+    """The file of one test set; a digest keeps sets apart whose files have the same name."""
+    form, _, path = test.partition(":")
+    stem = re.split(r"[.?]", Path(path).name)[0]
+    return folder / f"{form}-{stem}-{hashlib.sha256(test.encode()).hexdigest()[:8]}.jsonl"
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    return tuple(int(seed) for seed in text.split(","))
