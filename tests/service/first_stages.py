@@ -30,7 +30,7 @@ from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.golden import score_texts
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, text_digests
+from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, describe_files, text_digests
 from cerberank_service.versions.loading import Loaded, LoadedFirstStage, Loader
 
 WIDTH = 4
@@ -127,6 +127,13 @@ def store_of(folder: Path, vectors: FakeVectors, texts: Sequence[str], *, encode
     folder.mkdir()
     np.save(folder / DIGESTS, digests[places])
     np.save(folder / VECTORS, numbers[places])
-    manifest = StoreManifest(encoder=encoder, precision="fp32", texts=len(texts), width=WIDTH, inputs="0" * 64)
+    manifest = StoreManifest(
+        encoder=encoder,
+        precision="fp32",
+        texts=len(texts),
+        width=WIDTH,
+        inputs="0" * 64,
+        files=describe_files(folder),
+    )
     (folder / MANIFEST).write_text(manifest.model_dump_json())
     return folder

@@ -29,6 +29,7 @@ from cerberank_models.first_stage.store import (
     VECTORS,
     StoreError,
     StoreManifest,
+    describe_files,
     text_digests,
 )
 
@@ -73,14 +74,16 @@ def embed(
         progress(len(part))
     if not known:
         raise ValueError(f"{inputs} holds no text")
+    width = 0 if backend.config.token_ranker == "colbert" else backend.config.fixed_width
+    _merge(out, parts, width)
     manifest = StoreManifest(
         encoder=backend.config.encoder,
         precision=backend.precision,
         texts=len(known),
-        width=0 if backend.config.token_ranker == "colbert" else backend.config.fixed_width,
+        width=width,
         inputs=str(plan["inputs"]),
+        files=describe_files(out),
     )
-    _merge(out, parts, manifest)
     write_json(out / MANIFEST, manifest.model_dump())
     shutil.rmtree(out / PARTS)
     return manifest
@@ -140,8 +143,8 @@ def _write_part(path: Path, texts: Sequence[str], backend: VectorBackend, encode
         np.savez(file, digests=text_digests(texts), numbers=numbers, sizes=sizes)
 
 
-def _merge(out: Path, parts: Sequence[Path], manifest: StoreManifest) -> None:
-    """Write the store's arrays, sorted by digest."""
+def _merge(out: Path, parts: Sequence[Path], width: int) -> None:
+    """Write the store's arrays, sorted by digest; `width` is 0 where it depends on the text."""
     digests, sizes = _joined(parts, "digests"), _joined(parts, "sizes")
     order = np.lexsort((digests[:, 1], digests[:, 0]))
     offsets = np.zeros(len(order) + 1, dtype=np.int64)
@@ -149,9 +152,9 @@ def _merge(out: Path, parts: Sequence[Path], manifest: StoreManifest) -> None:
     starts = np.empty(len(order), dtype=np.int64)
     starts[order] = offsets[:-1]
     _save(out / DIGESTS, digests[order])
-    if not manifest.width:
+    if not width:
         _save(out / OFFSETS, offsets)
-    shape = (len(order), manifest.width) if manifest.width else (int(offsets[-1]),)
+    shape = (len(order), width) if width else (int(offsets[-1]),)
     vectors = open_memmap(out / VECTORS, mode="w+", dtype=np.float16, shape=shape)
     flat, row = vectors.reshape(-1), 0
     for path in parts:

@@ -4,16 +4,16 @@
 
 `digests.npy` holds the sorted 128-bit digests of the texts as big-endian pairs of 64-bit numbers `[n, 2]`; row i of
 `vectors.npy` `[n, W]`, fp16, is the vector of digest i. ColBERT's vectors lie one after another, `[numbers]`, and
-`offsets.npy` `[n + 1]` says where. The manifest is written last: without it the folder is no store.
+`offsets.npy` `[n + 1]` says where. The manifest names each file's size and SHA-256 and is written last: without it the
+folder is no store. A store that is in use must not be changed: cutting a mapped file ends the process that reads it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from hashlib import blake2b
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b, file_digest
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,18 @@ class StoreError(ValueError):
     """The folder is no store of vectors, or one of another encoder."""
 
 
+class StoredFile(Frozen):
+    """One of a store's arrays."""
+
+    size: Count
+    """Bytes of the file."""
+    sha256: str
+
+
 class StoreManifest(Frozen):
     """What a store holds."""
 
-    format: int = 1
+    format: Literal[1] = 1
     encoder: str
     """`FirstStageConfig.encoder` of the vectors."""
     precision: str
@@ -46,6 +54,8 @@ class StoreManifest(Frozen):
     """Numbers of a vector; 0 where it depends on the text's length."""
     inputs: str
     """The SHA-256 of the file that the texts came from."""
+    files: Mapping[str, StoredFile]
+    """The arrays by their file names."""
 
 
 def text_digests(texts: Sequence[str]) -> NDArray[np.uint64]:
@@ -76,8 +86,10 @@ class VectorStore:
     def open(cls, path: Path, config: FirstStageConfig) -> VectorStore:
         """Map the files of the folder `path`; the high halves of the digests, 8 bytes a text, are read into memory.
 
-        Raises StoreError for a folder that is no store or was damaged, and for vectors of another encoder, whose
-        message names both.
+        Raises StoreError for a folder that is no store, for vectors of another encoder, whose message names both, and
+        for files of other sizes or shapes than the manifest states and for digests out of order. Vectors are not
+        read, nor is any file hashed, because stores may hold many gigabytes: numbers that were changed without a
+        change of size are found by `check_files` alone, which `cerberank embed` calls for a finished store.
         """
         manifest = read_manifest(path)
         if manifest.encoder != config.encoder:
@@ -86,17 +98,28 @@ class VectorStore:
                 f"{config.encoder}: make a store for it with `cerberank embed`"
             )
         ragged = config.token_ranker == "colbert"
+        check_sizes(path, manifest, names=(DIGESTS, VECTORS, OFFSETS) if ragged else (DIGESTS, VECTORS))
         digests, vectors = _mapped(path / DIGESTS, np.uint64), _mapped(path / VECTORS, np.float16)
         offsets = _mapped(path / OFFSETS, np.int64) if ragged else None
-        shape = (int(offsets[-1]),) if offsets is not None else (manifest.texts, config.fixed_width)
-        lengths = manifest.texts + 1 if offsets is None else len(offsets)
-        if digests.shape != (manifest.texts, 2) or vectors.shape != shape or lengths != manifest.texts + 1:
-            raise StoreError(f"{path} does not have the sizes that its {MANIFEST} states: make it again")
-        return cls(manifest, digests, vectors, offsets)
+        if digests.shape != (manifest.texts, 2) or (offsets is not None and offsets.shape != (manifest.texts + 1,)):
+            raise _damaged(path, f"does not have the {manifest.texts} texts that its {MANIFEST} states")
+        if vectors.shape != ((manifest.texts, config.fixed_width) if offsets is None else (int(offsets[-1]),)):
+            raise _damaged(path, f"has vectors of another shape, {vectors.shape}")
+        store = cls(manifest, digests, vectors, offsets)
+        if not store._in_order():
+            raise _damaged(path, f"has a {DIGESTS} or an {OFFSETS} that is not sorted")
+        return store
 
     def __len__(self) -> int:
         """The number of distinct texts."""
         return len(self._high)
+
+    def _in_order(self) -> bool:
+        """Whether every digest is greater than the one before it, and no vector ends before it begins."""
+        equal = np.flatnonzero(self._high[1:] == self._high[:-1])
+        ordered = (self._high[1:] >= self._high[:-1]).all() and (self._low[equal + 1] > self._low[equal]).all()
+        offsets = np.zeros(1, np.int64) if self._offsets is None else self._offsets
+        return bool(ordered and offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all())
 
     def find(self, texts: Sequence[str]) -> list[Vector | None]:
         """The vector of each text, None where the store does not have it."""
@@ -127,9 +150,39 @@ class VectorStore:
 def read_manifest(path: Path) -> StoreManifest:
     """The manifest of a store. Raises StoreError where there is none."""
     try:
-        return StoreManifest.model_validate(json.loads(read_regular(path / MANIFEST)))
-    except (OSError, ValidationError, json.JSONDecodeError) as error:
+        return StoreManifest.model_validate_json(read_regular(path / MANIFEST))
+    except (OSError, ValidationError) as error:
         raise StoreError(f"{path} is no store of vectors, or was not finished: {error}") from error
+
+
+def describe_files(path: Path) -> dict[str, StoredFile]:
+    """The size and SHA-256 of each array in the folder `path`."""
+    files = {}
+    for name in (DIGESTS, VECTORS, OFFSETS):
+        if (path / name).exists():
+            with open_regular(path / name) as file:
+                files[name] = StoredFile(sha256=file_digest(file, "sha256").hexdigest(), size=file.tell())
+    return files
+
+
+def check_sizes(path: Path, manifest: StoreManifest, names: Sequence[str]) -> None:
+    """Raise StoreError unless the manifest has the files `names` and these have the sizes that it states."""
+    try:
+        sizes = {name: (path / name).stat().st_size for name in names}
+    except OSError as error:
+        raise _damaged(path, f"lacks a file: {error}") from error
+    if sizes != {name: file.size for name, file in manifest.files.items()}:
+        raise _damaged(path, f"does not have the files and sizes that its {MANIFEST} states")
+
+
+def check_files(path: Path, manifest: StoreManifest) -> None:
+    """Raise StoreError unless the arrays are those of the manifest to the last bit; reads them whole."""
+    if describe_files(path) != manifest.files:
+        raise _damaged(path, f"does not have the content that its {MANIFEST} states")
+
+
+def _damaged(path: Path, problem: str) -> StoreError:
+    return StoreError(f"{path} {problem}: remove the folder and make it again with `cerberank embed`")
 
 
 def _mapped(path: Path, dtype: type[NumberT]) -> NDArray[NumberT]:
@@ -137,7 +190,7 @@ def _mapped(path: Path, dtype: type[NumberT]) -> NDArray[NumberT]:
         with open_regular(path):
             pass
         array: NDArray[NumberT] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:  # EOFError for an empty file
         raise StoreError(f"{path} cannot be read: {error}") from error
     if array.dtype != dtype:
         raise StoreError(f"{path} holds {array.dtype}, not {np.dtype(dtype)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.first_stages import first_stage_config, network_of, ranker_of
 from tests.tiny import WORDS, bert_tokenizer
 
@@ -17,7 +18,16 @@ from cerberank_models.backends.contract import Vector
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.embed import embed
 from cerberank_models.first_stage.encoding import FirstStageEncoder
-from cerberank_models.first_stage.store import DIGESTS, MANIFEST, StoreError, VectorStore, text_digests
+from cerberank_models.first_stage.store import (
+    DIGESTS,
+    MANIFEST,
+    VECTORS,
+    StoreError,
+    VectorStore,
+    describe_files,
+    read_manifest,
+    text_digests,
+)
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
 
 TEXTS = [*WORDS, "", "\ud800", *(f"{word} tower" for word in WORDS), *WORDS[:7]]
@@ -116,16 +126,45 @@ def test_a_store_of_another_encoder_is_refused(tmp_path: Path) -> None:
         VectorStore.open(path, other)
 
 
+def rewritten(path: Path, **arrays: NDArray[Any]) -> Path:
+    """The store with other arrays, which its manifest describes."""
+    for name, array in arrays.items():
+        np.save(path / f"{name}.npy", array)
+    manifest = read_manifest(path).model_copy(update={"files": describe_files(path)})
+    (path / MANIFEST).write_text(manifest.model_dump_json())
+    return path
+
+
+def changed_manifest(path: Path, **fields: object) -> None:
+    content = json.loads((path / MANIFEST).read_bytes())
+    (path / MANIFEST).write_text(json.dumps({**content, **fields}))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda path: (path / DIGESTS).write_bytes(b"x" * 100),
         lambda path: (path / DIGESTS).unlink(),
         lambda path: np.save(path / DIGESTS, np.zeros((3, 2), np.uint64)),
+        lambda path: rewritten(path, digests=np.zeros((3, 2), np.uint64)),
+        lambda path: rewritten(path, digests=np.load(path / DIGESTS)[::-1]),
+        lambda path: rewritten(path, digests=np.zeros_like(np.load(path / DIGESTS))),
+        lambda path: rewritten(path, vectors=np.load(path / VECTORS)[1:]),
+        lambda path: rewritten(path, vectors=np.load(path / VECTORS).astype(np.float32)),
+        lambda path: rewritten(path, offsets=np.zeros(3, np.int64)),
         lambda path: np.save(path / DIGESTS, np.zeros((3, 2), object), allow_pickle=True),
+        lambda path: (path / VECTORS).write_bytes(b""),
+        lambda path: (path / VECTORS).write_bytes((path / VECTORS).read_bytes()[:-2]),
         lambda path: (path / MANIFEST).write_text("[]"),
+        lambda path: (path / MANIFEST).write_bytes(b"\xff\xfe"),
+        lambda path: (path / MANIFEST).write_text("[" * 100_000),
+        lambda path: changed_manifest(path, format=2),
+        lambda path: changed_manifest(path, files={}),
     ],
-    ids=["noise", "missing", "short", "pickled", "manifest"],
+    ids=[
+        *("noise", "missing", "replaced", "fewer", "unsorted", "twice", "fewer vectors", "fp32", "foreign", "pickled"),
+        *("empty", "cut", "manifest", "no text", "deep", "format", "no files"),
+    ],
 )
 def test_a_damaged_store_is_refused(damage: Callable[[Path], object], tmp_path: Path) -> None:
     """A missing, cut, foreign or pickled file is an error at opening."""
@@ -135,6 +174,19 @@ def test_a_damaged_store_is_refused(damage: Callable[[Path], object], tmp_path: 
         VectorStore.open(path, first_stage_config(**SHAPES[0]))
 
 
+@pytest.mark.parametrize(
+    "offsets",
+    [lambda old: old[:-1], lambda old: np.r_[0, old[2], old[1], old[3:]], lambda old: np.r_[1, old[1:]]],
+    ids=["fewer", "unsorted", "begins late"],
+)
+def test_damaged_offsets_are_refused(offsets: Callable[[NDArray[Any]], NDArray[Any]], tmp_path: Path) -> None:
+    """ColBERT's vectors must begin at 0, follow one another, and be as many as the texts."""
+    path = made(tmp_path, Counting(SHAPES[1]))
+    rewritten(path, offsets=offsets(np.load(path / "offsets.npy")))
+    with pytest.raises(StoreError, match=r"not sorted|does not have the 88 texts"):
+        VectorStore.open(path, first_stage_config(**SHAPES[1]))
+
+
 def test_digests_with_an_equal_half_are_told_apart(tmp_path: Path) -> None:
     """The low half decides where several texts have the same high half, also at the end of the store."""
     texts = [str(number) for number in range(9)]
@@ -142,9 +194,8 @@ def test_digests_with_an_equal_half_are_told_apart(tmp_path: Path) -> None:
     digests[:, 0] = digests[0, 0]
     order = np.argsort(digests[:, 1])
     path = made(tmp_path, Counting(SHAPES[0]), texts)
-    np.save(path / DIGESTS, digests[order])
     width = first_stage_config(**SHAPES[0]).fixed_width
-    np.save(path / "vectors.npy", np.repeat(order.astype(np.float16)[:, None], width, axis=1))
+    rewritten(path, digests=digests[order], vectors=np.repeat(order.astype(np.float16)[:, None], width, axis=1))
     store = VectorStore.open(path, first_stage_config(**SHAPES[0]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cerberank_models.first_stage.store.text_digests", lambda asked: digests[[int(t) for t in asked]])
