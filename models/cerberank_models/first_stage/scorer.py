@@ -46,13 +46,7 @@ class FirstStageScorer:
         Raises ValueError for weights that are missing, that no ranker has, or of another shape.
         """
         width = config.transformer.hidden_size
-        parts = {
-            "dense.weight": (width, width),
-            "dense.bias": (width,),
-            "output.weight": (1, width),
-            "output.bias": (1,),
-        }
-        shapes = {f"{ranker}.{part}": shape for ranker in config.residual_rankers for part, shape in parts.items()}
+        shapes = weight_shapes(config)
         if shapes != (given := {name: array.shape for name, array in weights.items()}):
             wrong = sorted(name for name in {**shapes, **given} if shapes.get(name) != given.get(name))
             raise ValueError(
