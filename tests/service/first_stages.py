@@ -133,6 +133,7 @@ def store_of(folder: Path, vectors: FakeVectors, texts: Sequence[str], *, encode
         texts=len(texts),
         width=WIDTH,
         inputs="0" * 64,
+        computed_by="0" * 64,
         files=describe_files(folder),
     )
     (folder / MANIFEST).write_text(manifest.model_dump_json())

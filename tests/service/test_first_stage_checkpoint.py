@@ -61,9 +61,9 @@ class Case:
         return open_backend(self.checkpoint, kind=self.backend, precision=self.precision, threads=1)
 
     def store(self, folder: Path) -> Path:
-        first, texts = self.first(), folder.with_suffix(".jsonl")
-        texts.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
-        embed(lambda: iter(TEXTS), folder, inputs=texts, backend=first.backend, encoder=first.encoder)
+        first = self.first()
+        made_by = {"inputs": "0" * 64, "computed_by": "0" * 64}
+        embed(lambda: iter(TEXTS), folder, **made_by, backend=first.backend, encoder=first.encoder)
         return folder
 
 

@@ -1,12 +1,14 @@
 """`cerberank embed`: the vectors of candidates, computed before a question arrives, in a store for the service.
 
 A line of TEXTS is a JSON string, an object with `text`, or a question with its candidates as `cerberank rank` reads
-them. A text that occurs twice is stored once. The same call again goes on where a killed one was.
+them. A text that occurs twice is stored once. All lines are checked before anything is written. The same call again
+goes on where a killed one was.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -17,10 +19,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.commands.backend_options import add_backend_options, backend_options
 from cerberank_models.commands.question_lines import read_line
 from cerberank_models.first_stage.embed import embed
-from cerberank_models.first_stage.open import open_encoder, open_first_stage
+from cerberank_models.first_stage.open import file_to_run, open_encoder, open_first_stage
 
 
 def main(argv: list[str]) -> int:
@@ -36,12 +39,16 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         checkpoint = read_checkpoint(arguments.checkpoint)
-        backend = open_first_stage(checkpoint, **asdict(backend_options(arguments)), threads=arguments.threads)
-        with tqdm(unit="text", disable=None) as bar:
+        options = backend_options(arguments)
+        run = file_to_run(checkpoint, kind=options.kind, precision=options.precision)
+        inputs, count = check_texts(arguments.texts)
+        backend = open_first_stage(checkpoint, **asdict(options), threads=arguments.threads)
+        with tqdm(total=count, unit="text", disable=None) as bar:
             manifest = embed(
                 partial(read_texts, arguments.texts),
                 arguments.out,
-                inputs=arguments.texts,
+                inputs=inputs,
+                computed_by=checkpoint.manifest.files[run],
                 backend=backend,
                 encoder=open_encoder(checkpoint),
                 progress=bar.update,
@@ -56,24 +63,37 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def read_texts(path: Path) -> Iterator[str]:
-    """The candidates of a file, line by line. Raises ValueError naming the line."""
-    with path.open("rb") as file:
+def check_texts(path: Path) -> tuple[str, int]:
+    """Read every line once: the SHA-256 of the file, and the number of its texts.
+
+    Raises ValueError naming the line, NotRegularError for what is no regular file.
+    """
+    digest, count = hashlib.sha256(), 0
+    with open_regular(path) as file:
         for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield from _texts(line)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from error
+            digest.update(line)
+            count += len(_texts(line, path, number))
+    return digest.hexdigest(), count
 
 
-def _texts(line: bytes) -> list[str]:
-    content = json.loads(line)
-    if isinstance(content, str):
-        return [content]
-    if isinstance(content, dict) and "candidates" not in content:
-        if isinstance(text := content.get("text"), str):
-            return [text]
-        raise ValueError("is neither a string, nor an object with text, nor a question with candidates")
-    return [candidate.text for candidate in read_line(line).parsed()]
+def read_texts(path: Path) -> Iterator[str]:
+    """The candidates of a file, line by line. Raises as `check_texts` does."""
+    with open_regular(path) as file:
+        for number, line in enumerate(file, start=1):
+            yield from _texts(line, path, number)
+
+
+def _texts(line: bytes, path: Path, number: int) -> list[str]:
+    if not line.strip():
+        return []
+    try:
+        content = json.loads(line)
+        if isinstance(content, str):
+            return [content]
+        if isinstance(content, dict) and "candidates" not in content:
+            if isinstance(text := content.get("text"), str):
+                return [text]
+            raise ValueError("is neither a string, nor an object with text, nor a question with candidates")
+        return [candidate.text for candidate in read_line(line).parsed()]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}:{number}: {error}") from error

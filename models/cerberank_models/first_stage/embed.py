@@ -2,13 +2,12 @@
 
 Texts are encoded in shards of consecutive lines of the input. A shard is written atomically to `parts/`; when all are
 there, they are merged by digest into the store, its manifest is written, and the parts are removed. So the vectors of
-the whole input are on the disk twice for a moment; in memory are one shard, and 24 bytes a text.
+the whole input are on the disk twice for a moment; in memory are one shard and about 105 bytes a distinct text (the set
+of digests that were met), then while merging 64 bytes. It is one process.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,9 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
+from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.config import Count, Frozen
+from cerberank_models.encoding import replace_surrogates
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.store import (
@@ -29,7 +31,9 @@ from cerberank_models.first_stage.store import (
     VECTORS,
     StoreError,
     StoreManifest,
+    check_files,
     describe_files,
+    read_manifest,
     text_digests,
 )
 
@@ -40,80 +44,108 @@ STEP = 256
 PARTS, PLAN = "parts", "plan.json"
 
 
+class _Plan(Frozen):
+    """What the shards of a begun store depend on."""
+
+    encoder: str
+    precision: str
+    computed_by: str
+    inputs: str
+    shard: Count
+
+
 def embed(
     texts: Callable[[], Iterator[str]],
     out: Path,
     *,
-    inputs: Path,
+    inputs: str,
+    computed_by: str,
     backend: VectorBackend,
     encoder: FirstStageEncoder,
     progress: Callable[[int], None] = lambda texts: None,
     shard: int = SHARD,
 ) -> StoreManifest:
-    """Write the store `out` of the distinct `texts` of the file `inputs`; a finished one is only checked.
+    """Write the store `out` of the distinct `texts`; of a finished one every byte is compared with its manifest.
 
-    `progress` is called with the number of texts that were read. Raises StoreError, naming the field, where `out` was
-    begun with other inputs, another encoder or another precision, ValueError without a text.
+    `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that `backend` runs.
+    Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises StoreError,
+    naming the field, where `out` was begun with other arguments, and where a finished store was damaged; ValueError
+    without a text.
     """
-    plan = {
-        "encoder": backend.config.encoder,
-        "precision": backend.precision,
-        "inputs": _digest(inputs),
-        "shard": shard,
-    }
-    if _begun(out, plan):
-        return StoreManifest.model_validate(json.loads((out / MANIFEST).read_bytes()))
+    if next(texts(), None) is None:
+        raise ValueError("the input holds no text")
+    plan = _Plan(
+        encoder=backend.config.encoder,
+        precision=backend.precision,
+        computed_by=computed_by,
+        inputs=inputs,
+        shard=shard,
+    )
+    _begin(out, plan)
+    if (out / MANIFEST).is_file():
+        manifest = read_manifest(out)
+        check_files(out, manifest)
+    else:
+        width = 0 if backend.config.token_ranker == "colbert" else backend.config.fixed_width
+        parts = _parts(texts(), out / PARTS, backend=backend, encoder=encoder, progress=progress, shard=shard)
+        count = _merge(out, parts, width)
+        made = plan.model_dump(exclude={"shard"})
+        manifest = StoreManifest(**made, texts=count, width=width, files=describe_files(out))
+        write_json(out / MANIFEST, manifest.model_dump())
+    _remove_leftovers(out)
+    return manifest
+
+
+def _begin(out: Path, plan: _Plan) -> None:
+    """Give a new store its plan; raise StoreError unless a begun one has the same."""
+    if not (out / PLAN).exists():
+        # The plan is the first file, and `replacing` writes it under such a name, which a killed run leaves behind.
+        if out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
+            raise StoreError(f"{out} holds other files: a store needs a folder of its own")
+        write_json(out / PLAN, plan.model_dump())
+    was = _Plan.model_validate_json(read_regular(out / PLAN)).model_dump()
+    for field, value in plan:
+        if was[field] != value:
+            raise StoreError(
+                f"{out} was begun with another {field}: {was[field]}, now it is {value}. Give the one that it "
+                "was begun with, or remove the folder"
+            )
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Remove what only an unfinished store needs, and half-written files of killed runs."""
+    if (out / PARTS).exists():
+        shutil.rmtree(out / PARTS)
+    for partial in out.glob(".*.partial"):
+        partial.unlink()
+
+
+def _parts(
+    texts: Iterator[str],
+    folder: Path,
+    *,
+    backend: VectorBackend,
+    encoder: FirstStageEncoder,
+    progress: Callable[[int], None],
+    shard: int,
+) -> list[Path]:
+    """Encode the shards that are not there yet; the files of all."""
     known: set[bytes] = set()
     parts: list[Path] = []
-    for number, part in enumerate(_shards(texts(), shard)):
+    for number, part in enumerate(_shards(texts, shard)):
         fresh = _distinct(part, known)
-        path = out / PARTS / f"{number:06d}.npz"
+        path = folder / f"{number:06d}.npz"
         if not path.exists():
             _write_part(path, fresh, backend, encoder)
         parts.append(path)
         progress(len(part))
-    if not known:
-        raise ValueError(f"{inputs} holds no text")
-    width = 0 if backend.config.token_ranker == "colbert" else backend.config.fixed_width
-    _merge(out, parts, width)
-    manifest = StoreManifest(
-        encoder=backend.config.encoder,
-        precision=backend.precision,
-        texts=len(known),
-        width=width,
-        inputs=str(plan["inputs"]),
-        files=describe_files(out),
-    )
-    write_json(out / MANIFEST, manifest.model_dump())
-    shutil.rmtree(out / PARTS)
-    return manifest
-
-
-def _begun(out: Path, plan: dict[str, object]) -> bool:
-    """Whether the store is finished; a begun one must have the same plan, a new one gets it."""
-    finished = (out / MANIFEST).is_file()
-    if finished or (out / PLAN).is_file():
-        was = json.loads((out / PLAN).read_bytes())
-        for field, value in plan.items():
-            if was.get(field) != value:
-                raise StoreError(f"{out} was begun with another {field}: {was.get(field)}, now it is {value}")
-        return finished
-    if out.exists() and any(out.iterdir()):
-        raise StoreError(f"{out} holds other files: a store needs a folder of its own")
-    (out / PARTS).mkdir(parents=True, exist_ok=True)
-    write_json(out / PLAN, plan)
-    return False
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return parts
 
 
 def _shards(texts: Iterator[str], size: int) -> Iterator[list[str]]:
     part: list[str] = []
     for text in texts:
-        part.append(text)
+        part.append(replace_surrogates(text))
         if len(part) == size:
             yield part
             part = []
@@ -143,8 +175,8 @@ def _write_part(path: Path, texts: Sequence[str], backend: VectorBackend, encode
         np.savez(file, digests=text_digests(texts), numbers=numbers, sizes=sizes)
 
 
-def _merge(out: Path, parts: Sequence[Path], width: int) -> None:
-    """Write the store's arrays, sorted by digest; `width` is 0 where it depends on the text."""
+def _merge(out: Path, parts: Sequence[Path], width: int) -> int:
+    """Write the store's arrays, sorted by digest; `width` is 0 where it depends on the text. The number of texts."""
     digests, sizes = _joined(parts, "digests"), _joined(parts, "sizes")
     order = np.lexsort((digests[:, 1], digests[:, 0]))
     offsets = np.zeros(len(order) + 1, dtype=np.int64)
@@ -167,6 +199,7 @@ def _merge(out: Path, parts: Sequence[Path], width: int) -> None:
     with (out / VECTORS).open("rb+") as file:
         os.fsync(file.fileno())
     flush_folder(out)
+    return len(order)
 
 
 def _joined(parts: Sequence[Path], name: str) -> NDArray[np.generic]:

@@ -57,6 +57,16 @@ def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
         raise CheckpointError(f"{path} cannot be used: {error}") from error
 
 
+def file_to_run(checkpoint: Checkpoint, *, kind: str, precision: str) -> str:
+    """The file in the checkpoint's manifest that `open_first_stage` runs. Raises CheckpointError when it lacks it."""
+    first_stage_of(checkpoint)
+    name = encoder_graph(precision) if kind == "onnx" else WEIGHTS
+    if name not in checkpoint.manifest.files:
+        problem = "`cerberank first-stage` writes it" if kind == "onnx" else "so that only its ONNX graph can be run"
+        raise CheckpointError(f"{checkpoint.path} has no {name}: {problem}")
+    return name
+
+
 def open_first_stage(
     checkpoint: Checkpoint,
     *,
@@ -72,13 +82,11 @@ def open_first_stage(
     config = first_stage_of(checkpoint)
     kind = kind or usual_backend(device)
     precision = check_precision(kind, precision or usual_precision(kind, device))
+    path = checkpoint.path / file_to_run(checkpoint, kind=kind, precision=precision)
     if kind == "onnx":
         from cerberank_models.first_stage.onnx_encoder import OnnxEncoder  # noqa: PLC0415 - see registry.py
 
-        name = encoder_graph(precision)
-        if name not in checkpoint.manifest.files:
-            raise CheckpointError(f"{checkpoint.path} has no {name}: `cerberank first-stage` writes it")
-        return OnnxEncoder(checkpoint.path / name, config, precision=precision, threads=threads, device=device)
+        return OnnxEncoder(path, config, precision=precision, threads=threads, device=device)
     return _open_torch(checkpoint, config, precision=precision, threads=threads, device=device)
 
 
@@ -92,8 +100,6 @@ def _open_torch(
     from cerberank_models.first_stage.torch_encoder import TorchEncoder  # noqa: PLC0415
     from cerberank_models.network.text_ranker.vectors import TextVectors  # noqa: PLC0415
 
-    if WEIGHTS not in checkpoint.manifest.files:
-        raise CheckpointError(f"{checkpoint.path} has no {WEIGHTS}, so that only its ONNX graph can be run")
     torch.set_num_threads(threads or usable_processors())
     network = TextVectors(config)
     fill(network, checkpoint.path / WEIGHTS)

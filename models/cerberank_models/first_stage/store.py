@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.regular import open_regular, read_regular
 from cerberank_models.config import Count, FirstStageConfig, Frozen
+from cerberank_models.encoding import replace_surrogates
 
 NumberT = TypeVar("NumberT", np.uint64, np.float16, np.int64)
 MANIFEST, DIGESTS, VECTORS, OFFSETS = "manifest.json", "digests.npy", "vectors.npy", "offsets.npy"
@@ -35,7 +36,7 @@ class StoreError(ValueError):
 class StoredFile(Frozen):
     """One of a store's arrays."""
 
-    size: Count
+    size: int
     """Bytes of the file."""
     sha256: str
 
@@ -54,15 +55,19 @@ class StoreManifest(Frozen):
     """Numbers of a vector; 0 where it depends on the text's length."""
     inputs: str
     """The SHA-256 of the file that the texts came from."""
+    computed_by: str
+    """The SHA-256 of the graph or weights that computed the vectors. An encoder has several, one for each precision and
+    calibration; their vectors differ within the precision's tolerance and are used alike.
+    """
     files: Mapping[str, StoredFile]
     """The arrays by their file names."""
 
 
 def text_digests(texts: Sequence[str]) -> NDArray[np.uint64]:
-    """The digests of texts as big-endian numbers, high and low half, `[n, 2]`."""
+    """The digests of texts as big-endian numbers, high and low half, `[n, 2]`; lone surrogates count as U+FFFD."""
     content = bytearray()
     for text in texts:
-        content += blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+        content += blake2b(replace_surrogates(text).encode(), digest_size=DIGEST_BYTES).digest()
     return np.frombuffer(content, dtype=">u8").reshape(-1, 2).astype(np.uint64)
 
 

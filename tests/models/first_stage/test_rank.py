@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ def ranked(checkpoint: Checkpoint, ratios: Any, known: Any = None) -> Any:
 def test_survivors_are_ranked_as_pairs(checkpoint: Checkpoint) -> None:
     """Stage 0 has the first stage's scores, later stages those of the pairs, shifted by one."""
     got = ranked(checkpoint, (0.5, 0.0, 0.0)).ranking
-    scores, _, _ = open_offline(checkpoint, **MIXED).score(QUESTION, TEXTS)
+    scores, _ = open_offline(checkpoint, **MIXED).score(QUESTION, TEXTS)
     best = sorted(np.argsort(-scores, kind="stable")[:3].tolist())
     assert np.flatnonzero(got.stages == 3).tolist() == best
     assert set(got.stages.tolist()) == {0, 3}
@@ -65,6 +67,8 @@ def test_known_vectors_are_not_computed(checkpoint: Checkpoint, tmp_path: Path) 
     assert checkpoint.config.first_stage is not None
     store = VectorStore.open(tmp_path / "store", checkpoint.config.first_stage)
     assert len(store) == len(TEXTS)
+    assert store.manifest.computed_by == checkpoint.manifest.files["first-stage/onnx/fp32/encoder.onnx"]
+    assert store.manifest.inputs == sha256(lines.read_bytes()).hexdigest()
     cold, known = ranked(checkpoint, (0.5, 0.0, 0.0)), ranked(checkpoint, (0.5, 0.0, 0.0), known=store)
     assert known.ranking.scores == pytest.approx(cold.ranking.scores, abs=1e-2)
     assert known.ranking.order.tolist() == cold.ranking.order.tolist()
@@ -72,14 +76,21 @@ def test_known_vectors_are_not_computed(checkpoint: Checkpoint, tmp_path: Path) 
 
 
 def test_wrong_lines_are_named(checkpoint: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line without a text stops the run with its number."""
+    """A line without a text stops the run with its number before anything is written, be it the very last."""
     lines = tmp_path / "texts.jsonl"
-    for wrong in ('{"id": "a"}', "3", '{"candidates": []}', "x"):
+    for wrong in ('{"id": "a"}', "3", '{"candidates": []}', "x", "[" * 100_000):
         lines.write_text(f'"a"\n{wrong}\n')
         assert embed_main([str(checkpoint.path), str(lines), str(tmp_path / "store")]) == 1
         assert f"{lines}:2: " in capsys.readouterr().err
-        for path in sorted((tmp_path / "store").rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
+        assert not (tmp_path / "store").exists()
+
+
+def test_a_pipe_is_refused_at_once(checkpoint: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TEXTS is read twice, so that it must be a regular file; a FIFO is not waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    assert embed_main([str(checkpoint.path), str(tmp_path / "pipe"), str(tmp_path / "store")]) == 1
+    assert "is no regular file" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_program_ranks_with_it(checkpoint: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

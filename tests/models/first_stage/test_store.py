@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,10 @@ class Counting:
         return list(self.inner.encode(texts))
 
 
-def made(folder: Path, backend: Counting, texts: list[str] = TEXTS, name: str = "texts") -> Path:
-    inputs = folder / name
-    inputs.write_text("\n".join(map(json.dumps, texts)))
+def made(folder: Path, backend: Counting, texts: list[str] = TEXTS, graph: str = "a") -> Path:
     encoder = FirstStageEncoder(bert_tokenizer(), backend.config)
-    embed(lambda: iter(texts), folder / "store", inputs=inputs, backend=backend, encoder=encoder, shard=16)
+    names = {"inputs": sha256(json.dumps(texts).encode()).hexdigest(), "computed_by": graph * 64}
+    embed(lambda: iter(texts), folder / "store", **names, backend=backend, encoder=encoder, shard=16)
     return folder / "store"
 
 
@@ -106,8 +105,10 @@ def test_other_inputs_and_encoders_are_refused(finished: bool, tmp_path: Path) -
     else:
         with pytest.raises(KeyboardInterrupt):
             made(tmp_path, Counting(shape, dies_after=40))
-    with pytest.raises(StoreError, match="another inputs"):
+    with pytest.raises(StoreError, match=r"another inputs: .*was begun with, or remove the folder"):
         made(tmp_path, Counting(shape), TEXTS[1:])
+    with pytest.raises(StoreError, match=r"another computed_by: aaaa.* now it is bbbb"):
+        made(tmp_path, Counting(shape), graph="b")
     other = Counting(shape)
     other.config = other.config.model_copy(update={"encoder": "1" * 64})
     with pytest.raises(StoreError, match="another encoder: 0000"):
@@ -116,6 +117,67 @@ def test_other_inputs_and_encoders_are_refused(finished: bool, tmp_path: Path) -
     rough.precision = "bf16"
     with pytest.raises(StoreError, match="another precision: fp32, now it is bf16"):
         made(tmp_path, rough)
+
+
+def test_what_a_kill_between_two_steps_leaves_is_no_obstacle(tmp_path: Path) -> None:
+    """Half-written files, also of the plan, and the parts of a finished store are gone after the same call again."""
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / ".plan.json.x.partial").write_text("{")
+    with pytest.raises(KeyboardInterrupt):
+        made(tmp_path, Counting(SHAPES[0], dies_after=0))
+    (store / ".digests.npy.x.partial").touch()
+    made(tmp_path, Counting(SHAPES[0]))
+    files = {each.name for each in store.iterdir()}
+    assert files == {"plan.json", MANIFEST, DIGESTS, VECTORS}
+    (store / "parts").mkdir()
+    (store / "parts" / "000000.npz").touch()
+    made(tmp_path, Counting(SHAPES[0]))
+    assert {each.name for each in store.iterdir()} == files
+
+
+def test_a_kill_before_the_first_shard_leaves_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in a new folder before its plan, whatever is written next."""
+    seen: list[set[str]] = []
+
+    def killed(path: Path, *_: object) -> None:
+        seen.append({each.name for each in (tmp_path / "store").iterdir()})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cerberank_models.first_stage.embed._write_part", killed)
+    with pytest.raises(KeyboardInterrupt):
+        made(tmp_path, Counting(SHAPES[0]))
+    assert seen == [{"plan.json"}]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: (path / VECTORS).unlink(),
+        lambda path: (path / DIGESTS).write_bytes(b""),
+        lambda path: np.save(path / VECTORS, np.zeros_like(np.load(path / VECTORS))),
+        lambda path: np.save(path / "offsets.npy", np.zeros(3, np.int64)),
+        lambda path: (path / MANIFEST).write_text("{}"),
+    ],
+    ids=["missing", "empty", "zeros", "foreign", "manifest"],
+)
+def test_a_finished_store_is_compared_with_its_manifest(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    """The same call again says that a file is missing or has other content."""
+    path = made(tmp_path, Counting(SHAPES[0]))
+    damage(path)
+    with pytest.raises(StoreError, match=r"remove the folder and make it again|is no store of vectors"):
+        made(tmp_path, Counting(SHAPES[0]))
+
+
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
+    """A text is found with its lone surrogates, and as the service asks, with U+FFFD for each; it is stored once."""
+    raw = ["x \ud800 y", "x \ufffd y", "x \udfff y", "z"]
+    path = made(tmp_path, Counting(SHAPES[0]), raw)
+    store = VectorStore.open(path, first_stage_config(**SHAPES[0]))
+    assert len(store) == 2
+    found = store.find(raw)
+    assert all(np.array_equal(found[0], each) for each in found[1:3] if each is not None)
+    assert [each is None for each in found] == [False] * 4
 
 
 def test_a_store_of_another_encoder_is_refused(tmp_path: Path) -> None:
@@ -154,6 +216,7 @@ def changed_manifest(path: Path, **fields: object) -> None:
         lambda path: rewritten(path, offsets=np.zeros(3, np.int64)),
         lambda path: np.save(path / DIGESTS, np.zeros((3, 2), object), allow_pickle=True),
         lambda path: (path / VECTORS).write_bytes(b""),
+        lambda path: ((path / VECTORS).write_bytes(b""), rewritten(path)),
         lambda path: (path / VECTORS).write_bytes((path / VECTORS).read_bytes()[:-2]),
         lambda path: (path / MANIFEST).write_text("[]"),
         lambda path: (path / MANIFEST).write_bytes(b"\xff\xfe"),
@@ -163,7 +226,7 @@ def changed_manifest(path: Path, **fields: object) -> None:
     ],
     ids=[
         *("noise", "missing", "replaced", "fewer", "unsorted", "twice", "fewer vectors", "fp32", "foreign", "pickled"),
-        *("empty", "cut", "manifest", "no text", "deep", "format", "no files"),
+        *("emptied", "empty", "cut", "manifest", "no text", "deep", "format", "no files"),
     ],
 )
 def test_a_damaged_store_is_refused(damage: Callable[[Path], object], tmp_path: Path) -> None:
@@ -206,7 +269,7 @@ def test_without_a_text_nothing_is_written(tmp_path: Path) -> None:
     """An empty input is an error, and so is a folder with other files."""
     with pytest.raises(ValueError, match="holds no text"):
         made(tmp_path, Counting(SHAPES[0]), [])
-    shutil.rmtree(tmp_path / "store")
+    assert not (tmp_path / "store").exists()
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "mine").touch()
     with pytest.raises(StoreError, match="holds other files"):
