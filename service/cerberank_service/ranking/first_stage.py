@@ -174,15 +174,14 @@ def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict
 def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
     """The ranking of all candidates, with the first stage as stage 0, from the engine's last result.
 
-    That is the ranking of the pairs, or after a deadline in the first stage the result for the texts.
+    That is the ranking of the pairs, or after a deadline in the first stage the result for the texts. Pairs count only
+    once all of them have a score: those that a deadline left with one are the longest, not the best.
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
     trace, heads = np.full((len(scores), ranked.trace.shape[1] + 1), np.nan), None
     ran = [ranked] if scored.texts is None or scored.texts is ranked else [scored.texts, ranked]
-    if len(scored.alive):
-        reached = ranked.stages != UNSCORED
-        rows = scored.alive[reached]
-        scores[rows], stages[rows] = ranked.scores[reached], ranked.stages[reached] + 1
+    if len(scored.alive) and not (ranked.stages == UNSCORED).any():
+        scores[scored.alive], stages[scored.alive] = ranked.scores, ranked.stages + 1
         through = ~np.isnan(ranked.trace[:, -1])
         trace[scored.alive[through], 1:] = ranked.trace[through]
         trace[scored.alive[through], 0] = scored.scores[scored.alive[through]]
