@@ -165,7 +165,6 @@ def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict
         "policy": prepared.policy.after_first(),
         "known": prepared.known,
         "first_stage": 1,
-        "continues": scored.texts is not None,
         "ordered": True,
         "dropped": [(0, dropped)] if dropped else [],
     }

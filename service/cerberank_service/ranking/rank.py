@@ -153,6 +153,7 @@ class Ranking:
             deadline=before.deadline,
             resolve=outcome.set_result,
             priority=before.priority,
+            follows=before.key,
         )
         return replace(question, job=job, outcome=outcome)
 
@@ -166,6 +167,7 @@ class Ranking:
             outcome = await asyncio.wrap_future(question.outcome)
         except asyncio.CancelledError:
             job.cancelled = True
+            live.engine.release(job.key)
             raise
         if isinstance(outcome, ServiceError):
             live.failed += outcome.kind is Kind.INTERNAL

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.first_stages import (
@@ -17,6 +20,8 @@ from tests.service.observe import wait_until
 from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
 
 from cerberank_service.access.keys import add_key
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking import rank
 from cerberank_service.versions.state import State
 
 
@@ -46,6 +51,47 @@ def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> N
         source: found["cerberank_vectors_total{" + of.format(source) + "}"] for source in ("cache", "store", "computed")
     }
     assert counts == {"cache": 1.0, "store": 2.0 * len(TEXTS), "computed": 1.0}
+
+
+def test_known_vectors_do_not_hide_a_full_backlog(serve_first: Open) -> None:
+    """Of twelve questions at once whose candidates' vectors are known most are refused; nothing stays queued."""
+    served = serve_first(max_queued_tokens=200, encode_workers=1)
+    wanted = served.rank(drop_ratio=0.0)
+    assert wanted["usage"]["tokens"] > 200
+    engine = served.client.app.state.service.versions.snapshot.stable()[0].engine  # type: ignore[attr-defined]
+    assert engine.queued_tokens == 0
+    gate = threading.Event()
+    served.vectors.faults.gate = served.pairs.faults.gate = gate
+    with ThreadPoolExecutor(12) as pool:
+        try:
+            bodies = [BODY | {"question": f"how {number}?", "drop_ratio": 0.0} for number in range(12)]
+            asked = [pool.submit(served.client.post, "/v1/rank", json=body) for body in bodies]
+            wait_until(lambda: sum(each.done() for each in asked) >= 10)
+        finally:
+            gate.set()
+        statuses = [each.result(20).status_code for each in asked]
+    assert 1 <= statuses.count(200) <= 2
+    assert set(statuses) == {200, 503}
+    wait_until(lambda: engine.queued_tokens == 0)
+
+
+def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two jobs the expected pairs count as queued; whatever ends the question, they do no longer."""
+    served = serve_first()
+    engine = served.client.app.state.service.versions.snapshot.stable()[0].engine  # type: ignore[attr-defined]
+    between: list[int] = []
+
+    def failing(*given: object, **named: object) -> None:
+        between.append(engine.queued_tokens)
+        raise ServiceError(Kind.INTERNAL, "as a score that is not a number")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(rank, "score_texts", failing)
+        assert served.client.post("/v1/rank", json=BODY).status_code == 500
+    assert between[0] > 0
+    assert engine.queued_tokens == 0
+    assert served.rank()["complete"]
+    assert engine.queued_tokens == 0
 
 
 def test_duplicates_and_contexts_share_vectors(serve_first: Open) -> None:
