@@ -224,8 +224,8 @@ class Job:
         self._waiting = len(self._to_run)
 
     def release_states(self) -> None:
-        """Free the hidden states: the question is answered, though its answer may still be rendered."""
-        self.held = WaitingStates(self.pairs.lengths)
+        """Free hidden states and vectors: the question is answered, though its answer may still be rendered."""
+        self.held, self.vectors = WaitingStates(self.pairs.lengths), None
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
         """The order by the completed stages; while stage 0 is incomplete, by the scores that it has given so far."""

@@ -110,8 +110,10 @@ class RankRoute:
                 if question.awaits_pairs:
                     key = question.job.key
                     try:
-                        survivors = partial(self.ranking.read_survivors, question, ranked)
-                        question = await self.workers.run(survivors, body_bytes=size)
+                        question = await self.workers.run(
+                            partial(self.ranking.read_survivors, question, ranked), body_bytes=size
+                        )
+                        ranked = replace(ranked, vectors=None)
                         ranked = await self.ranking.rank(question) if ranked.complete else ranked
                     finally:
                         question.live.engine.release(key)

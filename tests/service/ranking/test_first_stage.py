@@ -83,6 +83,8 @@ def test_a_deadline_in_the_first_stage_answers_with_what_is_known(serve_first: O
     assert not answer["complete"]
     stages = {each["index"]: each["stage"] for each in answer["results"]}
     assert [stages[row] for row in range(len(TEXTS))] == [0] * 5 + [-1] * 15
+    timing = answer["timing_ms"]
+    assert timing["queue"] + timing["compute"] <= timing["total"]
     assert {each["index"] for each in answer["results"][:5]} == set(range(5))
     assert all((each["score"] is None) == (each["stage"] == -1) for each in answer["results"])
 

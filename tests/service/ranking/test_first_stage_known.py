@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend
+from tests.service.fakes import FakeBackend, FakeState
 from tests.service.first_stages import (
     ENCODER,
     FakeVectors,
@@ -19,6 +23,8 @@ from tests.service.first_stages import (
 from tests.service.observe import wait_until
 from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
 
+from cerberank_models.backends.contract import StageOutput, Vector
+from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.keys import add_key
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking import rank
@@ -92,6 +98,42 @@ def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkey
     assert engine.queued_tokens == 0
     assert served.rank()["complete"]
     assert engine.queued_tokens == 0
+
+
+def test_no_vector_is_kept_through_the_pairs(serve_first: Open) -> None:
+    """While the survivors run as pairs, nothing refers to the vectors that were computed or found in the store."""
+    served = serve_first(vector_cache_bytes=0)
+    made: list[weakref.ref[Vector]] = []
+    encode, run, left = served.vectors.encode, served.pairs.run, []
+
+    def noting(texts: EncodedPairs) -> Sequence[Vector]:
+        vectors = encode(texts)
+        made.extend(weakref.ref(vector) for vector in vectors)
+        return vectors
+
+    def counting(state: FakeState, stage: int) -> StageOutput[FakeState]:
+        left.append(sum(each() is not None for each in made))
+        return run(state, stage)
+
+    served.vectors.encode, served.pairs.run = noting, counting  # type: ignore[method-assign]
+    served.rank()
+    assert len(made) == len(TEXTS) + 1
+    assert left == [0, 0, 0]
+
+
+def test_a_score_that_is_not_a_number_is_a_failure_of_the_version(serve_first: Open) -> None:
+    """Raised outside of the engine, in either worker, it counts for the rules that move labels back."""
+    served = serve_first()
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    scorer = live.first.scorer
+    live.first = replace(live.first, scorer=lambda question, candidates: np.full(len(candidates), np.nan))
+    for failed in (1, 2):  # the second time all vectors are known
+        assert served.client.post("/v1/rank", json=BODY).status_code == 500
+        assert live.failed == failed
+    assert sum(served.vectors.encoded) == len(TEXTS) + 1
+    live.first = replace(live.first, scorer=scorer)
+    assert served.rank()["complete"]
+    assert live.failed == 2
 
 
 def test_duplicates_and_contexts_share_vectors(serve_first: Open) -> None:
