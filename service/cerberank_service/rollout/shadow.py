@@ -166,6 +166,8 @@ class Shadow:
             job.cancelled = True
             kind = Kind.UNAVAILABLE if job.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
             raise ServiceError(kind, "the shadow did not answer in time") from error
+        finally:
+            live.engine.release(job.key)
         if isinstance(outcome, ServiceError):
             raise outcome
         return outcome
