@@ -39,9 +39,9 @@ def test_a_long_list_is_refused_before_candidates_are_made_of_it() -> None:
     """By the name that the dialect gives to candidates; making them would cost a microsecond each."""
     texts = json.dumps({"query": "q", "documents": ["x"] * 100}).encode()
     with pytest.raises(FormattedError) as caught:
-        Reader(by_path(DIALECTS)["/v2/rerank"], 3)(texts)
+        Reader(by_path(DIALECTS)["/v2/rerank"], 20)(texts)
     assert isinstance(caught.value.error, ServiceError)
-    assert "documents: 100 are more than the limit of 3" in caught.value.error.message
+    assert "documents: 100 are more than the limit of 20" in caught.value.error.message
 
 
 @pytest.mark.parametrize(
