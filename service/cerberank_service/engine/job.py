@@ -82,7 +82,7 @@ class Job:
     follows: int | None = None
     """The key of an earlier job of the same question that was accepted, so that this one is not refused."""
     ordered: bool = False
-    """Whether the caller has an order without this job, so that its deadline is no error."""
+    """Whether the caller has an order without this job, or once it has the row that `leads`: a deadline is no error."""
     leads: bool = False
     """Whether row 0 runs in the first step, because the other rows are worth nothing without it."""
     received: float
@@ -155,7 +155,10 @@ class Job:
     @property
     def has_order(self) -> bool:
         """Whether any candidate was scored, so that an order can be answered."""
-        return self.ordered or bool((~np.isnan(self.trace[:, 0])).any())
+        scored = ~np.isnan(self.trace[:, 0])
+        if self.leads:
+            return bool(scored[0] and (self.ordered or scored[1:].any()))
+        return self.ordered or bool(scored.any())
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
         """Tokens of `rows` for the scheduler, which runs longer rows first; a row that leads counts as the longest."""

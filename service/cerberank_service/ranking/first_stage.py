@@ -83,7 +83,13 @@ class Scored:
 
 
 def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
-    """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker."""
+    """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker.
+
+    A call that refuses truncation has all its candidates read as pairs before, so that it is refused whoever would
+    have survived. Raises ServiceError (422) then.
+    """
+    if call.refuse_truncation:
+        read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
     rows_of: dict[str, list[int]] = {}
     for row in _unknown(prepared):
         rows_of.setdefault(replace_surrogates(prepared.unique[row].text), []).append(row)
@@ -156,13 +162,12 @@ def score_texts(
 def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict[str, Any]:
     """The fields of `Job` that tell a question's vectors job, and once they are `scored` its pairs job."""
     if scored is None:
-        known = any(vector is not None for vector in texts.vectors)
         return {
             "pairs": texts.encoded,
             "policy": VECTORS_ALONE,
             "later_tokens": texts.stage_tokens(prepared.policy)[1:],
             "leads": texts.leads,
-            "ordered": known and texts.question is not None,
+            "ordered": any(vector is not None for vector in texts.vectors),
         }
     dropped = len(scored.scores) - len(scored.alive)
     return {

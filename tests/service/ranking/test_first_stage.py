@@ -151,6 +151,19 @@ def test_one_bad_text_fails_its_question_alone(serve_first: Open) -> None:
     assert served.rank()["complete"]
 
 
+def test_refused_truncation_costs_no_vector(serve_first: Open) -> None:
+    """A text that is too long as a pair is refused before the engine, whether or not the first stage would drop it."""
+    served = serve_first(schedule=(0.9, 0.0, 0.0))
+    body = {"query": QUESTION, "texts": TEXTS, "truncate": False}
+    for number in range(6):
+        text = f"{number} {'long ' * 40}"
+        response = served.client.post("/rerank", json=body | {"texts": [*TEXTS, text]})
+        assert response.status_code == 422
+        assert "1 texts exceed" in response.text
+    assert served.vectors.encoded == []
+    assert served.client.post("/rerank", json=body).status_code == 200
+
+
 def test_the_tuned_schedule_in_time_drops_by_its_first_ratio(serve_first: Open) -> None:
     """A latency target chooses among the tuned schedules by the whole question's predicted time."""
     served = serve_first()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, FakeState
+from tests.service.fakes import FakeBackend, FakeState, loader
 from tests.service.first_stages import (
     ENCODER,
     FakeVectors,
@@ -203,6 +203,18 @@ def test_models_describe_the_first_stage(serve_first: Open) -> None:
     assert len(entry["drop_schedule"]) == 3
     assert entry["first_stage"]["encoder"] == ENCODER
     assert entry["first_stage"]["vectors"] == 0
+
+
+def test_vectors_without_a_first_stage_are_refused(open_app: Serve, tmp_path: Path) -> None:
+    """A single checkpoint that cannot use the vectors that the settings name does not start, and says why."""
+    config = config_with_first_stage()
+    assert config.first_stage is not None
+    store = store_of(tmp_path / "vectors", FakeVectors(config.first_stage), TEXTS, encoder=ENCODER)
+    client = open_app(loader(FakeBackend(), tmp_path), vectors=store)
+    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    wait_until(lambda: versions.snapshot.state is not State.LOADING)
+    assert versions.snapshot.state is State.FAILED
+    assert "has no first stage" in versions.snapshot.reason
 
 
 def test_a_store_of_another_encoder_is_refused_by_name(open_app: Serve, tmp_path: Path) -> None:
