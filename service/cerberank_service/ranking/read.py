@@ -40,7 +40,7 @@ class Reader:
             dialect = select_dialect(self.dialects, document)
         with errors_in(dialect):
             # Before candidates are made of them, which takes a microsecond each.
-            for name, value in document.items() if isinstance(document, dict) else ():
+            for name, value in document.content.items() if isinstance(document.content, dict) else ():
                 if isinstance(value, list) and len(value) > SHORT_LIST:
                     self._check_count(name, len(value))
             call, options = dialect.parse(document)
