@@ -25,7 +25,7 @@ from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 
 CHARACTERS_A_TOKEN = 4.5
-"""Of English. The length of pairs is estimated by it before the survivors are known, and corrected by their own job."""
+"""The mean of English texts, by which pairs' lengths are estimated until the survivors are known."""
 SPECIAL_TOKENS = 3
 VECTORS_ALONE = RatioSchedule(())
 """The policy of a job that ends with its first stage."""

@@ -51,7 +51,7 @@ class Loaded:
 
     checkpoint: Checkpoint
     backend: Backend[Any]
-    """Of the stages of pairs alone."""
+    """Runs the stages of pairs alone."""
     first: LoadedFirstStage | None = None
 
 

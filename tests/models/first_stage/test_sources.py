@@ -52,7 +52,7 @@ def sentence_encoder(folder: Path, **changes: Any) -> Path:
 
 
 def scores(bi: Any) -> np.ndarray:
-    """Of the texts for the first word as question."""
+    """The scores of the texts for the first word as question."""
     encoder = FirstStageEncoder(bi.tokenizer, bi.network.config)
     vectors = TorchEncoder(bi.network).encode(concat_pairs([encoder.question(WORDS[0]), encoder.candidates(TEXTS)]))
     return FirstStageScorer(bi.network.config, bi.weights)(vectors[0], vectors[1:])

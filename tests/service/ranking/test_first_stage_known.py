@@ -60,7 +60,7 @@ def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> N
 
 
 def test_known_vectors_do_not_hide_a_full_backlog(serve_first: Open) -> None:
-    """Of twelve questions at once whose candidates' vectors are known most are refused; nothing stays queued."""
+    """Most of twelve questions at once whose candidates' vectors are known are refused; nothing stays queued."""
     served = serve_first(max_queued_tokens=200, encode_workers=1)
     wanted = served.rank(drop_ratio=0.0)
     assert wanted["usage"]["tokens"] > 200
