@@ -29,6 +29,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.keys import add_key
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking import rank
+from cerberank_service.ranking.first_stage import score_texts
 from cerberank_service.ranking.workers import LARGE_BYTES
 from cerberank_service.versions.state import State
 
@@ -104,8 +105,8 @@ def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkey
 
 def test_survivors_of_a_large_body_are_read_in_its_thread(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small questions do not wait for the tokenising of a large one's pairs."""
-    served, threads = serve_first(), []
-    score_texts = rank.score_texts
+    served = serve_first()
+    threads: list[str] = []
 
     def noting(*given: Any, **named: Any) -> Any:
         threads.append(threading.current_thread().name)
