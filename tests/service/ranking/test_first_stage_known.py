@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.keys import add_key
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking import rank
+from cerberank_service.ranking.first_stage import score_texts
+from cerberank_service.ranking.workers import LARGE_BYTES
 from cerberank_service.versions.state import State
 
 
@@ -98,6 +101,21 @@ def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkey
     assert engine.queued_tokens == 0
     assert served.rank()["complete"]
     assert engine.queued_tokens == 0
+
+
+def test_survivors_of_a_large_body_are_read_in_its_thread(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small questions do not wait for the tokenising of a large one's pairs."""
+    served = serve_first()
+    threads: list[str] = []
+
+    def noting(*given: Any, **named: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return score_texts(*given, **named)
+
+    monkeypatch.setattr(rank, "score_texts", noting)
+    served.rank()
+    served.rank(candidates=[*TEXTS, "word " * (LARGE_BYTES // 4)])
+    assert [name.rsplit("_", 1)[0] for name in threads] == ["worker", "large-bodies"]
 
 
 def test_no_vector_is_kept_through_the_pairs(serve_first: Open) -> None:
