@@ -181,8 +181,10 @@ class Admission:
             pending.seconds = max(0.0, pending.seconds - seconds)
 
     def leave(self, key: int, *, answered: bool) -> None:
-        """Remove a question that was answered in full, or abandoned."""
-        self.tokens -= self._pending.pop(key).tokens
+        """Remove a question that was answered in full, or abandoned; one that has left already is no error."""
+        if (pending := self._pending.pop(key, None)) is None:
+            return
+        self.tokens -= pending.tokens
         if not answered:
             self._clock.leave(key)
         if not self._pending:

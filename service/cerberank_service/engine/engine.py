@@ -18,14 +18,14 @@ from cerberank_models.backends.contract import Backend
 from cerberank_service.engine.admission import Admission, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
-from cerberank_service.engine.job import Job, Outcome, client_gone, dead, stopped
+from cerberank_service.engine.job import Job, Outcome, client_gone, dead, stopped, too_late
 from cerberank_service.engine.objective import UNLIMITED, Objective
 from cerberank_service.engine.runner import Part, Result, Runner
 from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.engine.step_limit import LEAST_TOKENS
 from cerberank_service.engine.waiting_states import default_state_bytes
 from cerberank_service.engine.watchdog import Watchdog
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
 
 logger = logging.getLogger(__name__)
@@ -69,10 +69,8 @@ class Engine:
         self._accepted: dict[int, Job] = {}
         """The questions that are not answered yet. Whoever removes one, under the lock, answers it."""
         self._lock = threading.Lock()
-        self._accepting = True
-        self._given_up = False
-        self._turns = 0
-        self._step_seconds = 0.0
+        self._accepting, self._given_up = True, False
+        self._turns, self._step_seconds = 0, 0.0
         self._drain_deadline: float | None = None
         self._numbers = 0
         self.device_failed = False
@@ -127,7 +125,7 @@ class Engine:
         self._watchdog.start(self._progress, lambda: self._step_seconds, self._give_up)
 
     def submit(self, job: Job) -> None:
-        """Accept a question, or the next job of one.
+        """Accept a question, or the next job of one, whose room in the backlog is kept until then or until `release`.
 
         Raises ServiceError (503) when the engine has stopped or failed, and for a new question also when the backlog is
         full, its first stage cannot end before its deadline, or the objective would be missed.
@@ -137,14 +135,22 @@ class Engine:
                 raise stopped() if self._drain_deadline is not None else dead()
             now, weight, stage_tokens = self._clock(), weight_of(job.priority), job.stage_tokens
             times = {"received": job.received, "deadline": inf if job.deadline is None else job.deadline}
-            if not job.continues:
+            if job.follows is not None:
+                self._admission.leave(job.follows, answered=False)
+            else:
                 self._admission.check_room(job.priority)
                 self._admission.check_deadline(stage_tokens, weight, times["deadline"] - now)
                 self._admission.check_objective(stage_tokens, weight, now=now, **times)
             job.key, self._numbers = self._numbers, self._numbers + 1
-            self._admission.enter(job.key, job.pairs.tokens, stage_tokens, weight, **times)
+            self._admission.enter(job.key, job.queued_tokens, stage_tokens, weight, **times)
             self._accepted[job.key] = job
             self._inbox.put(job)
+
+    def release(self, key: int) -> None:
+        """Give up the room of a job's next one, which will not come; without effect once it came."""
+        with self._lock:
+            if key not in self._accepted:
+                self._admission.leave(key, answered=False)
 
     def stop(self, drain_seconds: float) -> None:
         """Refuse new questions; fail the accepted ones after `drain_seconds`, which a second call may shorten."""
@@ -228,14 +234,7 @@ class Engine:
                 if job.has_order:
                     self._resolve(job, job.ranked(now=now, complete=False))
                 elif len(self._jobs) > 1:  # a question without competitors gets its first step however late
-                    self._resolve(job, self._too_late())
-
-    def _too_late(self) -> ServiceError:
-        return ServiceError(
-            Kind.UNAVAILABLE,
-            "the deadline passed before any candidate could be scored; try again later",
-            retry_after=retry_after(self.queued_seconds / 2),
-        )
+                    self._resolve(job, too_late(retry_after(self.queued_seconds / 2)))
 
     def _next_step(self) -> Step | None:
         """The next step; when all questions yield to live traffic, a short one, after waiting for an idle moment."""
@@ -294,7 +293,8 @@ class Engine:
         with self._lock:
             if self._accepted.pop(job.key, None) is None:  # answered when the engine was given up
                 return
-            self._admission.leave(job.key, answered=job.done and not job.later_tokens)
+            if job.cancelled or not (job.done and job.later_tokens):
+                self._admission.leave(job.key, answered=job.done)
         job.release_states()
         self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
         job.resolve(outcome)

@@ -50,6 +50,12 @@ def dead() -> ServiceError:
     return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
 
 
+def too_late(wait: int) -> ServiceError:
+    """The error of a question whose deadline passed while it waited; `wait` are the seconds to come again after."""
+    text = "the deadline passed before any candidate could be scored; try again later"
+    return ServiceError(Kind.UNAVAILABLE, text, retry_after=wait)
+
+
 def client_gone() -> ServiceError:
     """The outcome of a question whose client has disconnected; it is sent to nobody."""
     return ServiceError(Kind.UNAVAILABLE, "the client has gone")
@@ -73,10 +79,10 @@ class Job:
     """The engine's stage that is the job's stage 0."""
     later_tokens: tuple[float, ...] = ()
     """Tokens that another job of the same question is expected to run in each stage after this job's."""
-    continues: bool = False
-    """Whether an earlier job of the same question was accepted, so that this one is not refused."""
+    follows: int | None = None
+    """The key of an earlier job of the same question that was accepted, so that this one is not refused."""
     ordered: bool = False
-    """Whether the caller has an order without this job, so that its deadline is no error."""
+    """Whether the caller has an order without this job, or once it has the row that `leads`: a deadline is no error."""
     leads: bool = False
     """Whether row 0 runs in the first step, because the other rows are worth nothing without it."""
     received: float
@@ -142,9 +148,17 @@ class Job:
         self.stage_tokens = own + self.later_tokens
 
     @property
+    def queued_tokens(self) -> int:
+        """Tokens that count as queued: its own, and those that enter the first stage of the question's later job."""
+        return self.pairs.tokens + round(max(self.later_tokens, default=0.0))
+
+    @property
     def has_order(self) -> bool:
         """Whether any candidate was scored, so that an order can be answered."""
-        return self.ordered or bool((~np.isnan(self.trace[:, 0])).any())
+        scored = ~np.isnan(self.trace[:, 0])
+        if self.leads:
+            return bool(scored[0] and (self.ordered or scored[1:].any()))
+        return self.ordered or bool(scored.any())
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
         """Tokens of `rows` for the scheduler, which runs longer rows first; a row that leads counts as the longest."""
@@ -213,8 +227,8 @@ class Job:
         self._waiting = len(self._to_run)
 
     def release_states(self) -> None:
-        """Free the hidden states: the question is answered, though its answer may still be rendered."""
-        self.held = WaitingStates(self.pairs.lengths)
+        """Free hidden states and vectors: the question is answered, though its answer may still be rendered."""
+        self.held, self.vectors = WaitingStates(self.pairs.lengths), None
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
         """The order by the completed stages; while stage 0 is incomplete, by the scores that it has given so far."""

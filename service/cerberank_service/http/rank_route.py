@@ -98,26 +98,29 @@ class RankRoute:
     async def _ranked(
         self, body: Body, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
     ) -> Rendered:
-        received, trace = time.monotonic(), exemplar()
+        received, trace, size = time.monotonic(), exemplar(), len(body.content)
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             question = await self.workers.run(
                 lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms),
-                body_bytes=len(body.content),
+                body_bytes=size,
             )
             with errors_in(question.dialect), charged(caller, question.prepared.tokens) as charge:
                 ranked = await self.ranking.rank(question)
                 if question.awaits_pairs:
-                    question, ranked = await self._pairs_ranked(question, ranked)
+                    key = question.job.key
+                    try:
+                        question = await self.workers.run(
+                            partial(self.ranking.read_survivors, question, ranked), body_bytes=size
+                        )
+                        ranked = replace(ranked, vectors=None)
+                        ranked = await self.ranking.rank(question) if ranked.complete else ranked
+                    finally:
+                        question.live.engine.release(key)
                     charge.add(question.prepared.pairs.tokens)
                 rendered = await self.workers.run(partial(self._rendered, question, ranked, request_id, trace))
             self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
-
-    async def _pairs_ranked(self, question: Question, vectors: Ranked) -> tuple[Question, Ranked]:
-        """The question and its ranking after a first stage whose `vectors` the engine has computed."""
-        question = await self.workers.run(partial(self.ranking.read_survivors, question, vectors))
-        return question, await self.ranking.rank(question) if vectors.complete else vectors
 
     def _prepared(
         self,

@@ -60,6 +60,10 @@ class Texts:
         """Whether the question's own text must be encoded."""
         return len(self.encoded) > len(self.cold)
 
+    def released(self) -> Texts:
+        """What is told of the texts, without the vectors and tokens, of which nothing is needed after the scores."""
+        return replace(self, question=None, vectors=(), cold={}, encoded=NO_PAIRS)
+
     def stage_tokens(self, policy: DropPolicy) -> tuple[float, ...]:
         """Expected tokens of each scored stage: the cold texts', then those of as many pairs as the policy leaves."""
         alive = policy.expected_alive(len(self.vectors))
@@ -75,11 +79,17 @@ class Scored:
     alive: NDArray[np.int64]
     """The candidates that are read as pairs; none after the deadline."""
     texts: Ranked | None
-    """The engine's result for the cold texts; None where there were none."""
+    """The engine's result for the cold texts, without their vectors; None where there were none."""
 
 
 def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
-    """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker."""
+    """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker.
+
+    A call that refuses truncation has all its candidates read as pairs before, so that it is refused whoever would
+    have survived. Raises ServiceError (422) then.
+    """
+    if call.refuse_truncation:
+        read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
     rows_of: dict[str, list[int]] = {}
     for row in _unknown(prepared):
         rows_of.setdefault(replace_surrogates(prepared.unique[row].text), []).append(row)
@@ -141,23 +151,23 @@ def score_texts(
             raise not_a_number()
     if prepared.known is not None:
         scores[prepared.known.rows] = prepared.known.trace[:, 0]
-    if ranked is not None and not ranked.complete:
-        return prepared, Scored(scores=scores, alive=np.empty(0, np.int64), texts=ranked)
+    ended = None if ranked is None else replace(ranked, vectors=None)
+    if ended is not None and not ended.complete:
+        return prepared, Scored(scores=scores, alive=np.empty(0, np.int64), texts=ended)
     alive = prepared.policy.survivors(0, scores)
     read = read_pairs(call, prepared, live.checkpoint, live.encoder, rows=alive, cache=caches.tokens)
-    return replace(read, known=_among(prepared.known, alive)), Scored(scores=scores, alive=alive, texts=ranked)
+    return replace(read, known=_among(prepared.known, alive)), Scored(scores=scores, alive=alive, texts=ended)
 
 
 def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict[str, Any]:
     """The fields of `Job` that tell a question's vectors job, and once they are `scored` its pairs job."""
     if scored is None:
-        known = any(vector is not None for vector in texts.vectors)
         return {
             "pairs": texts.encoded,
             "policy": VECTORS_ALONE,
             "later_tokens": texts.stage_tokens(prepared.policy)[1:],
             "leads": texts.leads,
-            "ordered": known and texts.question is not None,
+            "ordered": any(vector is not None for vector in texts.vectors),
         }
     dropped = len(scored.scores) - len(scored.alive)
     return {
@@ -165,7 +175,6 @@ def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict
         "policy": prepared.policy.after_first(),
         "known": prepared.known,
         "first_stage": 1,
-        "continues": scored.texts is not None,
         "ordered": True,
         "dropped": [(0, dropped)] if dropped else [],
     }
@@ -174,15 +183,14 @@ def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict
 def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
     """The ranking of all candidates, with the first stage as stage 0, from the engine's last result.
 
-    That is the ranking of the pairs, or after a deadline in the first stage the result for the texts.
+    That is the ranking of the pairs, or after a deadline in the first stage the result for the texts. Pairs count only
+    once all of them have a score: those that a deadline left with one are the longest, not the best.
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
     trace, heads = np.full((len(scores), ranked.trace.shape[1] + 1), np.nan), None
-    ran = [ranked] if scored.texts is None or scored.texts is ranked else [scored.texts, ranked]
-    if len(scored.alive):
-        reached = ranked.stages != UNSCORED
-        rows = scored.alive[reached]
-        scores[rows], stages[rows] = ranked.scores[reached], ranked.stages[reached] + 1
+    ran = [scored.texts, ranked] if scored.texts is not None and scored.texts.complete else [ranked]
+    if len(scored.alive) and not (ranked.stages == UNSCORED).any():
+        scores[scored.alive], stages[scored.alive] = ranked.scores, ranked.stages + 1
         through = ~np.isnan(ranked.trace[:, -1])
         trace[scored.alive[through], 1:] = ranked.trace[through]
         trace[scored.alive[through], 0] = scored.scores[scored.alive[through]]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +60,7 @@ class Question:
     texts: Texts | None = None
     """What a first stage reads; None for a version without one."""
     scored: Scored | None = None
-    """The first stage's result; None before it."""
+    """The first stage's result; None before it. Nothing refers to vectors from then on."""
 
     @property
     def awaits_pairs(self) -> bool:
@@ -107,7 +109,8 @@ class Ranking:
         encoded = time.monotonic() - received
         prepared = self._with_target_schedule(call, prepared, texts, live, spent=encoded)
         if texts is not None and not len(texts.encoded):
-            prepared, scored = score_texts(call, prepared, texts, live, self._caches)
+            with _failures_counted(live):
+                prepared, scored = score_texts(call, prepared, texts, live, self._caches)
             encoded = time.monotonic() - received
         outcome = _new_outcome()
         return Question(
@@ -127,7 +130,7 @@ class Ranking:
             outcome=outcome,
             received=received,
             encode_seconds=encoded,
-            texts=texts,
+            texts=texts if texts is None or scored is None else texts.released(),
             scored=scored,
         )
 
@@ -137,22 +140,24 @@ class Ranking:
         For a worker. After a deadline in the first stage there is no further job. Raises ServiceError.
         """
         assert question.texts is not None, "the version has no first stage"
-        began, before = time.monotonic(), question.job
-        prepared, scored = score_texts(
-            question.call, question.prepared, question.texts, question.live, self._caches, ranked=ranked
-        )
+        began, before, texts = time.monotonic(), question.job, question.texts
+        with _failures_counted(question.live):
+            prepared, scored = score_texts(
+                question.call, question.prepared, texts, question.live, self._caches, ranked=ranked
+            )
         encoded = question.encode_seconds + time.monotonic() - began
-        question = replace(question, prepared=prepared, scored=scored, encode_seconds=encoded)
+        question = replace(question, prepared=prepared, texts=texts.released(), scored=scored, encode_seconds=encoded)
         if not ranked.complete:
             return question
         outcome = _new_outcome()
         job = Job(
-            **_what_runs(prepared, question.texts, scored),
+            **_what_runs(prepared, texts, scored),
             received=before.received,
             submitted=time.monotonic(),
             deadline=before.deadline,
             resolve=outcome.set_result,
             priority=before.priority,
+            follows=before.key,
         )
         return replace(question, job=job, outcome=outcome)
 
@@ -166,6 +171,7 @@ class Ranking:
             outcome = await asyncio.wrap_future(question.outcome)
         except asyncio.CancelledError:
             job.cancelled = True
+            live.engine.release(job.key)
             raise
         if isinstance(outcome, ServiceError):
             live.failed += outcome.kind is Kind.INTERNAL
@@ -205,6 +211,16 @@ class Ranking:
 
         choice = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
         return replace(prepared, policy=choice.policy, loss=choice.loss)
+
+
+@contextmanager
+def _failures_counted(live: LiveVersion) -> Iterator[None]:
+    """Count an internal error of the block as one of the version, as of its engine, for rules that move labels back."""
+    try:
+        yield
+    except Exception as error:
+        live.failed += not isinstance(error, ServiceError) or error.kind is Kind.INTERNAL
+        raise
 
 
 def _new_outcome() -> Future[Outcome]:

@@ -2,7 +2,8 @@
 
 There is one thread with a short queue. A question is mirrored only while the stable version's engine is idle; otherwise
 it is skipped, not queued. It has the lowest priority and runs in short steps, each of which waits until the stable
-engine is idle. Errors of the shadow never reach a client.
+engine is idle. A question that the shadow cannot take, such as one with a list of drop ratios for other stages, counts
+as skipped. Errors of the shadow never reach a client.
 """
 
 from __future__ import annotations
@@ -114,9 +115,11 @@ class Shadow:
                 shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
                 outcome = self._ask(shadow, mirrored)
             except ServiceError as error:
-                if error.kind is Kind.INTERNAL:  # other kinds are not its failures, such as invalid drop ratios
+                if error.kind is Kind.INTERNAL:
                     figures.failures += 1
                     self._metrics.shadow.failed(model, figures.shadow)
+                else:  # no failure of the shadow: its stages take another number of drop ratios, or it had no time
+                    self._skip(figures, model)
                 return
             self._compare(model, figures, ranked, outcome)
 
@@ -166,6 +169,8 @@ class Shadow:
             job.cancelled = True
             kind = Kind.UNAVAILABLE if job.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
             raise ServiceError(kind, "the shadow did not answer in time") from error
+        finally:
+            live.engine.release(job.key)
         if isinstance(outcome, ServiceError):
             raise outcome
         return outcome

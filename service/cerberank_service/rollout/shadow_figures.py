@@ -79,7 +79,7 @@ class ShadowFigures:
     failures: int = 0
     """Questions that only the shadow failed to answer."""
     skipped: int = 0
-    """Questions that were not mirrored because the service was busy."""
+    """Questions that were not mirrored: the service was busy, or the shadow cannot take them."""
 
     def add(self, comparison: Comparison, *, candidates: int, stable_seconds: float, shadow_seconds: float) -> None:
         """Add one mirrored question with so many different candidates."""

@@ -67,7 +67,12 @@ SERIES = (
     Series("shadow_stable_seconds", "counter", "Compute seconds of the stable version on mirrored questions", VERSION),
     Series("shadow_seconds", "counter", "Compute seconds of the shadow on mirrored questions", VERSION),
     Series("shadow_failures", "counter", "Questions that the shadow could not answer", VERSION),
-    Series("shadow_skipped", "counter", "Questions that were not mirrored because the service was busy", VERSION),
+    Series(
+        "shadow_skipped",
+        "counter",
+        "Questions not mirrored: the service was busy, or the shadow cannot take them",
+        VERSION,
+    ),
     Series(
         "request_phase_seconds",
         "histogram",

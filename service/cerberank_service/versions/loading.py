@@ -22,7 +22,7 @@ from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.golden import check_first_stage
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.store import VectorStore, read_manifest
+from cerberank_models.first_stage.store import StoreError, VectorStore, read_manifest
 from cerberank_models.rank import check_golden
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.objective import objective_of
@@ -138,6 +138,8 @@ def bring_up(
     """
     checkpoint, backend, first = loaded.checkpoint, loaded.backend, loaded.first
     pause()
+    if first is None and settings.vectors is not None:
+        _without_first_stage(checkpoint.config, settings)
     live_first = None if first is None else _with_vectors(checkpoint.config, first, settings)
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
     check_golden(backend, checkpoint, backend.precision, encoder=encoder, pause=pause)
@@ -203,6 +205,18 @@ def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Setti
         stored=stored,
         without=without,
     )
+
+
+def _without_first_stage(config: RankerConfig, settings: Settings) -> None:
+    """Say that no first stage uses the precomputed vectors that the settings name.
+
+    As with vectors of another encoder, that is a mistake for a single checkpoint, and none for a version of a store.
+    Raises StoreError.
+    """
+    problem = f"CERBERANK_VECTORS names precomputed vectors, and {config.name} has no first stage that uses them"
+    if not settings.store:
+        raise StoreError(problem)
+    logger.warning("%s", problem)
 
 
 def _known_tokenizer(checkpoint: Checkpoint, others: Iterable[LiveVersion]) -> Tokenizer | None:

@@ -20,7 +20,7 @@ from cerberank_service.errors import Kind
 
 TEXTS = ["ab", "abcdef", "a", "abcd"]
 VECTORS: dict[str, Any] = {"policy": RatioSchedule(()), "later_tokens": (20.0, 10.0, 5.0), "leads": True}
-PAIRS: dict[str, Any] = {"policy": RatioSchedule((0.0, 0.0)), "first_stage": 1, "continues": True, "ordered": True}
+PAIRS: dict[str, Any] = {"policy": RatioSchedule((0.0, 0.0)), "first_stage": 1, "follows": 0, "ordered": True}
 
 
 def launch(start: Start, first: Faults | None = None, pairs: Faults | None = None, **options: Any) -> Any:
@@ -126,13 +126,29 @@ def test_a_continued_question_is_never_refused(start: Start) -> None:
     blocker = running.ask(TEXTS * 20, **VECTORS)
     late = running.engine._clock() - 1.0
     with pytest.raises(Exception, match="too much work"):
-        running.ask(TEXTS, **PAIRS | {"continues": False})
+        running.ask(TEXTS, **PAIRS | {"follows": None})
     continued = running.ask(TEXTS, **PAIRS, deadline=late)
     gate.set()
     assert ranked(blocker).complete
     outcome = ranked(continued)
     assert not outcome.complete
     assert outcome.stages.tolist() == [-1] * len(TEXTS)
+
+
+def test_the_room_of_the_next_job_is_kept_until_it_comes_or_is_released(start: Start) -> None:
+    """A vectors job counts with the pairs' expected tokens, also after it is done; a cancelled one leaves nothing."""
+    running, _, _ = launch(start)
+    texts = running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS]).tokens
+    assert ranked(running.ask(TEXTS, **VECTORS)).complete
+    assert running.engine.queued_tokens == texts + 20
+    assert ranked(running.ask(TEXTS, **PAIRS)).complete
+    assert running.engine.queued_tokens == 0
+    assert ranked(running.ask(TEXTS, **VECTORS)).complete
+    running.engine.release(2)
+    running.engine.release(2)
+    assert running.engine.queued_tokens == 0
+    assert error(running.ask(TEXTS, cancelled=True, **VECTORS)).kind is Kind.UNAVAILABLE
+    assert running.engine.queued_tokens == 0
 
 
 def test_admission_sees_the_whole_question_and_the_scheduler_its_own_part(start: Start) -> None:

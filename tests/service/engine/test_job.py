@@ -94,6 +94,30 @@ def test_a_part_of_the_first_stage_is_better_than_nothing() -> None:
     assert got.order[2:].tolist() == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("known", "rows", "has_order"),
+    [(False, [0], False), (False, [0, 2], True), (True, [0], True), (True, [], False), (False, [2], False)],
+)
+def test_a_leading_row_is_no_order(known: bool, rows: list[int], has_order: bool) -> None:
+    """It is the question's own: an order needs it, and a candidate's vector, of this job or known before."""
+    texts = Job(
+        pairs=numbered_pairs(4),
+        policy=RatioSchedule(()),
+        later_tokens=(1.0, 1.0),
+        leads=True,
+        ordered=known,
+        received=0.0,
+        submitted=0.0,
+        deadline=9.0,
+        resolve=print,
+    )
+    output: StageOutput[Any] = StageOutput(
+        state=None, scores=np.zeros(len(rows)), head_scores=None, vectors=[np.zeros(4, np.float16) for _ in rows]
+    )
+    texts.record(0, np.asarray(rows, np.int64), output, FakeBackend())
+    assert texts.has_order is has_order
+
+
 def test_a_part_of_a_later_stage_does_not_count() -> None:
     """The longest rows run first; that they were run is no reason to rank them above the others."""
     backend, question = FakeBackend(), job(4, schedule=(0.0, 0.0))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.service.fakes import FakeBackend, Faults
+from tests.service.fakes import FakeBackend, FakeState, Faults
 from tests.service.first_stages import (
     FakeVectors,
 )
 from tests.service.ranking.conftest import BODY, QUESTION, TEXTS, Open, Served
 
+from cerberank_models.backends.contract import StageOutput
 from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
@@ -81,6 +83,8 @@ def test_a_deadline_in_the_first_stage_answers_with_what_is_known(serve_first: O
     assert not answer["complete"]
     stages = {each["index"]: each["stage"] for each in answer["results"]}
     assert [stages[row] for row in range(len(TEXTS))] == [0] * 5 + [-1] * 15
+    timing = answer["timing_ms"]
+    assert timing["queue"] + timing["compute"] <= timing["total"]
     assert {each["index"] for each in answer["results"][:5]} == set(range(5))
     assert all((each["score"] is None) == (each["stage"] == -1) for each in answer["results"])
 
@@ -97,6 +101,29 @@ def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: O
     threading.Timer(0.5, served.pairs.faults.gate.set).start()
     answer = served.rank(deadline_ms=200)
     busy.join(20)
+    assert not answer["complete"]
+    assert {each["stage"] for each in answer["results"]} == {0}
+    scores = [each["score"] for each in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+    found = {each["index"]: each["score"] for each in answer["results"]}
+    assert {index: found[index] for index in whole} == whole
+
+
+def test_a_deadline_within_the_pairs_first_stage_keeps_the_first_stages_order(serve_first: Open) -> None:
+    """Two of several steps ran in time, of the longest pairs, not of the best: no pair's score counts yet."""
+    served = serve_first(step_tokens=128)
+    whole = {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
+    run, steps = served.pairs.run, []
+
+    def slow(state: FakeState, stage: int) -> StageOutput[FakeState]:
+        steps.append((stage, len(state.pairs)))
+        time.sleep(1.2 * (len(steps) > 1))
+        return run(state, stage)
+
+    served.pairs.run = slow  # type: ignore[method-assign]
+    answer = served.rank(drop_ratio=0.0, deadline_ms=1000)
+    assert [stage for stage, _ in steps] == [0, 0]
+    assert sum(rows for _, rows in steps) < len(TEXTS)
     assert not answer["complete"]
     assert {each["stage"] for each in answer["results"]} == {0}
     scores = [each["score"] for each in answer["results"]]
@@ -122,6 +149,19 @@ def test_one_bad_text_fails_its_question_alone(serve_first: Open) -> None:
         assert response.status_code == 500
         assert "secret" not in response.text
     assert served.rank()["complete"]
+
+
+def test_refused_truncation_costs_no_vector(serve_first: Open) -> None:
+    """A text that is too long as a pair is refused before the engine, whether or not the first stage would drop it."""
+    served = serve_first(schedule=(0.9, 0.0, 0.0))
+    body = {"query": QUESTION, "texts": TEXTS, "truncate": False}
+    for number in range(6):
+        text = f"{number} {'long ' * 40}"
+        response = served.client.post("/rerank", json=body | {"texts": [*TEXTS, text]})
+        assert response.status_code == 422
+        assert "1 texts exceed" in response.text
+    assert served.vectors.encoded == []
+    assert served.client.post("/rerank", json=body).status_code == 200
 
 
 def test_the_tuned_schedule_in_time_drops_by_its_first_ratio(serve_first: Open) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend
+from tests.service.fakes import FakeBackend, FakeState, loader
 from tests.service.first_stages import (
     ENCODER,
     FakeVectors,
@@ -16,7 +23,11 @@ from tests.service.first_stages import (
 from tests.service.observe import wait_until
 from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
 
+from cerberank_models.backends.contract import StageOutput, Vector
+from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.keys import add_key
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.ranking import rank
 from cerberank_service.versions.state import State
 
 
@@ -46,6 +57,83 @@ def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> N
         source: found["cerberank_vectors_total{" + of.format(source) + "}"] for source in ("cache", "store", "computed")
     }
     assert counts == {"cache": 1.0, "store": 2.0 * len(TEXTS), "computed": 1.0}
+
+
+def test_known_vectors_do_not_hide_a_full_backlog(serve_first: Open) -> None:
+    """Of twelve questions at once whose candidates' vectors are known most are refused; nothing stays queued."""
+    served = serve_first(max_queued_tokens=200, encode_workers=1)
+    wanted = served.rank(drop_ratio=0.0)
+    assert wanted["usage"]["tokens"] > 200
+    engine = served.client.app.state.service.versions.snapshot.stable()[0].engine  # type: ignore[attr-defined]
+    assert engine.queued_tokens == 0
+    gate = threading.Event()
+    served.vectors.faults.gate = served.pairs.faults.gate = gate
+    with ThreadPoolExecutor(12) as pool:
+        try:
+            bodies = [BODY | {"question": f"how {number}?", "drop_ratio": 0.0} for number in range(12)]
+            asked = [pool.submit(served.client.post, "/v1/rank", json=body) for body in bodies]
+            wait_until(lambda: sum(each.done() for each in asked) >= 10)
+        finally:
+            gate.set()
+        statuses = [each.result(20).status_code for each in asked]
+    assert 1 <= statuses.count(200) <= 2
+    assert set(statuses) == {200, 503}
+    wait_until(lambda: engine.queued_tokens == 0)
+
+
+def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two jobs the expected pairs count as queued; whatever ends the question, they do no longer."""
+    served = serve_first()
+    engine = served.client.app.state.service.versions.snapshot.stable()[0].engine  # type: ignore[attr-defined]
+    between: list[int] = []
+
+    def failing(*given: object, **named: object) -> None:
+        between.append(engine.queued_tokens)
+        raise ServiceError(Kind.INTERNAL, "as a score that is not a number")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(rank, "score_texts", failing)
+        assert served.client.post("/v1/rank", json=BODY).status_code == 500
+    assert between[0] > 0
+    assert engine.queued_tokens == 0
+    assert served.rank()["complete"]
+    assert engine.queued_tokens == 0
+
+
+def test_no_vector_is_kept_through_the_pairs(serve_first: Open) -> None:
+    """While the survivors run as pairs, nothing refers to the vectors that were computed or found in the store."""
+    served = serve_first(vector_cache_bytes=0)
+    made: list[weakref.ref[Vector]] = []
+    encode, run, left = served.vectors.encode, served.pairs.run, []
+
+    def noting(texts: EncodedPairs) -> Sequence[Vector]:
+        vectors = encode(texts)
+        made.extend(weakref.ref(vector) for vector in vectors)
+        return vectors
+
+    def counting(state: FakeState, stage: int) -> StageOutput[FakeState]:
+        left.append(sum(each() is not None for each in made))
+        return run(state, stage)
+
+    served.vectors.encode, served.pairs.run = noting, counting  # type: ignore[method-assign]
+    served.rank()
+    assert len(made) == len(TEXTS) + 1
+    assert left == [0, 0, 0]
+
+
+def test_a_score_that_is_not_a_number_is_a_failure_of_the_version(serve_first: Open) -> None:
+    """Raised outside of the engine, in either worker, it counts for the rules that move labels back."""
+    served = serve_first()
+    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    scorer = live.first.scorer
+    live.first = replace(live.first, scorer=lambda question, candidates: np.full(len(candidates), np.nan))
+    for failed in (1, 2):  # the second time all vectors are known
+        assert served.client.post("/v1/rank", json=BODY).status_code == 500
+        assert live.failed == failed
+    assert sum(served.vectors.encoded) == len(TEXTS) + 1
+    live.first = replace(live.first, scorer=scorer)
+    assert served.rank()["complete"]
+    assert live.failed == 2
 
 
 def test_duplicates_and_contexts_share_vectors(serve_first: Open) -> None:
@@ -115,6 +203,18 @@ def test_models_describe_the_first_stage(serve_first: Open) -> None:
     assert len(entry["drop_schedule"]) == 3
     assert entry["first_stage"]["encoder"] == ENCODER
     assert entry["first_stage"]["vectors"] == 0
+
+
+def test_vectors_without_a_first_stage_are_refused(open_app: Serve, tmp_path: Path) -> None:
+    """A single checkpoint that cannot use the vectors that the settings name does not start, and says why."""
+    config = config_with_first_stage()
+    assert config.first_stage is not None
+    store = store_of(tmp_path / "vectors", FakeVectors(config.first_stage), TEXTS, encoder=ENCODER)
+    client = open_app(loader(FakeBackend(), tmp_path), vectors=store)
+    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    wait_until(lambda: versions.snapshot.state is not State.LOADING)
+    assert versions.snapshot.state is State.FAILED
+    assert "has no first stage" in versions.snapshot.reason
 
 
 def test_a_store_of_another_encoder_is_refused_by_name(open_app: Serve, tmp_path: Path) -> None:

@@ -35,6 +35,15 @@ def test_too_many_candidates_are_refused_with_the_limit() -> None:
     assert "4 are more than the limit of 3" in error.message
 
 
+def test_a_long_list_is_refused_before_candidates_are_made_of_it() -> None:
+    """By the name that the dialect gives to candidates; making them would cost a microsecond each."""
+    texts = json.dumps({"query": "q", "documents": ["x"] * 100}).encode()
+    with pytest.raises(FormattedError) as caught:
+        Reader(by_path(DIALECTS)["/v2/rerank"], 20)(texts)
+    assert isinstance(caught.value.error, ServiceError)
+    assert "documents: 100 are more than the limit of 20" in caught.value.error.message
+
+
 @pytest.mark.parametrize(
     ("content", "kind"), [(b"{", Kind.MALFORMED), (body(), Kind.INVALID), (body(*"a" * 1000), Kind.INVALID)]
 )

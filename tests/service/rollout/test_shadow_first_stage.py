@@ -58,6 +58,27 @@ def test_the_shadow_takes_both_steps(follow: Follow, loading: Loading) -> None:
     assert sum(rows for stage, rows in loading.pairs.runs if stage == 0) == 2
 
 
+def test_a_version_without_a_first_stage_is_served_beside_vectors(
+    follow: Follow, loading: Loading, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Out of a store it serves, and the log warns once that the settings' vectors are of no use to it."""
+    client = follow(loading, vectors=store_of(tmp_path / "vectors", loading.vectors, ["a"], encoder=ENCODER))
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    assert served_by(client, **BODY) == "1"
+    told = [each.getMessage() for each in caplog.records if "no first stage" in each.getMessage()]
+    assert len(told) == 1
+
+
+def test_a_list_of_ratios_that_does_not_fit_the_shadow_is_skipped(follow: Follow, loading: Loading) -> None:
+    """Stable and shadow differ in their stages: the question is no failure of the shadow, and is told."""
+    client = follow(loading, shadow_percent=100)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    assert served_by(client, **BODY, drop_ratio=[0.0, 0.0]) == "1"
+    wait_until(lambda: client.get(SHADOW).json()["skipped"] == 1)
+    told = client.get(SHADOW).json()
+    assert (told["questions"], told["failures"]) == (0, 0)
+
+
 def test_a_version_of_another_encoder_is_served_without_the_vectors(
     follow: Follow, loading: Loading, tmp_path: Path
 ) -> None:
