@@ -1,0 +1,25 @@
+"""The accuracy of an answer, as its stages and scores order the candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerberank_benchmarks.clients.accuracy import average_precision
+
+
+def answer(*results: tuple[int, float | None]) -> dict[str, Any]:
+    """One whose candidates have these stages and scores, listed in another order than they were sent."""
+    listed = [{"index": index, "stage": stage, "score": score} for index, (stage, score) in enumerate(results)]
+    return {"results": listed[::-1]}
+
+
+def test_later_stages_come_first_whatever_the_scores() -> None:
+    """Candidate 2 reached a later stage: it is ahead of a higher score; the relevant one is second."""
+    assert average_precision(answer((0, 0.9), (0, 0.1), (1, 0.2)), [1, 0, 0]) == 0.5
+
+
+def test_candidates_without_a_score_are_tied_in_the_last_place() -> None:
+    """Of two that no stage scored one is relevant: on average over both orders it stands second or third."""
+    assert average_precision(answer((0, 0.3), (-1, None), (-1, None)), [0, 1, 0]) == pytest.approx((1 / 2 + 1 / 3) / 2)
