@@ -170,6 +170,9 @@ def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
         found = subprocess.run([sys.executable, "-E", "-c", LOOK, target], capture_output=True, text=True, check=False)
         assert found.stdout.startswith(str(tmp_path)), found.stdout + found.stderr
         shown = [line.split()[0] for line in found.stdout.splitlines() if line.startswith("  ")]
-        assert shown == ["serve", "admin", "probe", "keys", "rank", "import", "shape", "push", "pull", "list", "label"]
+        assert shown == [
+            *("serve", "admin", "probe", "keys", "rank", "import", "first-stage", "embed", "shape"),
+            *("push", "pull", "list", "label"),
+        ]
         assert found.returncode == 2
         assert "pip install 'cerberank[training]'" in found.stderr

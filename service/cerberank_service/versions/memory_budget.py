@@ -25,9 +25,6 @@ WORKSPACE_BYTES = 2 * 1024**3
 width of 768 in half precision, some of them at a time), libraries' workspaces and captured graphs. An estimate that no
 GPU has confirmed yet. Waiting states have a bound of their own."""
 
-FIRST_STAGE = "first-stage/"
-"""The folder of a checkpoint whose files are a first stage's, named there as the checkpoint's own are."""
-
 
 class DeviceFullError(MemoryError):
     """A GPU has too little free memory for a version."""
@@ -40,8 +37,7 @@ def on_device(settings: Settings) -> bool:
 
 def version_bytes(spec: BackendSpec, settings: Settings, files: Mapping[str, int]) -> int:
     """The estimated memory of a version whose `files` have these sizes."""
-    first = {name.removeprefix(FIRST_STAGE): size for name, size in files.items() if name.startswith(FIRST_STAGE)}
-    read = sum(sizes[name] for sizes in (files, first) for name in spec.files(sizes, settings.precision))
+    read = sum(files[name] for name in spec.files(files, settings.precision))
     if not on_device(settings):
         return MEMORY_PER_BYTE * read
     return int(spec.weight_share.get(settings.precision, 1.0) * read) + WORKSPACE_BYTES
