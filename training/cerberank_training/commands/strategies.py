@@ -25,9 +25,7 @@ from cerberank_training.commands.strategy_runs import (
 from cerberank_training.evaluation.strategy_table import PlannedRun, plan, strategy_table
 from cerberank_training.students.recipes import RECIPES
 
-SHARED = (
-    *("recipe", "base", "groups", "dev", "sample", "teacher", "hydra", "precision", "steps", "questions_per_step"),
-)
+SHARED = ("recipe", "base", "groups", "dev", "sample", "teacher", "hydra", "precision", "steps", "questions_per_step")
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
 
 
