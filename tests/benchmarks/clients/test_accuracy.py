@@ -21,5 +21,5 @@ def test_later_stages_come_first_whatever_the_scores() -> None:
 
 
 def test_candidates_without_a_score_are_tied_in_the_last_place() -> None:
-    """Of two that no stage scored one is relevant: on average over both orders it stands second or third."""
+    """One of the two that no stage scored is relevant: its place is second or third, with equal chances."""
     assert average_precision(answer((0, 0.3), (-1, None), (-1, None)), [0, 1, 0]) == pytest.approx((1 / 2 + 1 / 3) / 2)
