@@ -71,7 +71,7 @@ ELSEWHERE = {
         "training/evaluation/report",
     ],
     "training/evaluation/test_gate.py": ["training/commands/export"],
-    "training/evaluation/test_strategy_table.py": ["training/commands/strategies"],
+    "training/evaluation/test_strategy_table.py": ["training/commands/strategies/cerberus_systems"],
     "training/commands/test_compare.py": ["training/commands/ensemble"],
     "training/commands/test_tune.py": ["training/evaluation/plots"],
     "training/commands/test_score.py": ["training/teachers/scoring/ray_engine"],

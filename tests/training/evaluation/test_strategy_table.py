@@ -12,7 +12,8 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
 
 import cerberank_training.evaluation.strategy_table
-from cerberank_training.commands import sample, strategies
+from cerberank_training.commands import sample
+from cerberank_training.commands.strategies import cerberus_systems
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, Records
 from cerberank_training.evaluation.strategy_table import plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy
@@ -70,10 +71,10 @@ def test_the_verb_goes_on_where_it_stopped(
         *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", data, "--test", data),
         *("--teacher", "a", "--teacher", "b", "--only", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
     ]
-    assert strategies.main(call) == 0
+    assert cerberus_systems.main(call) == 0
     table = capsys.readouterr().out
     assert "| hard, one head | 1 |" in table
     assert "| hard | 1 |" in table
-    monkeypatch.setattr("cerberank_training.commands.strategy_runs.subprocess.run", pytest.fail)
-    assert strategies.main(call) == 0
+    monkeypatch.setattr("cerberank_training.commands.strategies.runs.subprocess.run", pytest.fail)
+    assert cerberus_systems.main(call) == 0
     assert capsys.readouterr().out == table

@@ -43,7 +43,7 @@ VERBS = (
     ),
     Verb(
         name="strategies",
-        target="cerberank_training.commands.strategies:main",
+        target="cerberank_training.commands.strategies.cerberus_systems:main",
         help="train one student by every strategy and compare",
         extra="training",
         order=110,

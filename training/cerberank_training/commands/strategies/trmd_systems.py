@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_training.commands import pairwise
-from cerberank_training.commands.strategy_runs import (
+from cerberank_training.commands.strategies.runs import (
     add_table_options,
     evaluate_run,
     finished,

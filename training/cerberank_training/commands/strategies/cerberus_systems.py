@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes
-from cerberank_training.commands import trmd_systems
-from cerberank_training.commands.strategy_runs import (
+from cerberank_training.commands.strategies import trmd_systems
+from cerberank_training.commands.strategies.runs import (
     add_table_options,
     evaluate_run,
     finished,

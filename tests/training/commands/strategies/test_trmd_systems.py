@@ -12,7 +12,7 @@ from tests.training.letters import jsonl
 
 from cerberank_models import cli
 from cerberank_models.text_ranker_folder import read_text_ranker
-from cerberank_training.commands import strategies, strategy_runs
+from cerberank_training.commands.strategies import cerberus_systems, runs
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         verbs.append(command[3])
         assert cli.main(command[3:]) == 0
 
-    monkeypatch.setattr(strategy_runs.subprocess, "run", run)
+    monkeypatch.setattr(runs.subprocess, "run", run)
     return verbs
 
 
@@ -35,7 +35,7 @@ def steps(run: Path) -> int:
 
 def call(folder: Path, *more: str) -> int:
     data = jsonl(folder)
-    return strategies.main(
+    return cerberus_systems.main(
         [
             *("--paper", "trmd", "--base", str(folder / "base"), "--train", data, "--dev", data, "--test", data),
             *("--out", str(folder / "out"), "--layers", "2", "--steps", "2", "--triples-per-step", "2", "--top", "3"),
