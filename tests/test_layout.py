@@ -35,7 +35,7 @@ ELSEWHERE = {
     ],
     "models/first_stage/test_rank.py": ["models/commands/embed"],
     "models/first_stage/test_sources.py": ["models/commands/first_stage"],
-    "models/first_stage/test_store.py": ["models/first_stage/embed"],
+    "models/first_stage/embedding/test_store_texts.py": ["models/first_stage/embedding/shards"],
     "models/first_stage/test_torch_encoder.py": ["models/network/text_ranker/vectors"],
     "models/export/test_int8.py": ["models/export/graphs"],
     "models/importing/test_hugging_face.py": ["models/importing/families"],
