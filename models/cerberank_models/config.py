@@ -19,7 +19,7 @@ Count = Annotated[int, Field(ge=1)]
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
-Family = Literal["bert", "electra", "roberta"]
+Family = Literal["albert", "bert", "electra", "roberta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class PairTemplate:
 
 PAIR_TEMPLATES: Mapping[Family, PairTemplate] = MappingProxyType(
     {
+        "albert": PairTemplate("[CLS]", "[SEP]"),
         "bert": PairTemplate("[CLS]", "[SEP]"),
         "electra": PairTemplate("[CLS]", "[SEP]"),
         "roberta": PairTemplate("<s>", "</s>", between=2),
@@ -50,7 +51,7 @@ class Frozen(BaseModel):
 
 
 class TransformerConfig(Frozen):
-    """A post-LN encoder as BERT, ELECTRA and RoBERTa define it."""
+    """A post-LN encoder as ALBERT, BERT, ELECTRA and RoBERTa define it."""
 
     family: Family
     vocab_size: Count
@@ -64,7 +65,7 @@ class TransformerConfig(Frozen):
     """Position id of the first token: 0, or `pad_token_id + 1` for RoBERTa."""
     type_vocab_size: Count = 2
     embedding_size: Count
-    """Equal to `hidden_size` except for ELECTRA-small, which projects its embeddings up."""
+    """Equal to `hidden_size` except for ELECTRA-small and ALBERT, which project their embeddings up."""
     layer_norm_epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-12
 
     @model_validator(mode="after")
@@ -72,6 +73,16 @@ class TransformerConfig(Frozen):
         if self.hidden_size % self.attention_heads:
             raise ValueError("hidden_size must be a multiple of attention_heads")
         return self
+
+    @property
+    def shared_layers(self) -> bool:
+        """Whether all layers have the same weights, which are then stored once; `layers` is how often they are run."""
+        return self.family == "albert"
+
+    @property
+    def gelu(self) -> Literal["none", "tanh"]:
+        """How a feed-forward's GELU is approximated: ALBERT was trained with the tanh form, the others exactly."""
+        return "tanh" if self.family == "albert" else "none"
 
 
 class ArchitectureConfig(Frozen):

@@ -12,7 +12,7 @@ import pytest
 import transformers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.tiny import TEXT, bert_tokenizer, roberta_tokenizer
+from tests.tiny import TEXT, albert_tokenizer, bert_tokenizer, roberta_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from cerberank_models.config import EncodingConfig
@@ -39,7 +39,10 @@ def encoder(family: str = "bert", **changes: int) -> PairEncoder:
 
 @cache
 def hugging_face_tokenizer(family: str) -> Any:
-    """The tokenizer of transformers, post-processor included: WordPiece, or byte-level BPE with learnt merges."""
+    """The tokenizer of transformers, post-processor included: unigrams, WordPiece, byte-level BPE with learnt merges."""
+    if family == "albert":
+        unigrams = json.loads(albert_tokenizer().to_str())["model"]["vocab"]
+        return transformers.AlbertTokenizer(vocab=[tuple(unigram) for unigram in unigrams])
     if family == "bert":
         return transformers.BertTokenizer(vocab=bert_tokenizer().get_vocab())
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
@@ -55,7 +58,7 @@ def hugging_face_tokenizer(family: str) -> Any:
     return transformers.RobertaTokenizer(vocab=learnt["vocab"], merges=[tuple(pair) for pair in learnt["merges"]])
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("family", ["albert", "bert", "roberta"])
 @given(
     question=st.text(max_size=40),
     texts=st.lists(st.text(max_size=60) | st.text(TEXT, max_size=60), min_size=1, max_size=4),

@@ -30,7 +30,7 @@ figures are those of the source: see its model card. Ranges of the int8 form wer
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="cerberank import", description=__doc__)
-    parser.add_argument("source", help="path or hub id of a BERT, ELECTRA or RoBERTa sequence classifier")
+    parser.add_argument("source", help="path or hub id of an ALBERT, BERT, ELECTRA or RoBERTa sequence classifier")
     parser.add_argument("out", type=Path, help="the checkpoint folder to make; must not exist")
     parser.add_argument("--name", help="model name (default: the last part of the source)")
     parser.add_argument("--max-length", type=int, help="tokens per pair (default: the model's, at most 512)")

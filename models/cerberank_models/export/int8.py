@@ -13,7 +13,7 @@ Exits, classifiers, norms and attention stay fp32: a thousandth of the work, and
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,8 +47,9 @@ class InputRange:
         return self.low.abs().maximum(self.high.abs())
 
     def merge(self, other: InputRange) -> InputRange:
-        """The smallest range that covers both."""
-        return InputRange(self.readers, self.low.minimum(other.low), self.high.maximum(other.high))
+        """The smallest range that covers both, for the readers of both."""
+        readers = tuple(dict.fromkeys(self.readers + other.readers))
+        return InputRange(readers, self.low.minimum(other.low), self.high.maximum(other.high))
 
 
 @torch.no_grad()
@@ -65,7 +66,21 @@ def measure_ranges(ranker: Ranker | TextVectors, batches: Sequence[EncodedPairs]
         for seen in _measure(ranker, batch):
             known = ranges.get(seen.readers)
             ranges[seen.readers] = seen if known is None else known.merge(seen)
-    return list(ranges.values())
+    return _joined(ranges.values())
+
+
+def _joined(ranges: Iterable[InputRange]) -> list[InputRange]:
+    """Ranges with a common reader as one: a layer that runs at several depths has one scale for all of its inputs."""
+    joined: list[InputRange] = []
+    for seen in ranges:
+        apart, whole = [], seen
+        for other in joined:
+            if set(other.readers).isdisjoint(seen.readers):
+                apart.append(other)
+            else:
+                whole = other.merge(whole)
+        joined = [*apart, whole]
+    return joined
 
 
 def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -> NetworkT:

@@ -30,7 +30,7 @@ class ImportMapping:
     embeddings: Names
     """To names in `embeddings`."""
     layer: re.Pattern[str]
-    """Matches a layer's weight: its number, its name within the layer."""
+    """Matches a layer's weight: its number, its name within the layer. A layer that all depths share has number 0."""
     layer_names: Names
     """To names in a layer of the body or a head."""
     classifier: Names
@@ -91,10 +91,60 @@ def _post_norm_mapping(activation: Literal["tanh", "gelu"], classifier: Names) -
     )
 
 
+def _albert(source: Any, family: Family) -> TransformerConfig:
+    """The configuration of the post-LN encoder with one layer for all depths."""
+    if (groups := (source.num_hidden_groups, source.inner_group_num)) != (1, 1):
+        raise UnsupportedModelError(
+            f"num_hidden_groups {groups[0]} and inner_group_num {groups[1]} are not supported, only one layer that all "
+            "depths share (1 and 1)"
+        )
+    if source.hidden_act != "gelu_new":
+        raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only ALBERT's 'gelu_new'")
+    if source.embedding_size == source.hidden_size:
+        raise UnsupportedModelError("an embedding_size equal to hidden_size is not supported for ALBERT")
+    return TransformerConfig(
+        family=family,
+        vocab_size=source.vocab_size,
+        hidden_size=source.hidden_size,
+        layers=source.num_hidden_layers,
+        attention_heads=source.num_attention_heads,
+        intermediate_size=source.intermediate_size,
+        max_positions=source.max_position_embeddings,
+        type_vocab_size=source.type_vocab_size,
+        embedding_size=source.embedding_size,
+        layer_norm_epsilon=source.layer_norm_eps,
+    )
+
+
+ALBERT = ImportMapping(
+    transformer=_albert,
+    activation="tanh",
+    embeddings={
+        "embeddings.word_embeddings.": "tokens.",
+        "embeddings.position_embeddings.": "positions.",
+        "embeddings.token_type_embeddings.": "types.",
+        "embeddings.LayerNorm.": "norm.",
+        "encoder.embedding_hidden_mapping_in.": "project.",
+    },
+    layer=re.compile(r"encoder\.albert_layer_groups\.(0)\.albert_layers\.0\.(.*)"),
+    layer_names={
+        "attention.query.": "query.",
+        "attention.key.": "key.",
+        "attention.value.": "value.",
+        "attention.dense.": "attention_output.",
+        "attention.LayerNorm.": "attention_norm.",
+        "ffn.": "up.",
+        "ffn_output.": "down.",
+        "full_layer_layer_norm.": "output_norm.",
+    },
+    classifier={"pooler.": "classifier.dense.", "classifier.": "classifier.output."},
+    unused=re.compile(r"position_ids$|token_type_ids$|^predictions\.|^sop_classifier\."),
+)
 _TWO_LINEARS = {"classifier.dense.": "classifier.dense.", "classifier.out_proj.": "classifier.output."}
 
 FAMILIES: Mapping[Family, ImportMapping] = MappingProxyType(
     {
+        "albert": ALBERT,
         "bert": _post_norm_mapping("tanh", {"pooler.dense.": "classifier.dense.", "classifier.": "classifier.output."}),
         "electra": _post_norm_mapping("gelu", _TWO_LINEARS),
         "roberta": _post_norm_mapping("tanh", _TWO_LINEARS),

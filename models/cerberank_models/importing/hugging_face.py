@@ -43,9 +43,13 @@ def ranker_config(
     encoding: EncodingConfig | None = None,
     logits: Literal[1, 2] = 2,
 ) -> RankerConfig:
-    """`B_b kH_h` for a `transformers` configuration; b defaults to n - 1 (to n without heads)."""
+    """`B_b kH_h` for a `transformers` configuration; b defaults to n - 1, and to n without heads.
+
+    It also defaults to n where all layers share their weights: a head's own layer would be a second copy of them.
+    """
     transformer = transformer_config(source)
-    body = body_layers if body_layers is not None else transformer.layers - (1 if heads else 0)
+    in_heads = 1 if heads and not transformer.shared_layers else 0
+    body = body_layers if body_layers is not None else transformer.layers - in_heads
     return RankerConfig(
         name=name,
         transformer=transformer,
@@ -66,7 +70,8 @@ def load_weights(
 ) -> None:
     """Fill `ranker` from the state dict of a Hugging Face model of the same family, strictly.
 
-    Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3). With
+    Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3); a layer that all depths share is
+    the body's one layer and every head's. With
     `fresh_classifier` the weights come from a model without a classification head, and the heads'
     classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation. Raises
     UnsupportedModelError naming every key without a place or without a source.
@@ -108,17 +113,26 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
 
 def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
     """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
-    body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
+    heads = range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if matched := names.layer.match(key):
-        index, name = int(matched[1]), _renamed(matched[2], names.layer_names)
-        if name is None:
-            return []
-        return [f"body.{index}.{name}"] if index < body else [f"heads.{k}.layers.{index - body}.{name}" for k in heads]
+        name = _renamed(matched[2], names.layer_names)
+        return [] if name is None else [f"{place}.{name}" for place in _layer_places(int(matched[1]), ranker)]
     if name := _renamed(key, names.embeddings):
         return [f"embeddings.{name}"]
     if name := _renamed(key, names.classifier):
         return [f"heads.{k}.{name}" for k in heads]
     return []
+
+
+def _layer_places(index: int, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
+    """Where the layer `index` of a Hugging Face model stands in the ranker's state dict."""
+    body, heads = len(ranker.body), ranker.heads if isinstance(ranker, Ranker) else ()
+    if ranker.encoder.shared_layers:
+        below = [f"body.{depth}" for depth in range(body)]
+        return below + [
+            f"heads.{k}.layers.{depth}" for k, head in enumerate(heads) for depth in range(len(head.layers))
+        ]
+    return [f"body.{index}"] if index < body else [f"heads.{k}.layers.{index - body}" for k in range(len(heads))]
 
 
 def _renamed(key: str, names: Names) -> str | None:

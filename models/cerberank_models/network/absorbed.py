@@ -26,9 +26,13 @@ from cerberank_models.network.ranker import Ranker
 
 
 def can_absorb(ranker: Ranker) -> bool:
-    """Whether the heads have a layer, and their key and value projections can be absorbed."""
-    architecture = ranker.config.architecture
-    return ranker.encoder.linear_keys and architecture.heads > 0 and architecture.head_layers > 0
+    """Whether the heads have a layer, and their key and value projections can be absorbed.
+
+    Those of a layer that runs at several depths of a head cannot: below the last depth every token needs them.
+    """
+    architecture, body = ranker.config.architecture, ranker.encoder
+    alone = architecture.head_layers == 1 or not body.shared_layers
+    return body.linear_keys and architecture.heads > 0 and architecture.head_layers > 0 and alone
 
 
 class AbsorbedHeads(nn.Module):

@@ -40,10 +40,13 @@ class Head(nn.Module):
     def __init__(self, body: Body, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
         """Allocate one head of layers like the `body`'s.
 
-        `width` D of the hidden states; h may be 0, then the classifier reads the body's first token.
+        `width` D of the hidden states; h may be 0, then the classifier reads the body's first token. Where the body's
+        depths share one layer, the head has one layer of its own, which runs h times.
         """
         super().__init__()
-        self.layers = nn.ModuleList(body.head_layer() for _ in range(architecture.head_layers))
+        self.depth = architecture.head_layers
+        count = min(self.depth, 1) if body.shared_layers else self.depth
+        self.layers = nn.ModuleList(body.head_layer() for _ in range(count))
         self.norm = body.output_norm()
         self.classifier = Classifier(width, architecture, dropout)
 
@@ -60,8 +63,8 @@ class Head(nn.Module):
 
     def below_last(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to the input of the last layer, the same tensor when there is no other."""
-        for layer in self.layers[:-1]:
-            hidden = layer(hidden, layout)
+        for depth in range(self.depth - 1):
+            hidden = self.layers[depth % len(self.layers)](hidden, layout)
         return hidden
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
@@ -17,7 +18,7 @@ from cerberank_models.rank import rank_pairs
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
 
 
-@pytest.mark.parametrize(("family", "labels"), [("bert", 1), ("electra", 2), ("roberta", 1)])
+@pytest.mark.parametrize(("family", "labels"), [("albert", 2), ("bert", 1), ("electra", 2), ("roberta", 1)])
 def test_an_imported_model_gives_its_own_probabilities(family: str, labels: int, tmp_path: Path) -> None:
     """ONNX fp32 of the checkpoint against Hugging Face's model on the same token ids."""
     source = save_cross_encoder(family, tmp_path / "source", num_labels=labels)
@@ -34,6 +35,18 @@ def test_an_imported_model_gives_its_own_probabilities(family: str, labels: int,
         difference = logits[0] if labels == 1 else logits[1] - logits[0]
         assert abs(got[row] - torch.sigmoid(difference).item()) <= 1e-4
     assert np.isfinite(got).all()
+
+
+def test_albert_keeps_its_size(tmp_path: Path) -> None:
+    """The weights file holds each of the source's weights once; int8 passes the export's parity check."""
+    source = save_cross_encoder("albert", tmp_path / "source", num_labels=2)
+    assert main([str(source), str(tmp_path / "out"), "--precisions", "int8"]) == 0
+    checkpoint = read_checkpoint(tmp_path / "out")
+    assert str(checkpoint.config.architecture) == "B4 1H0"
+    assert checkpoint.weights is not None
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(source)
+    held = sum(value.numel() for value in load_file(checkpoint.weights).values())
+    assert held == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_a_model_with_three_labels_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from tests.tiny import random_pairs, random_ranker
@@ -79,6 +80,20 @@ def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     anew = logits(OnnxBackend(rescaled, ranker.config, buckets=single, threads=1), pairs)
     assert distance(logits(together, pairs), expected) <= distance(anew, expected) / 2
     assert together.counts.padding_tokens > alone.counts.padding_tokens == 0
+
+
+@pytest.mark.parametrize("body_layers", [4, 2])
+def test_a_layer_that_all_depths_share_has_one_int8_form(body_layers: int, tmp_path: Path) -> None:
+    """ALBERT, B4 2H0 and B2 2H2: near fp32 at every depth, and a graph holds each layer's products once."""
+    ranker = random_ranker(family="albert", body_layers=body_layers, heads=2, exits=())
+    pairs = random_pairs(LENGTHS * 4, seed=9)
+    graphs = int8_graphs(ranker, tmp_path)
+    near = logits(OnnxBackend(graphs, ranker.config, threads=1), pairs)
+    exact = logits(TorchBackend(ranker), pairs)
+    assert distance(near, exact) <= 0.25 * float(exact.std())
+    products = [each for each in onnx.load(graphs[0]).graph.initializer if each.data_type == onnx.TensorProto.INT8]
+    inner = [tuple(each.dims) for each in products if 64 in each.dims]
+    assert inner.count((32, 64)) == inner.count((64, 32)) == {4: 1, 2: 3}[body_layers]
 
 
 def test_the_ranker_itself_stays_fp32() -> None:

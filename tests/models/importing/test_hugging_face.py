@@ -71,6 +71,10 @@ def test_initialise_is_seeded() -> None:
     [
         (transformers.DistilBertConfig(), "distilbert"),
         (transformers.BertConfig(hidden_act="relu"), "relu"),
+        (transformers.AlbertConfig(num_hidden_groups=2), "num_hidden_groups 2"),
+        (transformers.AlbertConfig(inner_group_num=3), "inner_group_num 3"),
+        (transformers.AlbertConfig(hidden_act="gelu"), "'gelu' is not supported, only ALBERT's 'gelu_new'"),
+        (transformers.AlbertConfig(embedding_size=4096), "embedding_size equal to hidden_size"),
     ],
 )
 def test_unsupported_models_say_why(config: transformers.PretrainedConfig, message: str) -> None:

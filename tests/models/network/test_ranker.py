@@ -17,7 +17,7 @@ from cerberank_models.network.layout import PackedLayout, PaddedLayout
 from cerberank_models.network.ranker import Ranker
 
 LENGTHS = [5, 9, 3, 12, 9]
-FAMILIES = [("bert", {}), ("electra", {}), ("electra", {"embedding_size": 32}), ("roberta", {})]
+FAMILIES = [("albert", {}), ("bert", {}), ("electra", {}), ("electra", {"embedding_size": 32}), ("roberta", {})]
 
 
 def tensors(lengths: list[int], *, types: int = 2) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,13 +25,26 @@ from cerberank_training.students.shapes import StudentShape, build_student
     [("electra-base-b11-3h1", 124.9), ("electra-base-b10-3h2", 139.0), ("electra-base-b8-3h4", 167.4)],
 )
 def test_the_papers_shapes_have_the_papers_sizes(recipe: str, millions: float) -> None:
-    """CERBERUS table 4 gives 124 M, 139 M and 169 M parameters; counted without allocating them."""
+    """CERBERUS table 4 prints 124 M, 139 M and 169 M parameters (the last is 167.4 M); counted without allocating them."""
     shape = RECIPES[recipe]().shape
     base = transformers.ElectraConfig(
         embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
     )
     with torch.device("meta"):
         ranker = Ranker(ranker_config(base, name=shape.name, body_layers=shape.body_layers, heads=shape.heads))
+    assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("heads", "body_layers", "millions"),
+    [(1, 12, 11.7), (3, 12, 12.9), (3, 11, 34.1)],
+    ids=["base", "B12 3H0", "B11 3H1"],
+)
+def test_albert_base_has_its_own_size(heads: int, body_layers: int, millions: float) -> None:
+    """CERBERUS table 2 prints 11 M: the shared layer is counted once; heads with a layer have a copy of it each."""
+    base = transformers.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
+    with torch.device("meta"):
+        ranker = Ranker(ranker_config(base, name="albert-base", body_layers=body_layers, heads=heads))
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 

@@ -59,6 +59,8 @@ class Body(Protocol):
     """Its `tokens` is an `nn.Embedding`, the token table: int8 stores it in bytes, training may keep it as it is."""
     layers: nn.ModuleList
     """Each fulfils `Layer`."""
+    shared_layers: bool
+    """Whether one layer serves at every depth: `layers` then holds that one, or none for a body of depth 0."""
     linear_keys: bool
     """Whether keys and values are linear in the hidden states that a layer is given, at every position alike. Rotary
     positions or a norm before attention make them depend on more, and heads then run in their plain form."""

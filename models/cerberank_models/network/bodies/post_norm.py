@@ -1,7 +1,8 @@
-"""The post-LN encoder of BERT, ELECTRA and RoBERTa: absolute positions, full attention, a norm after each residual.
+"""The post-LN encoder of ALBERT, BERT, ELECTRA, RoBERTa: absolute positions, full attention, a norm after residuals.
 
 Legend as in `layout.py`. Only what ranking needs: no decoder, no relative positions, GELU, and a
-last layer that computes the first token alone, because that is all a head reads.
+last layer that computes the first token alone, because that is all a head reads. ALBERT has one
+layer that runs at every depth.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ class PostNormBody:
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
         """Allocate the encoder; `dropout` acts in training only."""
         self._config, self._dropout = config, dropout
+        self.shared_layers = config.shared_layers
         self.embeddings: nn.Module = PostNormEmbeddings(config, dropout)
-        self.layers = nn.ModuleList(PostNormLayer(config, dropout) for _ in range(layers))
+        count = min(layers, 1) if config.shared_layers else layers
+        self.layers = nn.ModuleList(PostNormLayer(config, dropout) for _ in range(count))
 
     def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
         """The sum of token, segment and position embeddings."""
@@ -38,9 +41,9 @@ class PostNormBody:
         return hidden
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
-        """One layer after the other."""
-        for layer in self.layers[start:stop]:
-            hidden = layer(hidden, layout)
+        """One layer after the other, or the one that all depths share again and again."""
+        for depth in range(start, stop):
+            hidden = self.layers[0 if self.shared_layers else depth](hidden, layout)
         return hidden
 
     def merge_projections(self) -> None:
@@ -67,7 +70,7 @@ class PostNormBody:
 
 
 class PostNormEmbeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised; projected up for ELECTRA-small."""
+    """Sum of token, position and segment embeddings, normalised; projected up for ELECTRA-small and ALBERT."""
 
     def __init__(self, config: TransformerConfig, dropout: float) -> None:
         """Allocate the tables; `dropout` acts in training only."""
@@ -102,6 +105,7 @@ class PostNormLayer(nn.Module):
         width, inner = config.hidden_size, config.intermediate_size
         self.attention_heads = config.attention_heads
         self.dropout = dropout
+        self.gelu = config.gelu
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -155,7 +159,7 @@ class PostNormLayer(nn.Module):
         """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
         attended = self._drop(self.attention_output(mixed.flatten(-2)))
         hidden = self._add_norm(residual, attended, self.attention_norm)
-        fed = self._drop(self.down(functional.gelu(self.up(hidden))))
+        fed = self._drop(self.down(functional.gelu(self.up(hidden), approximate=self.gelu)))
         return self._add_norm(hidden, fed, self.output_norm)
 
     def _add_norm(self, residual: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:

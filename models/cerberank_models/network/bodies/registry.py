@@ -10,5 +10,5 @@ from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.post_norm import PostNormBody
 
 BODIES: Mapping[Family, BodyType] = MappingProxyType(
-    {"bert": PostNormBody, "electra": PostNormBody, "roberta": PostNormBody}
+    {"albert": PostNormBody, "bert": PostNormBody, "electra": PostNormBody, "roberta": PostNormBody}
 )

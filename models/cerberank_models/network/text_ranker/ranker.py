@@ -101,7 +101,7 @@ class TextRanker(nn.Module):
 
     def _encode(self, token_ids: Tensor, type_ids: Tensor, layout: PackedLayout) -> Tensor:
         hidden = self.encoder.embed(token_ids, type_ids, layout)
-        return self.encoder.run(hidden, layout, 0, len(self.body))
+        return self.encoder.run(hidden, layout, 0, self.config.transformer.layers)
 
     def _read(self, hidden: Tensor) -> Tensor:
         """The token vectors that ranker 2 reads."""

@@ -38,7 +38,7 @@ class TextVectors(nn.Module):
     def read(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
         """The part of each text's vector with a fixed width `[N, W]`, and ColBERT's token vectors `[.., P]` if any."""
         hidden = self.encoder.embed(token_ids, type_ids, layout)
-        hidden = self.encoder.run(hidden, layout, 0, len(self.body))
+        hidden = self.encoder.run(hidden, layout, 0, self.config.transformer.layers)
         parts = [layout.first(hidden)] if self.config.first_ranker else []
         if self.config.token_ranker == "twin":
             parts.append(layout.mean(hidden))

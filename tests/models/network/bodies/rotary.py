@@ -25,6 +25,7 @@ class RotaryBody:
     """Fulfils `contract.Body`."""
 
     linear_keys = False
+    shared_layers = False
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
         self._config = config

@@ -38,6 +38,13 @@ def test_the_checkpoint_format_names_every_weight_as_ever(family: str) -> None:
     assert [name for name, _ in ranker.named_parameters()] == expected
 
 
+def test_layers_that_all_depths_share_are_named_once() -> None:
+    """ALBERT: one layer of the body, and one of each head although a head is two layers deep."""
+    ranker = random_ranker(family="albert", body_layers=2, heads=2, exits=(1,))
+    layers = [name for name in ranker.state_dict() if name.startswith("body.") or ".layers." in name]
+    assert layers == names("body.0", LINEAR) + names("heads.0.layers.0", LINEAR) + names("heads.1.layers.0", LINEAR)
+
+
 def hidden_after_body(ranker: Ranker) -> Tensor:
     pairs = random_pairs([5, 30, 3, 12])
     arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets)

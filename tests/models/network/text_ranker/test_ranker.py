@@ -24,7 +24,7 @@ def encode(ranker: TextRanker, ids: list[int], types: list[int]) -> Tensor:
     """One sequence alone, `[S, D]`."""
     layout = PaddedLayout(torch.ones(1, len(ids), dtype=torch.bool))
     hidden = ranker.encoder.embed(torch.tensor([ids]), torch.tensor([types]), layout)
-    return ranker.encoder.run(hidden, layout, 0, len(ranker.body))[0]
+    return ranker.encoder.run(hidden, layout, 0, ranker.config.transformer.layers)[0]
 
 
 def sides(ranker: TextRanker, questions: Texts, documents: Texts, n: int, owner: int) -> tuple[list[Any], ...]:
