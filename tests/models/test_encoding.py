@@ -39,7 +39,7 @@ def encoder(family: str = "bert", **changes: int) -> PairEncoder:
 
 @cache
 def hugging_face_tokenizer(family: str) -> Any:
-    """The tokenizer of transformers, post-processor included: unigrams, WordPiece, byte-level BPE with learnt merges."""
+    """The tokenizer of transformers, post-processor included: unigrams, WordPiece, or byte-level BPE, merges learnt."""
     if family == "albert":
         unigrams = json.loads(albert_tokenizer().to_str())["model"]["vocab"]
         return transformers.AlbertTokenizer(vocab=[tuple(unigram) for unigram in unigrams])

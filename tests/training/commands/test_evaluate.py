@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import random
 from itertools import pairwise, permutations
+from math import exp
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
 from tests.training.data.trec.collections import QRELS, RUN, write_collection
@@ -14,8 +16,19 @@ from tests.training.data.trec.collections import QRELS, RUN, write_collection
 from cerberank_training.commands.compare import main as compare
 from cerberank_training.commands.ensemble import main as ensemble
 from cerberank_training.commands.evaluate import main
+from cerberank_training.data import read_questions
+from cerberank_training.teachers.pair_keys import data_digest, pair_keys
+from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
-MEASURES = {"map": AP, "mrr": RR, "p@1": P @ 1, "ndcg@10": nDCG @ 10, "p@20": P @ 20, "ndcg@20": nDCG @ 20}
+MEASURES = {
+    "map": AP,
+    "mrr": RR,
+    "p@1": P @ 1,
+    "ndcg@5": nDCG @ 5,
+    "ndcg@10": nDCG @ 10,
+    "p@20": P @ 20,
+    "ndcg@20": nDCG @ 20,
+}
 Labelled = list[tuple[int, float]]
 
 
@@ -183,3 +196,63 @@ def test_a_collections_grades_and_missed_documents_reach_every_file(tmp_path: Pa
     assert compare([str(lines), str(both), "--json", str(out)]) == 0
     means = {name: row["mean_b"] for name, row in json.loads(out.read_text())["metrics"].items()}
     assert means == oracle
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> tuple[str, Path, list[list[float]]]:
+    """Data of 20 questions, a teacher's cache of all their pairs, and the cached differences of logits."""
+    rng = random.Random(3)
+    labels = [[1, 0, *(rng.randint(0, 1) for _ in range(3))] for _ in range(20)]
+    logits = [[rng.choice([-20.0, -1.5, 0.25, 40.0, 41.0]) for _ in row] for row in labels]
+    data = write_data(tmp_path / "data.jsonl", labels)
+    questions = list(read_questions(data))
+    keys = np.concatenate(
+        [pair_keys(each.text, [row.candidate for row in each.candidates], context=False) for each in questions]
+    )
+    manifest = CacheManifest(
+        teacher=TeacherIdentity(name="wise", revision="r", precision="fp32", max_length=128, context=False),
+        data=(data,),
+        data_sha256=data_digest(keys),
+        pairs=len(keys),
+        shard_pairs=len(keys),
+    )
+    folder = tmp_path / "electra"
+    with ScoreCacheWriter(folder, manifest) as writer:
+        writer.write(0, keys, np.asarray([value for row in logits for value in row], dtype=np.float32))
+    return data, folder, logits
+
+
+def test_a_score_cache_ranks_as_its_logits_do(
+    cache: tuple[str, Path, list[list[float]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures of the same logits in a file, where probabilities of 1 would tie; the per-question file feeds others."""
+    data, folder, logits = cache
+    by_cache, by_file, lines = (tmp_path / name for name in ("c.json", "f.json", "c.jsonl"))
+    assert main(["--data", data, "--scores", str(folder), "--json", str(by_cache), "--per-question", str(lines)]) == 0
+    scores = write_scores(tmp_path / "scores.jsonl", logits)
+    assert main(["--data", data, "--scores", scores, "--json", str(by_file)]) == 0
+    assert json.loads(by_cache.read_text())["figures"] == json.loads(by_file.read_text())["figures"]
+    written = [json.loads(line)["rankings"]["final"]["scores"] for line in lines.read_text().splitlines()]
+    assert written == [pytest.approx([1 / (1 + exp(-value)) for value in row]) for row in logits]
+    capsys.readouterr()
+    tables = []
+    for teacher in (folder, lines.rename(tmp_path / "electra.jsonl")):
+        assert main(["--data", data, "--scores", scores, "--teacher", str(teacher)]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1]
+    assert "| final | electra |" in tables[0]
+
+
+@pytest.mark.parametrize("option", ["--scores", "--teacher"])
+def test_a_pair_that_a_cache_lacks_is_named(
+    option: str, cache: tuple[str, Path, list[list[float]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Teacher, candidate and question; no file is written."""
+    data, folder, logits = cache
+    source = tmp_path / "data.jsonl"
+    source.write_text(source.read_text().replace("river c b", "another"))
+    others = [] if option == "--scores" else ["--scores", write_scores(tmp_path / "scores.jsonl", logits)]
+    out = tmp_path / "out.jsonl"
+    assert main(["--data", data, option, str(folder), *others, "--per-question", str(out)]) == 1
+    assert "wise never scored the candidate 'another' of the question 'how tall is 2 ?'" in capsys.readouterr().err
+    assert not out.exists()

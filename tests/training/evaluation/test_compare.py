@@ -74,7 +74,20 @@ def test_spearman_is_the_correlation_of_mean_ranks(places: list[tuple[int, int]]
         return np.asarray([(x < value).sum() + ((x == value).sum() + 1) / 2 for value in x])
 
     expected = np.corrcoef(mean_ranks(a), mean_ranks(b))[0, 1]
-    assert spearman(a, b) == pytest.approx(expected, abs=1e-9)
+    got = spearman(a, b)
+    assert got is not None
+    assert got[0] == pytest.approx(expected, abs=1e-9)
+    assert 0.0 <= got[1] <= 1.0
+
+
+def test_a_question_counts_as_significant_by_its_own_p_value() -> None:
+    """Five candidates in the same order are chance less than once in twenty times, four are not, whatever t says."""
+    long, short = record("long", (1, 0, 0, 0, 0), (0, 1, 2, 3, 4), 1.0), record("short", (1, 0, 0), (0, 1, 2), 1.0)
+    other = record("short", (1, 0, 0), (0, 2, 1), 1.0)
+    got = compare({"long": long, "short": short}, {"long": long, "short": other})
+    assert (got.spearman, got.spearman_questions, got.spearman_significant) == (0.75, 2, 1)
+    four = {"four": record("four", (1, 0, 0, 0), (0, 1, 2, 3), 1.0)}
+    assert compare(four, four).spearman_significant == 0
 
 
 def test_an_order_with_one_place_correlates_with_nothing() -> None:

@@ -11,7 +11,7 @@ from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
 
 from cerberank_training.evaluation.metrics import METRICS, expected_metrics, question_metrics, ranks_of
 
-MEASURES = dict(zip(METRICS, (AP, RR, P @ 1, nDCG @ 10, P @ 20, nDCG @ 20), strict=True))
+MEASURES = dict(zip(METRICS, (AP, RR, P @ 1, nDCG @ 5, nDCG @ 10, P @ 20, nDCG @ 20), strict=True))
 """The same metrics as ir-measures names them."""
 
 graded = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6)
@@ -30,6 +30,7 @@ def brute_force(labels: list[int], missed: list[int]) -> dict[str, float]:
         "map": sum(hit / place for hit, place in enumerate(places, start=1)) / sum(label > 0 for label in ideal),
         "mrr": 1 / places[0] if places else 0.0,
         "p@1": float(labels[0] > 0),
+        "ndcg@5": dcg(labels, 5) / dcg(ideal, 5),
         "ndcg@10": dcg(labels, 10) / dcg(ideal, 10),
         "p@20": sum(place <= 20 for place in places) / 20,
         "ndcg@20": dcg(labels, 20) / dcg(ideal, 20),

@@ -25,7 +25,7 @@ from cerberank_training.students.shapes import StudentShape, build_student
     [("electra-base-b11-3h1", 124.9), ("electra-base-b10-3h2", 139.0), ("electra-base-b8-3h4", 167.4)],
 )
 def test_the_papers_shapes_have_the_papers_sizes(recipe: str, millions: float) -> None:
-    """CERBERUS table 4 prints 124 M, 139 M and 169 M parameters (the last is 167.4 M); counted without allocating them."""
+    """CERBERUS table 4 prints 124 M, 139 M and 169 M parameters (it is 167.4 M); counted without allocating."""
     shape = RECIPES[recipe]().shape
     base = transformers.ElectraConfig(
         embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072

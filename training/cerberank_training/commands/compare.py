@@ -13,7 +13,7 @@ from typing import get_args
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.compare import RankingComparison, compare
+from cerberank_training.evaluation.compare import SIGNIFICANCE, RankingComparison, compare
 from cerberank_training.evaluation.per_question import check_same_candidates, read_records
 from cerberank_training.evaluation.report import table
 
@@ -63,5 +63,8 @@ def markdown(result: RankingComparison) -> str:
         for name, row in result.metrics.items()
     ]
     correlation = "undefined" if result.spearman is None else f"{result.spearman:.3f}"
-    note = f"Spearman correlation of the orders, mean of {result.spearman_questions} questions: {correlation}."
+    note = (
+        f"Spearman correlation of the orders, mean of {result.spearman_questions} questions: {correlation}; "
+        f"p < {SIGNIFICANCE} in {result.spearman_significant} of them."
+    )
     return f"{table(header, rows)}\n\n{result.questions} questions. {note}"

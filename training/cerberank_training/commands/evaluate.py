@@ -26,9 +26,9 @@ from cerberank_models.commands.ratios import ratios
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.data import DataError, Question, Subset, read_questions, sampled, subset
 from cerberank_training.evaluation.agreement import Agreement, agreement
-from cerberank_training.evaluation.evaluate import Evaluation, variant_costs
+from cerberank_training.evaluation.evaluate import Evaluation, Ranks, variant_costs
 from cerberank_training.evaluation.per_question import (
-    QuestionRecord,
+    Records,
     candidates_hash,
     read_records,
     record,
@@ -41,11 +41,15 @@ from cerberank_training.evaluation.sources.rankings import (
     given_rankings,
     precision_rankings,
     service_rankings,
+    teacher_rankings,
 )
 from cerberank_training.evaluation.sources.sequence import sequence_costs, sequence_rankings
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 Agreements = dict[tuple[str, str], Agreement]
 """Agreement by (head, teacher)."""
+Teacher = Records | TeacherScoreCache
+"""Who ranked the questions beforehand: the records of an evaluation, or a cache of `cerberank score`."""
 
 
 def main(argv: list[str]) -> int:
@@ -72,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     source.add_argument("--text-ranker", type=Path, help="a folder that `cerberank pairwise` wrote; in torch, fp32")
     source.add_argument("--url", help="evaluate the service at this address instead")
-    source.add_argument("--scores", type=Path, help='evaluate given scores: a line {"id", "scores": [...]} a question')
+    source.add_argument(
+        "--scores",
+        type=Path,
+        help='evaluate given scores: a cache of `cerberank score`, or a line {"id", "scores": [...]} a question',
+    )
     add_backend_options(parser)
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="questions that the table shows")
@@ -83,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", type=int, help="this many questions of the subset, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--teacher", action="append", type=Path, default=[], help="a teacher's per-question file: report agreement"
+        "--teacher",
+        action="append",
+        type=Path,
+        default=[],
+        help="a teacher's per-question file, or a cache of `cerberank score`: report agreement",
     )
     parser.add_argument("--json", type=Path, help="write the figures of all subsets here")
     parser.add_argument("--per-question", type=Path, help="write one JSON line a question here")
@@ -95,7 +107,9 @@ def _run(arguments: argparse.Namespace) -> None:
     questions = sampled(
         read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name=arguments.subset
     )
-    teachers = {path.stem: read_records(path) for path in arguments.teacher}
+    teachers: dict[str, Teacher] = {
+        path.stem: TeacherScoreCache.open(path) if path.is_dir() else read_records(path) for path in arguments.teacher
+    }
     if len(teachers) < len(arguments.teacher):
         raise ValueError("teachers are told apart by their files' names, and two are the same")
     costs, rankings = _source(arguments, questions)
@@ -137,7 +151,11 @@ def _source(
         schedule = arguments.schedule[0] if arguments.schedule else None
         return {}, service_rankings(arguments.url, questions, schedule=schedule)
     if arguments.scores:
-        return {}, given_rankings(arguments.scores, questions)
+        if not arguments.scores.is_dir():
+            rankings = given_rankings(arguments.scores, questions)
+        else:
+            rankings = teacher_rankings(TeacherScoreCache.open(arguments.scores), questions)
+        return {}, rankings
     if arguments.text_ranker:
         if arguments.schedule or arguments.against or arguments.backend or arguments.precision:
             raise ValueError("a text ranker has one stage, and runs on torch in fp32")
@@ -162,18 +180,24 @@ def _source(
     return costs, checkpoint_rankings(checkpoint, questions, **form, policies=policies)
 
 
-def _add_agreements(
-    agreements: Agreements, ranked: RankedQuestion, teachers: Mapping[str, Mapping[str, QuestionRecord]]
-) -> None:
-    question, labels = ranked.question, np.asarray(ranked.question.labels)
-    for teacher, records in teachers.items():
-        line = records.get(question.id)
-        if line is None or line.candidates != candidates_hash(question):
-            raise DataError(f"teacher {teacher!r} has not scored these candidates of question {question.id!r}")
-        for name, ranks in ranked.ranks.items():
-            if name == "final" or name.startswith("head "):
-                so_far = agreements.get((name, teacher), Agreement())
-                agreements[name, teacher] = so_far + agreement(labels, ranks, line.ranks("final"))
+def _add_agreements(agreements: Agreements, ranked: RankedQuestion, teachers: Mapping[str, Teacher]) -> None:
+    labels = np.asarray(ranked.question.labels)
+    for name, teacher in teachers.items():
+        teacher_ranks = _ranks_by(teacher, name, ranked.question)
+        for variant, ranks in ranked.ranks.items():
+            if variant == "final" or variant.startswith("head "):
+                so_far = agreements.get((variant, name), Agreement())
+                agreements[variant, name] = so_far + agreement(labels, ranks, teacher_ranks)
+
+
+def _ranks_by(teacher: Teacher, name: str, question: Question) -> Ranks:
+    """The ranks [n] that a teacher gives the candidates. Raises ValueError when it has not scored them."""
+    if isinstance(teacher, TeacherScoreCache):
+        return next(teacher_rankings(teacher, [question])).ranks["final"]
+    line = teacher.get(question.id)
+    if line is None or line.candidates != candidates_hash(question):
+        raise DataError(f"teacher {name!r} has not scored these candidates of question {question.id!r}")
+    return line.ranks("final")
 
 
 def _content(

@@ -10,6 +10,7 @@ from cerberank_training.data.generic import read_generic
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
 from cerberank_training.data.trec.collection import read_trec
+from cerberank_training.data.trecqa import read_trecqa
 from cerberank_training.data.wikiqa import read_wikiqa
 
 __all__ = [
@@ -32,6 +33,7 @@ READERS: dict[str, Callable[[Path], Iterable[Question]]] = {
     "asnq": read_asnq,
     "jsonl": read_generic,
     "trec": read_trec,
+    "trecqa": read_trecqa,
 }
 
 

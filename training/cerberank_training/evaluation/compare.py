@@ -17,6 +17,10 @@ from cerberank_training.data.question import Subset, within
 from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord
 
+SIGNIFICANCE = 0.05
+"""Below this p-value a question's correlation is counted as significant."""
+FEWEST = 5
+"""Two orders of fewer candidates are equal or opposite by chance more often than once in twenty times."""
 DIGITS = 12
 """Differences are rounded to so many digits, so that 1/2 - 1/3 and 1/3 - 1/6 get the same rank."""
 
@@ -49,6 +53,8 @@ class RankingComparison:
     """The mean over questions of the correlation of the two orders; None when no question defines it."""
     spearman_questions: int
     """The number of questions that define it: both orders have at least two distinct ranks."""
+    spearman_significant: int
+    """How many of them have a correlation whose own two-sided p-value is below SIGNIFICANCE."""
 
 
 def compare(
@@ -85,8 +91,9 @@ def compare(
     return RankingComparison(
         questions=len(pairs),
         metrics=metrics,
-        spearman=float(np.mean(defined)) if defined else None,
+        spearman=float(np.mean([value for value, _ in defined])) if defined else None,
         spearman_questions=len(defined),
+        spearman_significant=sum(p_value < SIGNIFICANCE for _, p_value in defined),
     )
 
 
@@ -112,15 +119,19 @@ def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComp
     )
 
 
-def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> float | None:
-    """Rank correlation of two orders [n], ties sharing their mean rank; None when either has a single rank.
+def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[float, float] | None:
+    """Rank correlation of two orders [n], ties sharing their mean rank, and its two-sided p-value by Student's t.
 
-    >>> spearman(np.array([0, 1, 2]), np.array([2, 1, 0]))
-    -1.0
+    None when either order has a single rank. Of fewer than FEWEST candidates the p-value is 1.
+
+    >>> value, p_value = spearman(np.array([0, 1, 2, 3, 4]), np.array([1, 0, 2, 3, 4]))
+    >>> value, round(p_value, 3)
+    (0.9, 0.037)
     """
     if len(set(a.tolist())) < 2 or len(set(b.tolist())) < 2:
         return None
-    return round(float(stats.spearmanr(a, b).statistic), DIGITS)
+    result = stats.spearmanr(a, b)
+    return round(float(result.statistic), DIGITS), float(result.pvalue) if len(a) >= FEWEST else 1.0
 
 
 def _student(differences: NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""MAP, MRR, P@1, nDCG@10, P@20 and nDCG@20 of one question, exact under ties.
+"""MAP, MRR, P@1, nDCG@5, nDCG@10, P@20 and nDCG@20 of one question, exact under ties.
 
 Candidates of a data set come in document order, some with the positives first, so that a stable sort
 over tied scores leaks the labels. Every metric here is the expectation over a random order within
@@ -17,7 +17,15 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-TITLES = {"map": "MAP", "mrr": "MRR", "p@1": "P@1", "ndcg@10": "nDCG@10", "p@20": "P@20", "ndcg@20": "nDCG@20"}
+TITLES = {
+    "map": "MAP",
+    "mrr": "MRR",
+    "p@1": "P@1",
+    "ndcg@5": "nDCG@5",
+    "ndcg@10": "nDCG@10",
+    "p@20": "P@20",
+    "ndcg@20": "nDCG@20",
+}
 """The metrics as tables print them."""
 METRICS = tuple(TITLES)
 Labels = NDArray[np.integer]
@@ -103,7 +111,7 @@ def _tie_groups(labels: Labels, ranks: NDArray[np.integer]) -> list[tuple[int, i
 
 def _metrics(groups: list[tuple[int, int, float]], grades: list[int]) -> dict[str, float]:
     """Expectations over random order within each group; `grades` are all relevant documents' grades, highest first."""
-    precision = reciprocal = gain10 = gain20 = top20 = 0.0
+    precision = reciprocal = gain5 = gain10 = gain20 = top20 = 0.0
     place = seen = 0
     for size, positives, gains in groups:
         for i in range(1, size + 1) if positives else ():
@@ -118,6 +126,8 @@ def _metrics(groups: list[tuple[int, int, float]], grades: list[int]) -> dict[st
                 gain20 += gains / size * _discount(place + i)
             if place + i <= 10:
                 gain10 += gains / size * _discount(place + i)
+            if place + i <= 5:
+                gain5 += gains / size * _discount(place + i)
         place += size
         seen += positives
     first_size, first_positives, _ = groups[0]
@@ -125,6 +135,7 @@ def _metrics(groups: list[tuple[int, int, float]], grades: list[int]) -> dict[st
         "map": precision / len(grades),
         "mrr": reciprocal,
         "p@1": first_positives / first_size,
+        "ndcg@5": gain5 / _ideal(grades, 5),
         "ndcg@10": gain10 / _ideal(grades, 10),
         "p@20": top20 / 20,
         "ndcg@20": gain20 / _ideal(grades, 20),

@@ -1,4 +1,4 @@
-"""The sources of rankings for an evaluation: a checkpoint, a running service, or a file of scores."""
+"""The sources of rankings for an evaluation: a checkpoint, a running service, a file of scores, a teacher's scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
@@ -22,6 +22,7 @@ from cerberank_training.evaluation.evaluate import (
 )
 from cerberank_training.evaluation.sources.given_scores import given_scores
 from cerberank_training.evaluation.sources.remote import rank_remotely
+from cerberank_training.learning.batch import TeacherScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,3 +86,14 @@ def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[Ranked
     for question, scores in given_scores(path, questions):
         flat = {"final": scores}
         yield RankedQuestion(question=question, ranks=flat_ranks(flat), scores=flat)
+
+
+def teacher_rankings(teacher: TeacherScores, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
+    """Rank by scores that a teacher computed beforehand; raises what `teacher` raises for a pair without one.
+
+    The order is that of the logit differences; the scores are their probabilities, as a checkpoint's are.
+    """
+    for question in questions:
+        logits = teacher.scores(question.text, [row.candidate for row in question.candidates])
+        scores = {"final": probability(logits)}
+        yield RankedQuestion(question=question, ranks=flat_ranks({"final": logits}), scores=scores)

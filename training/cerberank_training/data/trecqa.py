@@ -1,0 +1,161 @@
+"""TrecQA in the forms in which it is passed on: Wang et al. (2007) as released by Yao et al. (2013), and others.
+
+PATH's name tells the form; every one but the folder may be compressed, with `.gz` after its name.
+
+    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are no XML: the line
+             after such a tag holds the words, between tabs; the lines behind (parts of speech, parses) are not read
+    folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): a line each for every pair
+    .tsv     question, answer, label, with or without a line of names; quoting is off
+    .csv     with a line of names: question or qtext; answer, atext or sentence; label
+    .jsonl   an object a pair with these names
+
+Positives come first in the `.xml` files: their order ranks perfectly, so that sorted ties would too (`metrics.py`).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+
+BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
+TAG = re.compile(r"</?(QApairs|question|positive|negative)\b[^>]*>")
+LABELS: Mapping[str, int] = MappingProxyType({"0": 0, "1": 1, "0.0": 0, "1.0": 1})
+NAMES = (("question", "qtext"), ("answer", "atext", "sentence"), ("label",))
+"""What the columns of question, answer and label may be called."""
+TOKENS = ("id.txt", "a.toks", "b.toks", "sim.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    identifier: str
+    question: str
+    answer: str
+    label: int
+
+
+def read_trecqa(path: Path) -> list[Question]:
+    """Every question that has a candidate, in the order of the files. Raises DataError with file and line.
+
+    Those without a positive or without a negative are among them, as in the raw splits (82 questions in dev, 100 in
+    test); what is published as the clean split (65 and 68) is the subset `strict`. Pairs without ids belong together by
+    their question's text.
+    """
+    read = _folder if path.is_dir() else _FORMS.get(path.name.removesuffix(".gz").rpartition(".")[2])
+    if read is None:
+        raise DataError(f"{path}: TrecQA is a folder, or a file whose name ends in {', '.join(_FORMS)}")
+    groups: dict[str, list[_Pair]] = {}
+    for pair in read(path):
+        groups.setdefault(pair.identifier, []).append(pair)
+    if not groups:
+        raise DataError(f"{path} holds no question with an answer")
+    return [
+        Question(
+            id=identifier,
+            text=pairs[0].question,
+            candidates=tuple(LabelledCandidate(Candidate(text=pair.answer), pair.label) for pair in pairs),
+        )
+        for identifier, pairs in groups.items()
+    ]
+
+
+def _blocks(path: Path) -> Iterator[_Pair]:
+    lines, known = read_lines(path), set[str]()
+    identifier = question = ""
+    for number, line in lines:
+        tag = line.strip()
+        if block := BLOCK.fullmatch(tag):
+            if identifier or block[1] in known:
+                raise DataError(f"{path}:{number}: <QApairs> {identifier or block[1]!r} does not end, or comes twice")
+            identifier = block[1]
+            known.add(identifier)
+        elif identifier and not question and tag == "<question>":
+            question = _words(path, number, lines, "question")
+        elif question and tag in {"<positive>", "<negative>"}:
+            yield _Pair(identifier, question, _words(path, number, lines, tag[1:-1]), int(tag == "<positive>"))
+        elif identifier and tag == "</QApairs>":
+            identifier = question = ""
+        elif tag:
+            raise DataError(f"{path}:{number}: {tag[:40]!r} is out of place")
+    if identifier:
+        raise DataError(f"{path}: <QApairs> {identifier!r} does not end")
+
+
+def _words(path: Path, number: int, lines: Iterator[tuple[int, str]], tag: str) -> str:
+    """The words in the line behind an opening tag; the lines up to its end are taken too."""
+    content: list[str] = []
+    for _, line in lines:
+        if line.strip() == f"</{tag}>":
+            return " ".join(content[0].split()) if content else ""
+        if TAG.fullmatch(line.strip()):
+            break
+        content.append(line)
+    raise DataError(f"{path}:{number}: <{tag}> does not end")
+
+
+def _folder(path: Path) -> Iterator[_Pair]:
+    columns = [[line for _, line in read_lines(path / name)] for name in TOKENS]
+    if len({len(column) for column in columns}) > 1:
+        raise DataError(f"{path}: {', '.join(TOKENS)} do not have equally many lines")
+    for number, (identifier, question, answer, label) in enumerate(zip(*columns, strict=True), start=1):
+        yield _Pair(identifier.strip(), question.strip(), answer.strip(), _label(label, path / TOKENS[-1], number))
+
+
+def _tsv(path: Path) -> Iterator[_Pair]:
+    for number, line in read_lines(path):
+        columns = line.split("\t")
+        if number == 1 and _places(columns):
+            continue
+        if len(columns) != len(NAMES):
+            raise DataError(f"{path}:{number}: expected question, answer and label, separated by tabs")
+        yield _Pair(columns[0], columns[0], columns[1], _label(columns[2], path, number))
+
+
+def _csv(path: Path) -> Iterator[_Pair]:
+    rows = csv.reader(f"{line}\n" for _, line in read_lines(path))
+    names = next(rows, [])
+    if not (places := _places(names)):
+        raise DataError(f"{path}:1: expected the names of columns: question, answer and label")
+    for row in rows:
+        if len(row) != len(names):
+            raise DataError(f"{path}:{rows.line_num}: expected {len(names)} columns, not {len(row)}")
+        question, answer, label = (row[place] for place in places)
+        yield _Pair(question, question, answer, _label(label, path, rows.line_num))
+
+
+def _jsonl(path: Path) -> Iterator[_Pair]:
+    for number, line in read_lines(path):
+        try:
+            row: Any = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {error}") from error
+        if not isinstance(row, dict) or not (places := _places(list(row))):
+            raise DataError(f"{path}:{number}: expected an object with question, answer and label")
+        question, answer, label = (str(list(row.values())[place]) for place in places)
+        yield _Pair(question, question, answer, _label(label, path, number))
+
+
+def _places(names: list[str]) -> list[int]:
+    """Which of the named columns are question, answer and label; empty when one of them is missing."""
+    found = [next((names.index(name) for name in known if name in names), None) for known in NAMES]
+    places = [place for place in found if place is not None]
+    return places if len(places) == len(NAMES) else []
+
+
+def _label(text: str, path: Path, number: int) -> int:
+    if (label := LABELS.get(text.strip())) is None:
+        raise DataError(f"{path}:{number}: the label is 0 or 1, not {text!r}")
+    return label
+
+
+_FORMS: Mapping[str, Callable[[Path], Iterator[_Pair]]] = MappingProxyType(
+    {"xml": _blocks, "tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
+)
