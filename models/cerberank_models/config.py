@@ -79,11 +79,6 @@ class TransformerConfig(Frozen):
         """Whether all layers have the same weights, which are then stored once; `layers` is how often they are run."""
         return self.family == "albert"
 
-    @property
-    def gelu(self) -> Literal["none", "tanh"]:
-        """How a feed-forward's GELU is approximated: ALBERT was trained with the tanh form, the others exactly."""
-        return "tanh" if self.family == "albert" else "none"
-
 
 class ArchitectureConfig(Frozen):
     """`B_b kH_h` (CERBERUS section 3): a shared body of b layers, then k heads of h layers each.

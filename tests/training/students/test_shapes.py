@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tests.tiny import ENCODING, save_cross_encoder
+from tests.tiny import ENCODING, random_pairs, save_cross_encoder
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -56,6 +56,23 @@ def test_every_head_starts_from_the_bases_last_layers(tmp_path: Path) -> None:
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert torch.equal(first["heads.0.layers.0.up.weight"], first["heads.1.layers.0.up.weight"])
     assert not torch.equal(first["heads.0.classifier.dense.weight"], first["heads.1.classifier.dense.weight"])
+
+
+def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) -> None:
+    """B2 2H2 of four depths: body and heads begin with the base's one layer, and train apart; an exit is within."""
+    base = save_cross_encoder("albert", tmp_path)
+    shape = StudentShape(name="s", body_layers=2, heads=2, exits=(ExitConfig(after=1),), encoding=ENCODING)
+    ranker = build_student(shape, str(base), seed=1, dropout=0.0).ranker
+    state, source = ranker.state_dict(), transformers.AutoModel.from_pretrained(base).state_dict()
+    shared = source["encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"]
+    places = ("body.0", "heads.0.layers.0", "heads.1.layers.0")
+    assert all(torch.equal(state[f"{place}.up.weight"], shared) for place in places)
+    pairs = random_pairs([5, 9])
+    logits = ranker(*map(torch.from_numpy, (pairs.token_ids, pairs.type_ids, pairs.offsets)))
+    torch.autograd.backward(logits[:, 0].sum())
+    reached = [ranker.get_parameter(f"{place}.up.weight").grad is not None for place in places]
+    assert reached == [True, True, True]
+    assert not ranker.get_parameter("heads.1.layers.0.up.weight").grad.any()  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:

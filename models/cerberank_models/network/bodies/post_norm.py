@@ -105,7 +105,8 @@ class PostNormLayer(nn.Module):
         width, inner = config.hidden_size, config.intermediate_size
         self.attention_heads = config.attention_heads
         self.dropout = dropout
-        self.gelu = config.gelu
+        self.gelu = "tanh" if config.family == "albert" else "none"
+        """How GELU is approximated: ALBERT was trained with the tanh form, the others with the exact one."""
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
