@@ -126,13 +126,11 @@ def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextV
 
 def _layer_places(index: int, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
     """Where the layer `index` of a Hugging Face model stands in the ranker's state dict."""
-    body, heads = len(ranker.body), ranker.heads if isinstance(ranker, Ranker) else ()
+    body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if ranker.encoder.shared_layers:
-        below = [f"body.{depth}" for depth in range(body)]
-        return below + [
-            f"heads.{k}.layers.{depth}" for k, head in enumerate(heads) for depth in range(len(head.layers))
-        ]
-    return [f"body.{index}"] if index < body else [f"heads.{k}.layers.{index - body}" for k in range(len(heads))]
+        own = isinstance(ranker, Ranker) and ranker.config.architecture.head_layers > 0
+        return ["body.0"] * (body > 0) + [f"heads.{k}.layers.0" for k in heads if own]
+    return [f"body.{index}"] if index < body else [f"heads.{k}.layers.{index - body}" for k in heads]
 
 
 def _renamed(key: str, names: Names) -> str | None:

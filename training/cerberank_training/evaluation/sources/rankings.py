@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
@@ -94,6 +96,6 @@ def teacher_rankings(teacher: TeacherScores, questions: Iterable[Question]) -> I
     The order is that of the logit differences; the scores are their probabilities, as a checkpoint's are.
     """
     for question in questions:
-        logits = teacher.scores(question.text, [row.candidate for row in question.candidates])
+        logits = teacher.scores(question.text, [row.candidate for row in question.candidates]).astype(np.float64)
         scores = {"final": probability(logits)}
         yield RankedQuestion(question=question, ranks=flat_ranks({"final": logits}), scores=scores)
