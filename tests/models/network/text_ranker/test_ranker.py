@@ -65,7 +65,7 @@ def reference(ranker: TextRanker, question: list[Any], document: list[Any]) -> f
     return total
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("family", ["albert", "bert", "roberta"])
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 @torch.no_grad()
 def test_every_shape_is_its_equations(shape: dict[str, Any], family: Family) -> None:
