@@ -37,7 +37,6 @@ ELSEWHERE = {
     "models/first_stage/test_sources.py": ["models/commands/first_stage"],
     "models/first_stage/embedding/test_store_texts.py": ["models/first_stage/embedding/shards"],
     "models/first_stage/test_torch_encoder.py": ["models/network/text_ranker/vectors"],
-    "models/export/test_int8.py": ["models/export/graphs"],
     "models/importing/test_hugging_face.py": ["models/importing/families"],
     "models/network/test_ranker.py": [f"models/network/{name}" for name in ("exits", "heads", "layout")],
     "e2e/test_bundled.py": ["models/checkpoint/bundled", "models/export/golden_texts"],
