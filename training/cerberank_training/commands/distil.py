@@ -124,8 +124,11 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         teachers=teachers,
         device=arguments.device,
     )
+    first = Processes.join(torch.device(arguments.device)).rank == 0
+    if first:
+        print(f"cerberank distil: {student.start}", file=sys.stderr)  # noqa: T201
     best = run.train(dev_map(encoder, dev, arguments.device))
-    if Processes.join(torch.device(arguments.device)).rank > 0:
+    if not first:
         return
     export_checkpoint(
         student.ranker,
