@@ -96,7 +96,8 @@ def test_an_imported_classifier_gives_all_four_shapes(tmp_path: Path) -> None:
         assert_every_head_gives(student.ranker, pairs, expected, layers=12)
     cascade = shape(body_layers=12, heads=0, exits=(ExitConfig(after=12),))
     plain = build_student(cascade, str(tmp_path / "imported"), seed=1, dropout=0.0).ranker
-    assert torch.equal(plain.body[11].up.weight, student.ranker.heads[2].get_parameter("layers.5.up.weight"))
+    last = student.ranker.get_parameter("heads.2.layers.5.up.weight")
+    assert torch.equal(plain.get_parameter("body.11.up.weight"), last)
 
 
 @pytest.mark.parametrize("model", ["BertModel", "BertForPreTraining", "BertForTokenClassification"])
