@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,10 +46,11 @@ def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
     form = _form(template, precision, checkpoint)
     state = {name: value.detach().numpy() for name, value in form.state_dict().items()}
     found: dict[str, Tensor] = {}
+    heads = template.config.transformer.attention_heads
     with tempfile.TemporaryDirectory() as scratch:
         known = export_stages(form, Path(scratch), gather=precision == "fp16")
         for ours, theirs in zip(known, graphs, strict=True):
-            found |= _found(state, _constants(ours, theirs))
+            found |= _found(state, _constants(ours, theirs), attention_heads=heads)
     weights = dequantise(found)
     if can_absorb(template):
         last = template.config.architecture.head_layers - 1
@@ -84,36 +86,49 @@ def _form(template: Ranker, precision: str, checkpoint: Checkpoint) -> Ranker:
 
 
 def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
-    """Pairs of constants that the same operations of two graphs read. Raises CheckpointError when the nodes differ."""
+    """Pairs of constants that the same operations of two graphs read; the exporter leaves out a bias that is zero.
+
+    Raises CheckpointError when the nodes differ.
+    """
     known, other = onnx.load(ours).graph, onnx.load(theirs).graph
-    if [_shape(node) for node in known.node] != [_shape(node) for node in other.node]:
+    nodes = list(zip_longest(known.node, other.node, fillvalue=onnx.NodeProto()))
+    if any(one.op_type != two.op_type or len(one.input) < len(two.input) for one, two in nodes):
         raise CheckpointError(
-            f"{theirs} was written by another version of PyTorch's exporter or of cerberank: its weights can be read "
-            "back with that version alone"
+            f"{theirs} has other operations than this version writes: another version of PyTorch's exporter or of "
+            "cerberank wrote it, with which its weights can be read back, or heads that are alike became one in it"
         )
-    values = [{each.name: each for each in graph.initializer} for graph in (known, other)]
-    names = {
-        (one, two)
-        for mine, its in zip(known.node, other.node, strict=True)
-        for one, two in zip(mine.input, its.input, strict=True)
-        if one in values[0] and two in values[1]
-    }
-    return [(numpy_helper.to_array(values[0][one]), numpy_helper.to_array(values[1][two])) for one, two in names]
+    values = {each.name: numpy_helper.to_array(each) for each in known.initializer}
+    others = {each.name: numpy_helper.to_array(each) for each in other.initializer}
+    names = {pair for one, two in nodes for pair in zip_longest(one.input, two.input, fillvalue="")}
+    return [
+        (values[one], others[two] if two else np.zeros_like(values[one]))
+        for one, two in names
+        if one in values and (two in others or not two)
+    ]
 
 
-def _shape(node: onnx.NodeProto) -> tuple[str, int]:
-    return node.op_type, len(node.input)
-
-
-def _found(state: Mapping[str, Array], constants: Sequence[tuple[Array, Array]]) -> dict[str, Tensor]:
+def _found(
+    state: Mapping[str, Array], constants: Sequence[tuple[Array, Array]], *, attention_heads: int
+) -> dict[str, Tensor]:
     """What stands in the other graph where each tensor of `state` stands in the known one."""
     found = {}
     for name, value in state.items():
         for known, other in constants:
             if known.size != value.size or known.dtype != value.dtype or known.shape != other.shape:
                 continue
-            if np.array_equal(known.ravel(), value.ravel()):
-                found[name] = torch.from_numpy(other.reshape(value.shape).copy())
-            elif value.ndim == 2 and np.array_equal(known.ravel(), value.T.ravel()):
-                found[name] = torch.from_numpy(other.reshape(value.T.shape).T.copy())
+            for layout in _layouts(value, attention_heads):
+                if np.array_equal(known.ravel(), value.ravel()[layout]):
+                    wanted = np.empty_like(other.ravel())
+                    wanted[layout] = other.ravel()
+                    found[name] = torch.from_numpy(wanted.reshape(value.shape))
     return found
+
+
+def _layouts(value: Array, attention_heads: int) -> Iterator[slice | NDArray[np.int64]]:
+    """The orders in which a graph may hold a tensor's numbers: its own, transposed, transposed by attention head."""
+    yield slice(None)
+    if value.ndim == 2:
+        numbers = np.arange(value.size).reshape(value.shape)
+        yield numbers.T.ravel()
+        if len(value) % attention_heads == 0:
+            yield numbers.reshape(attention_heads, -1, value.shape[1]).transpose(0, 2, 1).ravel()

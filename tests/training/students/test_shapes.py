@@ -51,10 +51,15 @@ def assert_every_head_gives(ranker: Ranker, pairs: EncodedPairs, expected: Tenso
 
 @pytest.mark.parametrize(
     ("recipe", "millions"),
-    [("electra-base-b11-3h1", 124.9), ("electra-base-b10-3h2", 139.0), ("electra-base-b8-3h4", 167.4)],
+    [
+        ("electra-base-b11-3h1", 124.9),
+        ("electra-base-b10-3h2", 139.0),
+        ("electra-base-b8-3h4", 167.4),
+        ("electra-base-b6-3h6", 195.7),
+    ],
 )
-def test_the_papers_shapes_have_the_papers_sizes(recipe: str, millions: float) -> None:
-    """CERBERUS table 4 gives 124 M, 139 M and 169 M parameters; counted without allocating them."""
+def test_the_papers_shapes_have_about_the_papers_sizes(recipe: str, millions: float) -> None:
+    """CERBERUS table 4 prints 124, 139, 169 and 199 M parameters; ours are counted without allocating them."""
     shape = RECIPES[recipe]().shape
     base = transformers.ElectraConfig(
         embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
