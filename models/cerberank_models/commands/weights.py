@@ -112,7 +112,7 @@ def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: Ranker) ->
     for line in checkpoint.golden:
         candidates = [Candidate(text=each.text, previous=each.previous, next=each.next) for each in line.candidates]
         got.append(rank_pairs(backend, encoder.encode(line.question, candidates), keep_all).scores)
-        expected.append(np.asarray(line.scores[precision], dtype=np.float32))
+        expected.append(np.asarray(line.scores[precision], dtype=np.float64))
     check_parity(precision, expected, got, PARITY[precision])
     orders = [(_order(one), _order(two)) for one, two in zip(expected, got, strict=True)]
     return Agreement(
