@@ -101,7 +101,7 @@ class ArchitectureConfig(Frozen):
 
 
 class ExitConfig(Frozen):
-    """A classifier after layer `after` (counted from 1) of the body (CT section 3)."""
+    """A classifier after layer `after` (counted from 1) of the body (CT section 4.3)."""
 
     after: Count
     pooling: Pooling = "mean"

@@ -1,9 +1,9 @@
 """Which candidates an exit drops, in which order all candidates are ranked, and what that costs. No torch.
 
-Rules (CT section 3, and the decisions where the paper is silent): an exit drops the nearest
-integer to `alpha * alive`, a fraction of exactly one half rounding down; never below `minimum`;
-ties keep the earlier candidate; a dropped candidate ranks below every survivor, because scores
-of different exits cannot be compared.
+Rules (CT section 4.3.2): an exit drops the nearest integer to `alpha * alive`, as in the paper's example (128
+candidates, .3: 90, 63, 44, 31), where its text rounds down what is dropped (90, 63, 45, 32). Decided here: a fraction
+of exactly one half rounds down; never below `minimum`; ties keep the earlier candidate; a dropped
+candidate ranks below every survivor, because scores of different exits cannot be compared.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DropPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RatioSchedule:
-    """Drops a fixed share of the alive candidates at each exit (CT section 3). Raises ValueError outside [0, 1).
+    """Drops a fixed share of the alive candidates at each exit (CT section 4.3). Raises ValueError outside [0, 1).
 
     >>> RatioSchedule((0.3, 0.3, 0.3, 0.3)).expected_alive(128)
     (128, 90, 63, 44, 31)

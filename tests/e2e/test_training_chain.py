@@ -92,7 +92,8 @@ def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
     call(
         distil.main,
         *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--dev", data, "--body-layers", 4),
-        *("--exits", "2,4", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", tmp_path / "run"),
+        *("--exits", "2,4", "--steps", 4, "--warmup", 2, "--evaluate-every", 2, "--tokens-per-step", 100),
+        *("--max-length", 32, "--question-length", 12, "--out", tmp_path / "run"),
     )
     config = read_checkpoint(tmp_path / "run" / "checkpoint").config
     assert [stage.kind for stage in config.stages] == ["exit", "exit"]

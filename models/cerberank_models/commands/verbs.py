@@ -21,6 +21,13 @@ VERBS = (
         order=60,
     ),
     Verb(
+        name="weights",
+        target="cerberank_models.commands.weights:main",
+        help="read weights back from the ONNX graphs of a checkpoint without any, to train it further",
+        extra="training",
+        order=61,
+    ),
+    Verb(
         name="first-stage",
         target="cerberank_models.commands.first_stage:main",
         help="give a checkpoint a bi-encoder that ranks all candidates before any is read as a pair",

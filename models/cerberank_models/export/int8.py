@@ -13,7 +13,7 @@ Exits, classifiers, norms and attention stay fp32: a thousandth of the work, and
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -99,6 +99,27 @@ def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -
     table = "embeddings.tokens"
     quantised.set_submodule(table, _QuantisedEmbedding(ranker.get_parameter(f"{table}.weight")))
     return quantised
+
+
+def dequantise(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The fp32 weights that the `state` of a network made by `quantise` stands for, by the names of the network's own.
+
+    A weight comes back within half a step of int8 (channels that were kept in fp32 exactly), with its feed-forward's
+    inner channels in another order, which computes the same. What was not quantised is unchanged.
+    """
+    weights = {}
+    for name, value in state.items():
+        owner, _, part = name.rpartition(".")
+        if part == "rows":
+            weights[f"{owner}.weight"] = value.float() * state[f"{owner}.scale"]
+        elif f"{owner}.weight_scale" in state and part == "weight":
+            inputs = value.float() * state[f"{owner}.weight_scale"] * state[f"{owner}.entry.inverse"][:, None]
+            if (kept := state.get(f"{owner}.kept_weight")) is not None:
+                inputs[: len(kept)] = kept
+            weights[name] = inputs.T.contiguous()
+        elif part == "bias" or (f"{owner}.weight_scale" not in state and part == "weight"):
+            weights[name] = value.float()
+    return weights
 
 
 def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRange]:

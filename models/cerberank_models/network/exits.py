@@ -1,4 +1,4 @@
-"""The exits of the Cascade Transformer: pooling and three feed-forward layers (CT section 3, 5.2)."""
+"""The exits of the Cascade Transformer: pooling and three feed-forward layers (CT section 4.3, 5.2)."""
 
 from __future__ import annotations
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
 from cerberank_models.network.ranker import Ranker
-from cerberank_training.learning.train import Run
+from cerberank_training.learning.train import Run, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
 
 CONFIG = TrainConfig(
@@ -25,15 +27,19 @@ CONFIG = TrainConfig(
     dropout=0.1,
 )
 
+LETTERS, GROUPS = encoder(), sampler()
+
 
 def run(folder: Path, config: TrainConfig = CONFIG, ranker: Ranker | None = None) -> Run:
     return Run(folder, ranker or random_ranker(), sampler(), encoder(), config)
 
 
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tokens", [None, 70])
+def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Path) -> None:
     """Interrupted after the state of step 4 and resumed: the same weights and log as without interruption."""
+    config = replace(CONFIG, tokens_per_step=tokens)
     whole, cut = random_ranker(), random_ranker()
-    run(tmp_path / "whole", ranker=whole).train(lambda ranker: 1.0)
+    run(tmp_path / "whole", config, whole).train(lambda ranker: 1.0)
 
     class Killed(Exception):
         pass
@@ -47,14 +53,14 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
         return value
 
     with pytest.raises(Killed):
-        run(tmp_path / "cut", ranker=cut).train(fail_in_step_6)
+        run(tmp_path / "cut", config, cut).train(fail_in_step_6)
     resumed = random_ranker(seed=9)
-    run(tmp_path / "cut", ranker=resumed).train(lambda ranker: 1.0)
+    run(tmp_path / "cut", config, resumed).train(lambda ranker: 1.0)
     state = torch.load(tmp_path / "whole" / "state.pt", weights_only=True)["ranker"]
     again = torch.load(tmp_path / "cut" / "state.pt", weights_only=True)["ranker"]
     assert all(torch.equal(state[name], again[name]) for name in state)
     with pytest.raises(ValueError, match="another configuration"):
-        run(tmp_path / "cut", replace(CONFIG, seed=2))
+        run(tmp_path / "cut", replace(config, seed=2))
 
 
 def test_the_best_weights_are_kept(tmp_path: Path) -> None:
@@ -101,3 +107,20 @@ def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:
     before = ranker.embeddings.tokens.weight.clone()
     run(tmp_path, replace(CONFIG, train_token_embeddings=False), ranker).train(lambda ranker: 0.0)
     assert torch.equal(ranker.embeddings.tokens.weight, before)
+
+
+@given(tokens=st.integers(1, 300), multiple=st.integers(1, 4), steps=st.integers(1, 8))
+def test_steps_by_tokens_are_full_and_leave_nothing_out(tokens: int, multiple: int, steps: int) -> None:
+    """The groups of all steps are the sequence's, each step a multiple; no further multiple would have fitted."""
+    cut = TokenSteps(GROUPS, LETTERS, tokens, multiple=multiple)
+    taken = [cut.take() for _ in range(steps)]
+    sequence = [GROUPS.step(index, 1)[0] for index in range(cut.position + multiple)]
+    assert [group for step in taken for group in step] == sequence[: cut.position]
+    sizes = [LETTERS.encode(group.question, group.candidates).tokens for group in sequence]
+    start = 0
+    for step in taken:
+        stop = start + len(step)
+        assert len(step) % multiple == 0
+        assert sum(sizes[start:stop]) <= tokens or len(step) == multiple
+        assert sum(sizes[start : stop + multiple]) > tokens
+        start = stop

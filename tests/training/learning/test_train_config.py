@@ -8,7 +8,7 @@ from cerberank_training.learning.train_config import TrainConfig
 
 
 def test_stages_are_drawn_uniformly_after_the_warm_start() -> None:
-    """CT section 3.3: each stage a third of the time; the same in every process."""
+    """CT section 4.3.1: each stage a third of the time; the same in every process."""
     config = TrainConfig(steps=4000, final_only=0.25)
     drawn = [config.trained(step, 3) for step in range(4000)]
     assert set(drawn[:1000]) == {(2,)}
@@ -25,6 +25,16 @@ def test_the_learning_rate_is_a_triangle() -> None:
     assert rates.index(1.0) == 9
     assert rates[0] == pytest.approx(0.1)
     assert rates[-1] == pytest.approx(1 / 90)
+
+
+def test_a_warm_up_may_be_a_number_of_steps() -> None:
+    """CT's 4,000 of 20,000 updates are a fifth; a warm-up that is longer than the run is refused."""
+    given, share = TrainConfig(steps=20_000, warmup=4000), TrainConfig(steps=20_000, warmup=0.2)
+    assert all(given.rate(step) == share.rate(step) for step in range(0, 20_000, 37))
+    assert given.rate(3999) == 1.0
+    assert TrainConfig(steps=1).rate(0) == 1.0
+    with pytest.raises(ValueError, match="warmup 4000 does not fit into steps 20"):
+        TrainConfig(steps=20, warmup=4000)
 
 
 def test_without_decay_the_learning_rate_stays() -> None:

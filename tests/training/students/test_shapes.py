@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from tests.tiny import ENCODING, random_pairs, save_cross_encoder
+from tests.bounds import PRODUCTS, SPREAD, rounding
+from tests.tiny import ENCODING, cross_encoder, hugging_face_config, padded, random_pairs, save_cross_encoder
+from torch import Tensor
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.config import ExitConfig
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.commands.import_model import import_model
+from cerberank_models.config import ExitConfig, RankerConfig, TunedSchedule
+from cerberank_models.encoding import EncodedPairs
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import ranker_config
 from cerberank_models.network.ranker import Ranker
@@ -20,12 +26,40 @@ from cerberank_training.students.recipes import RECIPES
 from cerberank_training.students.shapes import StudentShape, build_student
 
 
+def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = ()) -> StudentShape:
+    return StudentShape(name="s", body_layers=body_layers, heads=heads, exits=exits, encoding=ENCODING)
+
+
+def classified(family: str, **changes: int) -> tuple[Tensor, EncodedPairs]:
+    """Pairs and what Hugging Face's classifier of `save_cross_encoder` gives them: `z1 - z0`, or its one logit."""
+    model = cross_encoder(family, **changes)
+    pairs = random_pairs([12, 30, 7, 21], types=model.config.type_vocab_size)
+    ids, types, mask = padded(pairs, pad=model.config.pad_token_id)
+    with torch.no_grad():
+        logits = model(input_ids=ids, token_type_ids=types, attention_mask=mask).logits
+    return logits[:, -1] - (logits[:, 0] if logits.shape[1] > 1 else 0.0), pairs
+
+
+def assert_every_head_gives(ranker: Ranker, pairs: EncodedPairs, expected: Tensor, *, layers: int) -> None:
+    """Within the rounding of so many layers in another order of additions."""
+    arrays = (torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets))
+    with torch.no_grad():
+        logits = ranker.eval()(*arrays)
+    bound = rounding(PRODUCTS * layers, size=SPREAD)
+    assert (logits - expected[:, None]).abs().max() < bound < 0.01 * expected.std()
+
+
 @pytest.mark.parametrize(
     ("recipe", "millions"),
-    [("electra-base-b11-3h1", 124.9), ("electra-base-b10-3h2", 139.0), ("electra-base-b8-3h4", 167.4)],
+    [
+        ("electra-base-b11-3h1", 124.9),
+        ("electra-base-b10-3h2", 139.0),
+        ("electra-base-b8-3h4", 167.4),
+        ("electra-base-b6-3h6", 195.7),
+    ],
 )
-def test_the_papers_shapes_have_the_papers_sizes(recipe: str, millions: float) -> None:
-    """CERBERUS table 4 prints 124 M, 139 M and 169 M parameters (it is 167.4 M); counted without allocating."""
+def test_the_papers_shapes_have_about_the_papers_sizes(recipe: str, millions: float) -> None:
+    """CERBERUS table 4 prints 124, 139, 169 and 199 M parameters; ours are counted without allocating them."""
     shape = RECIPES[recipe]().shape
     base = transformers.ElectraConfig(
         embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
@@ -48,14 +82,72 @@ def test_albert_base_has_its_own_size(heads: int, body_layers: int, millions: fl
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-def test_every_head_starts_from_the_bases_last_layers(tmp_path: Path) -> None:
-    """B3 2H1 of four layers: equal layers, classifiers of different seeds, the same for the same seed."""
-    base = save_cross_encoder("electra", tmp_path)
-    shape = StudentShape(name="s", body_layers=3, heads=2, exits=(ExitConfig(after=1),), encoding=ENCODING)
-    first, again = (build_student(shape, str(base), seed=1, dropout=0.0).ranker.state_dict() for _ in range(2))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert torch.equal(first["heads.0.layers.0.up.weight"], first["heads.1.layers.0.up.weight"])
-    assert not torch.equal(first["heads.0.classifier.dense.weight"], first["heads.1.classifier.dense.weight"])
+@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+def test_every_head_starts_with_the_score_of_the_fine_tuned_base(family: str, tmp_path: Path) -> None:
+    """B11 3H1, B10 3H2, B8 3H4 and B6 3H6 of twelve layers: each head's score is the Hugging Face classifier's."""
+    base = save_cross_encoder(family, tmp_path, num_hidden_layers=12)
+    expected, pairs = classified(family, num_hidden_layers=12)
+    for heads_layers in (1, 2, 4, 6):
+        student = build_student(shape(body_layers=12 - heads_layers, heads=3), str(base), seed=1, dropout=0.0)
+        assert_every_head_gives(student.ranker, pairs, expected, layers=12)
+        assert student.start == f"the heads' classifiers start from that of {base}"
+
+
+def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
+    """A cross-encoder that gives one score, as sentence-transformers' do."""
+    base = save_cross_encoder("bert", tmp_path, num_labels=1)
+    expected, pairs = classified("bert", num_labels=1)
+    student = build_student(shape(body_layers=2, heads=2), str(base), seed=1, dropout=0.0)
+    assert student.ranker.config.architecture.classifier_logits == 1
+    assert_every_head_gives(student.ranker, pairs, expected, layers=4)
+
+
+def test_an_imported_classifier_gives_all_four_shapes(tmp_path: Path) -> None:
+    """From the checkpoint that `import` makes, B11 1H1, every shape has the classifier's score; also a plain body."""
+    base = save_cross_encoder("electra", tmp_path / "base", num_hidden_layers=12)
+    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    expected, pairs = classified("electra", num_hidden_layers=12)
+    for heads_layers in (0, 1, 2, 4, 6):
+        wanted = shape(body_layers=12 - heads_layers, heads=3)
+        student = build_student(wanted, str(tmp_path / "imported"), seed=1, dropout=0.0)
+        assert str(student.ranker.config.architecture) == f"B{12 - heads_layers} 3H{heads_layers}"
+        assert_every_head_gives(student.ranker, pairs, expected, layers=12)
+    cascade = shape(body_layers=12, heads=0, exits=(ExitConfig(after=12),))
+    plain = build_student(cascade, str(tmp_path / "imported"), seed=1, dropout=0.0).ranker
+    last = student.ranker.get_parameter("heads.2.layers.5.up.weight")
+    assert torch.equal(plain.get_parameter("body.11.up.weight"), last)
+
+
+@pytest.mark.parametrize("model", ["BertModel", "BertForPreTraining", "BertForTokenClassification"])
+def test_what_is_no_sequence_classifier_gives_fresh_classifiers(model: str, tmp_path: Path) -> None:
+    """Poolers and token classifiers have the names of BERT's classifier; no weight of theirs is taken for one."""
+    save_cross_encoder("bert", tmp_path)
+    torch.manual_seed(0)
+    source = getattr(transformers, model)(hugging_face_config("bert"))
+    source.save_pretrained(tmp_path)
+    wanted = shape(body_layers=3, heads=2)
+    first, again = (build_student(wanted, str(tmp_path), seed=1, dropout=0.0) for _ in range(2))
+    assert "has no classifier: the heads' classifiers start from random weights" in first.start
+    one, two = first.ranker.state_dict(), again.ranker.state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert torch.equal(one["heads.0.layers.0.up.weight"], one["heads.1.layers.0.up.weight"])
+    assert not torch.equal(one["heads.0.classifier.dense.weight"], one["heads.1.classifier.dense.weight"])
+    if "pooler.dense.weight" in (weights := source.base_model.state_dict()):
+        assert not torch.equal(one["heads.0.classifier.dense.weight"], weights["pooler.dense.weight"])
+
+
+def test_a_classifier_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
+    """Three labels, or a classifier of a later layer: fresh ones, and the reason. Missing weights are refused."""
+    three = save_cross_encoder("bert", tmp_path / "three", num_labels=3)
+    assert "classifies into 3 labels" in build_student(shape(heads=1), str(three), seed=1, dropout=0.0).start
+    base = save_cross_encoder("bert", tmp_path / "base")
+    short = build_student(replace(shape(body_layers=1, heads=1), layers=2), str(base), seed=1, dropout=0.0)
+    assert "a classifier that reads a later layer" in short.start
+    transformers.BertModel(hugging_face_config("bert")).save_pretrained(tmp_path / "lacking")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(base / name, tmp_path / "lacking" / name)
+    with pytest.raises(UnsupportedModelError, match=r"lacks classifier\.bias, classifier\.weight"):
+        build_student(shape(heads=1), str(tmp_path / "lacking"), seed=1, dropout=0.0)
 
 
 def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) -> None:
@@ -77,20 +169,44 @@ def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) ->
 
 def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
     """Body, heads and common exits are taken over, missing heads copy the first, new exits are random."""
-    shape = StudentShape(
-        name="on", body_layers=3, heads=4, exits=(ExitConfig(after=2), ExitConfig(after=3)), encoding=ENCODING
-    )
-    student = build_student(shape, str(tiny_checkpoint), seed=5, dropout=0.0)
+    wanted = shape(body_layers=3, heads=4, exits=(ExitConfig(after=2), ExitConfig(after=3)))
+    student = build_student(wanted, str(tiny_checkpoint), seed=5, dropout=0.0)
     old, new = load_ranker(read_checkpoint(tiny_checkpoint)).state_dict(), student.ranker.state_dict()
     assert torch.equal(new["body.2.up.weight"], old["body.2.up.weight"])
     assert torch.equal(new["heads.1.classifier.dense.weight"], old["heads.1.classifier.dense.weight"])
     assert torch.equal(new["heads.3.classifier.dense.weight"], old["heads.0.classifier.dense.weight"])
     assert torch.equal(new["exits.0.output.weight"], old["exits.1.output.weight"])
-    assert student.ranker.config.exits == shape.exits
-    with pytest.raises(UnsupportedModelError, match="B3 3H1"):
-        build_student(
-            StudentShape(name="s", body_layers=2, heads=1, encoding=ENCODING), str(tiny_checkpoint), seed=1, dropout=0.0
-        )
+    assert student.ranker.config.exits == wanted.exits
+
+
+def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_checkpoint: Path) -> None:
+    """B3 3H1 becomes B2 3H2, each head with a copy of the third layer; a body of four has no one fourth layer."""
+    old = load_ranker(read_checkpoint(tiny_checkpoint)).state_dict()
+    student = build_student(shape(body_layers=2, heads=3), str(tiny_checkpoint), seed=5, dropout=0.0)
+    new = student.ranker.state_dict()
+    for head in range(3):
+        assert torch.equal(new[f"heads.{head}.layers.0.up.weight"], old["body.2.up.weight"])
+        assert torch.equal(new[f"heads.{head}.layers.1.up.weight"], old[f"heads.{head}.layers.0.up.weight"])
+    for wanted, message in (
+        (shape(body_layers=4, heads=3), "is B3 3H1: a body of 4 layers cannot hold its heads' layers"),
+        (shape(body_layers=5, heads=3), "a body of 5 layers"),
+        (replace(shape(heads=3), layers=5), "has 4 layers, not 5"),
+    ):
+        with pytest.raises(UnsupportedModelError, match=message):
+            build_student(wanted, str(tiny_checkpoint), seed=1, dropout=0.0)
+
+
+def test_a_checkpoints_schedules_do_not_survive(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """They and their figures were measured on the old weights; without exits they would not even fit."""
+    old = read_checkpoint(tiny_checkpoint)
+    tuned = TunedSchedule(schedule=(0.5, 0.5), cost=0.5, metrics={"map": 80.0, "map_loss": 1.0})
+    measured = {"drop_schedule": (0.5, 0.5), "drop_minimum": 20, "tuned_schedules": (tuned,)}
+    config = RankerConfig.model_validate({**old.config.model_dump(), **measured})
+    revise_checkpoint(old, tmp_path / "tuned", version="2", config=config)
+    for exits in (old.config.exits, ()):
+        student = build_student(shape(heads=3, exits=exits), str(tmp_path / "tuned"), seed=1, dropout=0.0)
+        after = student.ranker.config
+        assert (after.drop_schedule, after.drop_minimum, after.tuned_schedules) == ((), 1, ())
 
 
 def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     changes.add_argument("--lambda", dest="weights", type=_numbers, help="weights of the heads' losses")
     changes.add_argument("--steps", type=int)
     changes.add_argument("--questions-per-step", type=int)
+    changes.add_argument("--tokens-per-step", type=int, help="take questions until a step has so many tokens")
+    changes.add_argument(
+        "--warmup", type=float, help="in which the rate rises: a share of the steps, or from 1 on steps"
+    )
     changes.add_argument("--evaluate-every", type=int)
     changes.add_argument("--learning-rate", type=float)
     changes.add_argument("--seed", type=int)
@@ -96,7 +100,13 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
         recipe,
         shape=replace(recipe.shape, **chosen("layers", "body_layers", "heads", "exits"), encoding=encoding),
         objective=replace(recipe.objective, **chosen("strategy", "alpha", "tau", "weights")),
-        train=replace(recipe.train, **chosen("steps", "questions_per_step", "evaluate_every", "learning_rate", "seed")),
+        train=replace(
+            recipe.train,
+            **({"tokens_per_step": None} if "questions_per_step" in given else {})
+            | chosen(
+                "steps", "questions_per_step", "tokens_per_step", "warmup", "evaluate_every", "learning_rate", "seed"
+            ),
+        ),
     )
 
 
@@ -124,8 +134,11 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         teachers=teachers,
         device=arguments.device,
     )
+    first = Processes.join(torch.device(arguments.device)).rank == 0
+    if first:
+        print(f"cerberank distil: {student.start}", file=sys.stderr)  # noqa: T201
     best = run.train(dev_map(encoder, dev, arguments.device))
-    if Processes.join(torch.device(arguments.device)).rank > 0:
+    if not first:
         return
     export_checkpoint(
         student.ranker,

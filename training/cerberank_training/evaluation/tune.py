@@ -1,4 +1,4 @@
-"""Searches a cascade's drop schedule {alpha_1..alpha_m} on dev data (CT section 4.3 left learning it open).
+"""Searches a cascade's drop schedule {alpha_1..alpha_m} on dev data (CT section 5.5 and footnote 3: left open).
 
 In: every stage's scores of every dev question, computed once. Out: the cost and the loss of each schedule, the best
 schedules at every cost, and the one to use. Two searches share their measurements: the paper's grid, and Optuna's TPE

@@ -26,8 +26,14 @@ from cerberank_training.learning.train_config import TrainConfig
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
+class Stream(Protocol):
+    """What steps read one after the other; a run that goes on continues at the position of its state."""
+
+    position: int
+
+
 class StepLoss(Protocol):
-    """Computes the loss of one step; the same for the same step."""
+    """Computes the loss of one step; the same for the same step, and the same position of the run's stream."""
 
     def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
         """The loss to minimise and further figures for the log.
@@ -51,14 +57,16 @@ class Loop(Generic[NetworkT]):
         configuration: str,
         processes: Processes,
         device: torch.device,
+        stream: Stream | None = None,
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same `configuration`, resume it.
 
-        `forward` holds the `network`, and may present it in another form; `is_fresh` tells by its name whether a weight
-        starts from random values. Raises ValueError when the folder holds a run of another configuration.
+        `stream` is what `loss` reads from, if the step's number alone does not say what a step reads. `forward` holds
+        the `network`, and may present it in another form; `is_fresh` tells by its name whether a weight starts from
+        random values. Raises ValueError when the folder holds a run of another configuration.
         """
         self._folder, self._config, self._loss, self._configuration = folder, config, loss, configuration
-        self._processes, self._device = processes, device
+        self._processes, self._device, self._stream = processes, device, stream
         self._network = network.to(device)
         network.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
         self._forward = forward
@@ -141,6 +149,7 @@ class Loop(Generic[NetworkT]):
             "config": self._configuration,
             "ranker": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            "position": self._stream.position if self._stream else 0,
         }
         _atomic_save(state, self._folder / "state.pt")
 
@@ -151,6 +160,8 @@ class Loop(Generic[NetworkT]):
         self._network.load_state_dict(state["ranker"], strict=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._best, self._without_gain = state["step"], state["best"], state["without_gain"]
+        if self._stream:
+            self._stream.position = state["position"]
 
     def _log(self, **record: Any) -> None:
         if self._processes.rank > 0:

@@ -32,6 +32,30 @@ class Groups(Protocol):
         """The `size` groups of step `step`; the same at every call."""
 
 
+class TokenSteps:
+    """Cuts the sequence of groups into steps by their tokens; the same steps for the same groups."""
+
+    def __init__(self, groups: Groups, encoder: PairEncoder, tokens: int, *, multiple: int = 1) -> None:
+        """A step has at most `tokens` tokens, and a `multiple` of groups, one such at least."""
+        self._groups, self._encoder, self._tokens, self._multiple = groups, encoder, tokens, multiple
+        self.position = 0
+        """How many groups were taken: what a run that goes on must know."""
+
+    def take(self) -> list[Group]:
+        """The next groups."""
+        taken: list[Group] = []
+        tokens = 0
+        while True:
+            group = self._groups.step(self.position + len(taken), 1)[0]
+            tokens += self._encoder.encode(group.question, group.candidates).tokens
+            if tokens > self._tokens and len(taken) >= self._multiple:
+                break
+            taken.append(group)
+        del taken[len(taken) - len(taken) % self._multiple :]
+        self.position += len(taken)
+        return taken
+
+
 class Run:
     """One training run in one folder."""
 
@@ -57,6 +81,9 @@ class Run:
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)
         self._ranker = ranker
+        self._steps = None
+        if config.tokens_per_step is not None:
+            self._steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=self._processes.count)
         self._loop = Loop(
             folder,
             ranker,
@@ -67,6 +94,7 @@ class Run:
             configuration=json.dumps({"train": asdict(config), "objective": asdict(objective)}, sort_keys=True),
             processes=self._processes,
             device=self._device,
+            stream=self._steps,
         )
 
     def train(self, dev_map: Callable[[Ranker], float]) -> float:
@@ -78,8 +106,8 @@ class Run:
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
         config, last = self._config, len(self._ranker.config.stages) - 1
-        groups = self._processes.share(self._groups.step(step, config.questions_per_step))
-        batch = make_batch(groups, self._encoder, self._device, self._teachers)
+        groups = self._steps.take() if self._steps else self._groups.step(step, config.questions_per_step)
+        batch = make_batch(self._processes.share(groups), self._encoder, self._device, self._teachers)
         trained = config.trained(step, last + 1)
         watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
         with training_precision(self._device, config.precision):

@@ -13,18 +13,22 @@ class TrainConfig:
 
     steps: int
     questions_per_step: int = 16
+    tokens_per_step: int | None = None
+    """Take questions, or pairs, until a further one would make the step's pairs longer than so many tokens, instead of
+    `questions_per_step` (CT section 4.3.1: up to 2,000). A step has one at least, all processes together."""
     learning_rate: float = 6e-5
     fresh_learning_rate: float = 4e-4
-    """The learning rate of classifiers and exits, which start from random weights."""
+    """The learning rate of classifiers and exits, which start from random weights unless the base has them."""
     warmup: float = 0.05
-    """The share of the steps in which the learning rate rises linearly; then it falls linearly to 0."""
+    """How long the learning rate rises linearly, before it falls linearly to 0: a share of the steps below 1, a number
+    of steps from 1 on (CT section 4.3.1: 4,000)."""
     decay: bool = True
     """False: after the warm-up the learning rate stays (TRMD's released code)."""
     weight_decay: float = 0.01
     clip: float = 1.0
     dropout: float = 0.1
     stages: Literal["uniform", "joint"] = "uniform"
-    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 3.3). `joint`: a step
+    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 4.3.1). `joint`: a step
     trains all stages in one pass through the body, for hardly more work."""
     final_only: float = 0.0
     """Share of the steps, at the start, that train the heads alone (a warm start)."""
@@ -36,6 +40,16 @@ class TrainConfig:
     """Stop after so many evaluations on dev without improvement."""
     save_every: int = 100
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a warm-up that does not end within the run."""
+        if not self.warmup >= 0 or self._ramp > max(1, self.steps):
+            raise ValueError(f"warmup {self.warmup:g} does not fit into steps {self.steps}: give another of either")
+
+    @property
+    def _ramp(self) -> float:
+        """The steps in which the learning rate rises."""
+        return self.warmup if self.warmup >= 1 else self.warmup * self.steps
 
     def trained(self, step: int, stages: int) -> tuple[int, ...]:
         """The stages that `step` trains, from the seed and the step alone (every process draws the same)."""
@@ -51,6 +65,6 @@ class TrainConfig:
 
     def rate(self, step: int) -> float:
         """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step."""
-        ramp = max(1.0, self.warmup * self.steps)
+        ramp = max(1.0, self._ramp)
         rising = (step + 1) / ramp
         return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)

@@ -1,4 +1,4 @@
-"""Builds a student's network from a pretrained encoder, or from a checkpoint that is trained further."""
+"""Builds a student's network from a pretrained or fine-tuned encoder, or from a checkpoint that is trained further."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -37,6 +38,8 @@ class Student:
 
     ranker: Ranker
     tokenizer: Tokenizer
+    start: str
+    """What the heads' classifiers start from, as one line for people."""
 
     def encoder(self) -> PairEncoder:
         """A new pair encoder for this student."""
@@ -52,13 +55,16 @@ class Student:
 def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) -> Student:
     """The student before its first training step.
 
-    `base` is a path or hub id of an encoder, or a checkpoint folder with weights of the same architecture.
-    New parts, the exits and the heads' classifiers, get random weights, each head from a seed of its own: with hard
-    labels nothing else makes the heads differ. Raises UnsupportedModelError when the base does not fit.
+    `base` is a path or hub id of an encoder or sequence classifier, or a checkpoint folder with weights. Layers b..n-1
+    are copied into every head, and so is the base's classifier if it has one that reads layer n (CERBERUS's released
+    code). Then each head gives the classifier's score: only different teachers, or dropout, make the heads differ.
+    New parts, exits and classifiers that the base lacks, get random weights, each head from a seed of its own. Of a
+    checkpoint the shape of its heads, exits and texts may differ; its schedules are left out, because they were
+    measured on it. Raises UnsupportedModelError when the base does not fit.
     """
     if (Path(base) / "manifest.json").is_file():
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
-    encoder = pretrained_encoder(base, layers=shape.layers)
+    encoder, fresh = _hugging_face(shape, base)
     config = ranker_config(
         encoder.config,
         name=shape.name,
@@ -66,13 +72,15 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
         heads=shape.heads,
         exits=shape.exits,
         encoding=shape.encoding,
+        logits=2 if fresh else encoder.config.num_labels,
     )
     ranker = Ranker(config, dropout=dropout)
-    load_weights(ranker, encoder.state_dict(), fresh_classifier=True)
+    load_weights(ranker, encoder.state_dict(), fresh_classifier=bool(fresh))
     initialise(ranker.exits, seed=seed)
-    for index, head in enumerate(ranker.heads):
-        initialise(head.get_submodule("classifier"), seed=seed + 1 + index)
-    return Student(ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer)
+    if fresh:
+        _initialise_classifiers(ranker, seed=seed)
+    start = _start(ranker, base, fresh)
+    return Student(ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer, start)
 
 
 def pretrained_encoder(base: str, *, layers: int | None) -> Any:
@@ -86,32 +94,89 @@ def pretrained_encoder(base: str, *, layers: int | None) -> Any:
     return AutoModel.from_pretrained(base, num_hidden_layers=layers or depth)
 
 
+def _hugging_face(shape: StudentShape, base: str) -> tuple[Any, str]:
+    """The base with its classifier, and an empty text; or its encoder alone, and why the classifier is not used.
+
+    What the base is stands in its config: a pooler or a language model's head may bear a classifier's name.
+    """
+    described = AutoConfig.from_pretrained(base)
+    classifies = any(name.endswith("ForSequenceClassification") for name in described.architectures or ())
+    if not shape.heads or not classifies:
+        return pretrained_encoder(base, layers=shape.layers), "has no classifier"
+    if described.num_labels not in (1, 2):
+        return pretrained_encoder(base, layers=shape.layers), f"classifies into {described.num_labels} labels"
+    if shape.layers not in (None, described.num_hidden_layers):
+        return pretrained_encoder(base, layers=shape.layers), "has a classifier that reads a later layer"
+    model, loading = AutoModelForSequenceClassification.from_pretrained(base, output_loading_info=True)
+    if missing := sorted(loading["missing_keys"]):
+        raise UnsupportedModelError(f"{base} is said to be a sequence classifier, but lacks {', '.join(missing)}")
+    return model, ""
+
+
 def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
     """Put the checkpoint's weights into the given shape; additional heads are copies of its first head."""
     checkpoint = read_checkpoint(path)
     if checkpoint.config.first_stage is not None:
         raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
     source = load_ranker(checkpoint)
-    have, architecture = checkpoint.config, checkpoint.config.architecture
-    if shape.body_layers != architecture.body_layers:
-        raise UnsupportedModelError(f"{path} is {architecture}, its body does not have {shape.body_layers} layers")
-    config = RankerConfig.model_validate(
-        {
-            **have.model_dump(),
-            "name": shape.name,
-            "architecture": {**architecture.model_dump(), "heads": shape.heads},
-            "exits": [exit_.model_dump() for exit_ in shape.exits],
-            "encoding": shape.encoding.model_dump(),
-            "drop_schedule": [],
-        }
+    have, architecture, depth = checkpoint.config, checkpoint.config.architecture, checkpoint.config.transformer.layers
+    layers, body = shape.layers or depth, shape.body_layers
+    if not 0 < layers <= depth:
+        raise UnsupportedModelError(f"{path} has {depth} layers, not {layers}")
+    if not 0 <= body <= layers:
+        raise UnsupportedModelError(f"a body of {body} layers needs as many, of {path} {layers} are used")
+    one_layer = len(source.body) < architecture.body_layers
+    if body > architecture.body_layers and (architecture.heads > 1 or one_layer):
+        raise UnsupportedModelError(f"{path} is {architecture}: a body of {body} layers cannot hold its heads' layers")
+    config = RankerConfig(
+        name=shape.name,
+        transformer=have.transformer.model_copy(update={"layers": layers}),
+        architecture=architecture.model_copy(
+            update={"body_layers": body, "heads": shape.heads, "head_layers": layers - body}
+        ),
+        exits=shape.exits,
+        encoding=shape.encoding,
     )
     ranker = Ranker(config, dropout=dropout)
     initialise(ranker.exits, seed=seed)
     ranker.embeddings.load_state_dict(source.embeddings.state_dict())
-    ranker.body.load_state_dict(source.body.state_dict())
+    _copy(_stack(source, 0)[: len(ranker.body)], ranker.body)
+    fresh = "" if len(source.heads) and layers == depth else "has no classifier that reads this layer"
+    if fresh:
+        _initialise_classifiers(ranker, seed=seed)
     for index, head in enumerate(ranker.heads):
-        head.load_state_dict(source.heads[index if index < len(source.heads) else 0].state_dict())
+        of = index if index < len(source.heads) else 0
+        _copy(_stack(source, of)[body:layers], head.get_submodule("layers"))
+        if not fresh:
+            for part in ("norm", "classifier"):
+                head.get_submodule(part).load_state_dict(source.heads[of].get_submodule(part).state_dict())
     for exit_, own in zip(ranker.exits, config.exits, strict=True):
         if own in have.exits:
             exit_.load_state_dict(source.exits[have.exits.index(own)].state_dict())
-    return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")))
+    start = _start(ranker, str(path), fresh)
+    return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")), start)
+
+
+def _stack(ranker: Ranker, head: int) -> list[nn.Module]:
+    """The layers that a head's score goes through, the body's first; a body may have one module for all its depths."""
+    body = [ranker.body[min(depth, len(ranker.body) - 1)] for depth in range(ranker.config.architecture.body_layers)]
+    own = ranker.heads[head].get_submodule("layers").children() if len(ranker.heads) else ()
+    return [*body, *own]
+
+
+def _copy(layers: list[nn.Module], into: nn.Module) -> None:
+    for layer, target in zip(layers, into.children(), strict=True):
+        target.load_state_dict(layer.state_dict())
+
+
+def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:
+    for index, head in enumerate(ranker.heads):
+        initialise(head.get_submodule("classifier"), seed=seed + 1 + index)
+
+
+def _start(ranker: Ranker, base: str, fresh: str) -> str:
+    if not len(ranker.heads):
+        return f"{base}: the student has no heads, its exits start from random weights unless the base has the same"
+    if fresh:
+        return f"{base} {fresh}: the heads' classifiers start from random weights"
+    return f"the heads' classifiers start from that of {base}"

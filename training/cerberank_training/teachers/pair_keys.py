@@ -1,7 +1,7 @@
 """The key of a question/candidate pair in caches of teachers' scores: a hash of its texts.
 
-Teachers and students tokenise differently, so keys are made of texts, never of token ids
-(CERBERUS section 4: each teacher reads the raw pair with its own tokenizer).
+Teachers and students tokenise differently, so keys are made of texts, never of token ids. CERBERUS does not say how its
+scores were kept.
 """
 
 from __future__ import annotations
