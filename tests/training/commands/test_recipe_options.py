@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,31 +120,3 @@ def test_a_learning_rate_alone_keeps_the_recipes_ratio() -> None:
     ):
         train = changed(*options, recipe=recipe).train
         assert (train.learning_rate, train.fresh_learning_rate) == pytest.approx(rates, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [["--warmup", "1.5"], ["--dev-questions", "0"], ["--strategy", "hard", "--teacher", "nowhere"]],
-)
-def test_nothing_is_loaded_for_a_bad_value(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 1, one line that names the setting, no base opened, no folder made."""
-    monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
-    monkeypatch.setattr(distil, "open_questions", lambda *_: pytest.fail("data were read"))
-    needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x", "--strategy", "hard"]
-    assert distil.main([*needed, "--out", str(tmp_path / "out"), *options]) == 1
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert options[0].lstrip("-") in message
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:
-    """Of other formats 300 are drawn; `all` and a number are taken from either."""
-    (tmp_path / "dev.tsv").write_text("".join(f"q {number}\tanswer\t4\n" for number in range(310)))
-    line = '{"question": "q", "candidates": [{"text": "answer", "label": 1}]}\n'
-    (tmp_path / "dev.jsonl").write_text(line * 310)
-    asnq, other = f"asnq:{tmp_path / 'dev.tsv'}", f"jsonl:{tmp_path / 'dev.jsonl'}"
-    sizes = [len(distil.dev_questions(spec, size)) for spec in (asnq, other) for size in (None, "all", 20)]
-    assert sizes == [310, 310, 20, 300, 310, 20]

@@ -16,7 +16,7 @@ import torch
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.export.checkpoint import PARITY, export_checkpoint
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
@@ -63,8 +63,14 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--teacher", type=Path, action="append", default=[], help="a score cache; repeat per teacher")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/checkpoint")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
+    precisions = "forms for ONNX to write beside the weights; '' for none"
+    parser.add_argument("--precisions", type=_names, default=("fp32", "int8"), help=precisions)
     add_recipe_options(parser)
     return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def _dev_size(text: str) -> int | Literal["all"]:
@@ -73,6 +79,8 @@ def _dev_size(text: str) -> int | Literal["all"]:
 
 def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     """Train by `recipe` and write the checkpoint."""
+    if unknown := set(arguments.precisions) - set(PARITY):
+        raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
     check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(arguments.teacher))
     dev = dev_questions(arguments.dev, arguments.dev_questions)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
@@ -106,6 +114,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         version=f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}",
         source=f"recipe {arguments.recipe}",
         metrics={"dev_map": best},
+        precisions=arguments.precisions,
         calibration=calibration_texts(questions),
     )
 

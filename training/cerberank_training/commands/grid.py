@@ -2,7 +2,8 @@
 
 The paper's grid (CERBERUS section 4). Every combination is a `cerberank distil` in a process of its own, in
 OUT/alpha-A-tau-T-rate-R; other options are those of `distil`, the same for all. A killed grid goes on when the same
-command is repeated, and values can be added later. Writes OUT/table.md, and the Optuna study OUT/study.log.
+command is repeated, and values can be added later. Writes OUT/table.md, and the Optuna study OUT/study.log. Runs keep
+their weights without forms for ONNX, unless --precisions is given.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> int:
         for point in points:
             folder = arguments.out / point.name
             if not (folder / "checkpoint").is_dir():
-                run_verb("distil", *point.options(training, folder))
+                run_verb("distil", "--precisions", "", *point.options(training, folder))
             _record(study, point, read_checkpoint(folder / "checkpoint").manifest.metrics["dev_map"])
             _report(study, arguments.out, training)
     except (CheckpointError, subprocess.CalledProcessError, ValueError, OSError) as error:
