@@ -43,7 +43,7 @@ class NegativeSampling:
 class PairSampling:
     """Every labelled pair once an epoch, whatever its question: how all five papers train on points.
 
-    ASNQ's 343 negatives for each positive are then seen as they are.
+    ASNQ's 342 negatives for each positive are then seen as they are.
     """
 
     unanswered: bool = False
@@ -81,7 +81,7 @@ class Sampler:
         self._sampling = sampling
         self._seed = seed
         self._outside = outside
-        self._rarity = _rarity(self._questions[index].text for index in (() if outside is None else self._usable))
+        self._rarity = _rarity(self._questions[int(index)].text for index in (() if outside is None else self._usable))
         self._words: dict[str, frozenset[str]] = {}
         self._order = EpochOrder(len(self._usable), seed=seed)
 
