@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     values = {name: read_checkpoint(folder).manifest.metrics["dev_map"] for name, folder in folders.items()}
     rows = [line for line in shown.splitlines() if line.startswith("| 0")]
     best = max(names, key=lambda name: values[name])
-    assert [row.split("|")[5].strip() for row in rows] == sorted(names, key=lambda name: -values[name])
+    assert {row.split("|")[5].strip() for row in rows} == set(names)
     assert f"{values[best]:.2f}" in rows[0]
     (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank distil")]
     assert distil.main([*shlex.split(repeat)[2:], "--precisions", ""]) == 0
@@ -86,6 +87,33 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     assert (
         again.manifest.files["model.safetensors"] == read_checkpoint(folders[best]).manifest.files["model.safetensors"]
     )
+
+
+def test_the_best_on_dev_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With figures that were made up: the table in order of dev MAP, of equal ones the earlier; the best's command."""
+    figures = {"1.0": 60.0, "3.0": 70.25, "5.0": 70.25}
+
+    def run_verb(verb: str, *options: object) -> None:
+        (Path(str(options[list(options).index("--out") + 1])) / "checkpoint").mkdir(parents=True)
+
+    def read(checkpoint: Path) -> SimpleNamespace:
+        figure = figures[checkpoint.parent.name.split("-")[3]]
+        return SimpleNamespace(manifest=SimpleNamespace(metrics={"dev_map": figure}))
+
+    monkeypatch.setattr(grid, "run_verb", run_verb)
+    monkeypatch.setattr(grid, "read_checkpoint", read)
+    assert grid.main(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[2:5:2] for line in lines if line.startswith("| 0")] == [
+        [" 3 ", " 70.25 "],
+        [" 5 ", " 70.25 "],
+        [" 1 ", " 60.00 "],
+    ]
+    (repeat,) = [shlex.split(line) for line in lines if line.startswith("cerberank distil")]
+    assert repeat[-8:-2] == ["--alpha", "0.1", "--tau", "3.0", "--learning-rate", "1e-05"]
+    assert (tmp_path / "out" / "table.md").read_text().splitlines() == lines[:-1]
 
 
 @pytest.mark.parametrize(
