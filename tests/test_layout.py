@@ -83,7 +83,7 @@ ELSEWHERE = {
     "training/teachers/test_fine_tuning.py": ["training/teachers/teacher_input"],
     "e2e/test_evaluate.py": ["training/evaluation/sources/remote"],
     "e2e/test_training_chain.py": [
-        *(f"training/commands/{name}" for name in ("distil", "sample", "teach")),
+        *(f"training/commands/{name}" for name in ("sample", "teach")),
         *(f"training/students/{name}" for name in ("calibration", "model_card")),
     ],
     "benchmarks/test_command.py": [

@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-from cerberank_training.data import DataError, read_questions
+from cerberank_training.data import DataError, open_questions, read_questions
 from cerberank_training.data.sampling import NegativeSampling, sampler_for
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 from cerberank_training.teachers.teacher_input import TeacherInput
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         device="cpu" if arguments.device == "cpu" else "auto",
     )
     try:
-        questions = list(read_questions(arguments.train))
+        questions = open_questions(arguments.train)
         dev = list(read_questions(arguments.dev))
         dev = random.Random(0).sample(dev, min(arguments.dev_questions, len(dev)))
         sampler = sampler_for(arguments.train, questions, sampling, seed=arguments.seed)

@@ -27,9 +27,10 @@ from transformers import (
 from transformers.trainer_utils import get_last_checkpoint
 
 from cerberank_training.data import Question
-from cerberank_training.data.sampling import Group, Sampler
+from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
+from cerberank_training.learning.train import Groups
 from cerberank_training.teachers.teacher_input import Pair, TeacherInput
 
 Item = list[tuple[Pair, float]]
@@ -56,7 +57,7 @@ class TeacherConfig:
     device: Literal["auto", "cpu"] = "auto"
 
 
-def fine_tune(base: str, out: Path, sampler: Sampler, dev: Sequence[Question], config: TeacherConfig) -> float:
+def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
     Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation.
