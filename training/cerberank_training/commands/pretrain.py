@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
         print(f"cerberank pretrain: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(  # noqa: T201
-        f"{out}: on {len(examples)} examples of --dev, SSP accuracy {metrics['ssp_accuracy']:.1f} % (75 without a look), "
+        f"{out}: on {len(examples)} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (75 unread), "
         f"positive first {metrics['ssp_first']:.1f} % (25), above a hard negative {metrics['ssp_hard']:.1f} % (50)"
     )
     return 0

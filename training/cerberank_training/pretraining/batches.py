@@ -38,9 +38,7 @@ class Batches:
         self._encoder = PairEncoder(
             Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()),
             family=family,
-            config=EncodingConfig(
-                max_length=max_length, question_length=min(64, max_length // 2), segments=SEGMENTS
-            ),
+            config=EncodingConfig(max_length=max_length, question_length=min(64, max_length // 2), segments=SEGMENTS),
             type_vocab_size=SEGMENTS,
         )
         self._special = np.asarray(tokenizer.all_special_ids)

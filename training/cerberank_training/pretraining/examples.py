@@ -1,4 +1,4 @@
-"""Examples of "sentences in the same paragraph": given a span a, a span b and a context c, are a and b of one paragraph?
+"""Examples of "sentences in the same paragraph": given a, b and a context c, are a and b of one paragraph?
 
 In: documents, an objective and a seed. Out: group i, four examples with the same a: a positive, at most two hard
 negatives and easy ones. A group follows from documents, objective, seed and i alone, so that a resumed run goes on with

@@ -141,7 +141,9 @@ def drawn(logits: Tensor) -> Tensor:
     return torch.multinomial(logits.detach().softmax(-1), 1)[:, 0]
 
 
-def summed(logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: dict[str, float]) -> dict[str, Tensor]:
+def summed(
+    logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: dict[str, float]
+) -> dict[str, Tensor]:
     """SSP's loss and the weighted others; each of them alone too, once an example, as the Trainer joins batches."""
     ssp = cross_entropy(logits, ssp_labels)
     loss = ssp + sum(weights[name] * part for name, part in parts.items())
@@ -162,5 +164,6 @@ def keep_one_of_tied(network: nn.Module) -> None:
     def restore(_module: Any, state: dict[str, Any], *_: Any) -> None:
         state.update({name: state[kept] for name, kept in tied.items() if kept in state})
 
-    network.register_state_dict_post_hook(drop)
-    network.register_load_state_dict_pre_hook(restore)
+    hooked: Any = network  # torch gives these two methods no types
+    hooked.register_state_dict_post_hook(drop)
+    hooked.register_load_state_dict_pre_hook(restore)

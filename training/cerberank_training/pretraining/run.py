@@ -53,7 +53,9 @@ class PretrainingConfig:
             raise ValueError(f"batch_size must be a multiple of {GROUP}, not {self.batch_size}")
 
 
-def pretrain(start: Start, out: Path, train: ExampleGroups, dev: list[Example], config: PretrainingConfig) -> dict[str, float]:
+def pretrain(
+    start: Start, out: Path, train: ExampleGroups, dev: list[Example], config: PretrainingConfig
+) -> dict[str, float]:
     """Train the network of `start` and write its encoder to `out`; returns the metrics on `dev`, whole groups.
 
     `ssp_accuracy`: of all examples (75 % are negatives); `ssp_first`: groups whose positive has the highest score;
@@ -61,9 +63,7 @@ def pretrain(start: Start, out: Path, train: ExampleGroups, dev: list[Example], 
     from its last evaluation.
     """
     masks = any(weight > 0 for weight in _weights(start))
-    batches = Batches(
-        start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed
-    )
+    batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
     arguments = _arguments(out / "run", config)
     groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
     trainer = _PretrainingTrainer(
