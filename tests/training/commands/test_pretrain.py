@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.letters import jsonl
 from tests.training.pretraining.documents import articles
 from tests.training.pretraining.networks import save_base
 
-from cerberank_training.commands import distil, pretrain
+from cerberank_models.config import EncodingConfig
+from cerberank_training.commands import pretrain
 from cerberank_training.pretraining.run import last_checkpoint
+from cerberank_training.students.shapes import StudentShape, build_student
 
 
-def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4) -> list[str]:
+def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, every: int = 2) -> list[str]:
     base = folder / family
     if not base.is_dir():
         save_base(family, base)
@@ -28,7 +29,7 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4) -> 
     return [
         *("--objective", "all", "--base", str(base), "--documents", documents, "--dev", documents, "--dev-groups", "3"),
         *("--out", str(folder / out), "--steps", str(steps), "--batch-size", "8", "--warmup", "1", "--device", "cpu"),
-        *("--learning-rate", "1e-3", "--max-length", "48", "--evaluate-every", "2", "--precision", "fp32"),
+        *("--learning-rate", "1e-3", "--max-length", "48", "--evaluate-every", str(every), "--precision", "fp32"),
     ]
 
 
@@ -37,11 +38,11 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: 
 
     The whole run logs every loss and says how well the head does on held-out documents.
     """
-    assert pretrain.main(options(tmp_path, "whole", steps=60)) == 0
+    assert pretrain.main(options(tmp_path, "whole", steps=40, every=10)) == 0
     printed = capsys.readouterr().out
     for name in ("'mlm'", "'ssp'", "'ssp_accuracy'", "'eval_ssp_hard'", "on 12 examples of --dev, accuracy"):
         assert name in printed
-    command = [sys.executable, "-m", "cerberank_models", "pretrain", *options(tmp_path, "cut", steps=60)]
+    command = [sys.executable, "-m", "cerberank_models", "pretrain", *options(tmp_path, "cut", steps=40, every=10)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     run, limit = tmp_path / "cut" / "run", time.monotonic() + 240
     while last_checkpoint(run) is None and process.poll() is None and time.monotonic() < limit:
@@ -49,13 +50,13 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: 
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    assert pretrain.main(options(tmp_path, "cut", steps=60)) == 0
+    assert pretrain.main(options(tmp_path, "cut", steps=40, every=10)) == 0
     whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(value, cut[name]) for name, value in whole.items())
 
 
-def test_electra_learns_and_distil_takes_the_folder(tmp_path: Path) -> None:
-    """ELECTRA with a generator of its own; a repeated call of a finished run changes nothing; `distil --base`."""
+def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> None:
+    """ELECTRA with a generator of its own; a repeated call of a finished run changes nothing; a student starts from it."""
     asked = options(tmp_path, "out", family="electra")
     assert pretrain.main(asked) == 0
     written = load_file(tmp_path / "out" / "model.safetensors")
@@ -65,13 +66,13 @@ def test_electra_learns_and_distil_takes_the_folder(tmp_path: Path) -> None:
     assert all(torch.equal(value, again[name]) for name, value in written.items())
     name = "electra.encoder.layer.0.output.dense.weight"
     assert not torch.equal(written[name], before[name])
-    data = jsonl(tmp_path)
-    student = [
-        *("--recipe", "tiny", "--base", str(tmp_path / "out"), "--body-layers", "1", "--heads", "1", "--exits", ""),
-        *("--train", data, "--dev", data, "--out", str(tmp_path / "student"), "--steps", "1", "--device", "cpu"),
-        *("--max-length", "32", "--question-length", "12", "--questions-per-step", "2"),
-    ]
-    assert distil.main(student) == 0
+    shape = StudentShape(
+        name="s", body_layers=1, heads=1, encoding=EncodingConfig(max_length=32, question_length=12, segments=3)
+    )
+    student = build_student(shape, str(tmp_path / "out"), seed=1, dropout=0.0)
+    table = written["electra.embeddings.token_type_embeddings.weight"]
+    assert len(table) == 3
+    assert torch.equal(student.ranker.embeddings.types.weight, table)
 
 
 def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,27 +6,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.training.pretraining.documents import documents
 from tests.training.pretraining.networks import save_base
 
 from cerberank_training.pretraining.base import Base, build_start
-from cerberank_training.pretraining.examples import Example, ExampleGroups
+from cerberank_training.pretraining.batches import Batches
+from cerberank_training.pretraining.examples import ExampleGroups
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import STATE, PretrainingConfig, last_checkpoint, pretrain
 
 
-def test_a_tiny_network_learns_what_repeats(tmp_path: Path) -> None:
-    """On its own documents, whose paragraphs share words, SSP alone comes to tell positives from hard negatives."""
-    found = documents([[2, 4, 4, 4], [2, 4, 4, 4]])
-    groups = ExampleGroups(found, "sdc", seed=1)
-    dev: list[Example] = [example for index in range(6) for example in groups.group(index)]
+def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
+    """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
+    groups = ExampleGroups(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+    listed = [groups.group(index) for index in range(12)]
     start = build_start(Base(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
+    before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
-        steps=60, batch_size=24, learning_rate=3e-3, warmup=5, max_length=62, evaluate_every=60, device="cpu"
+        steps=4, batch_size=8, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
     )
-    metrics = pretrain(start, tmp_path / "out", groups, dev, config)
-    assert metrics["ssp_accuracy"] > 85
-    assert metrics["ssp_hard"] > 75
+    metrics = pretrain(start, tmp_path / "out", groups, [example for group in listed for example in group], config)
+    batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
+    right, first, hard = [], [], []
+    for index, group in enumerate(listed):
+        with torch.inference_mode():
+            logits = start.network.eval()(**batches([(index, group)]))["ssp_logits"]
+        scores = (logits[:, 1] - logits[:, 0]).tolist()
+        right += [(score > 0) == (example.kind == "positive") for score, example in zip(scores, group, strict=True)]
+        first.append(all(score < scores[0] for score in scores[1:]))
+        hard += [score < scores[0] for score, example in zip(scores, group, strict=True) if example.kind == "hard"]
+    assert any(not torch.equal(value, before[name]) for name, value in start.network.state_dict().items())
+    for name, counted in (("ssp_accuracy", right), ("ssp_first", first), ("ssp_hard", hard)):
+        assert metrics[name] == pytest.approx(100 * sum(counted) / len(counted)), name
     assert "mlm" not in metrics
 
 
