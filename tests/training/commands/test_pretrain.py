@@ -56,7 +56,7 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: 
 
 
 def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> None:
-    """ELECTRA with a generator of its own; a repeated call of a finished run changes nothing; a student starts from it."""
+    """ELECTRA with a new generator; a finished run, repeated, changes nothing; a student starts from it."""
     asked = options(tmp_path, "out", family="electra")
     assert pretrain.main(asked) == 0
     written = load_file(tmp_path / "out" / "model.safetensors")
