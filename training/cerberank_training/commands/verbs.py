@@ -6,6 +6,13 @@ from cerberank_models.verbs import Verb
 
 VERBS = (
     Verb(
+        name="pretrain",
+        target="cerberank_training.commands.pretrain:main",
+        help="continue an encoder's pre-training with context, on documents",
+        extra="training",
+        order=68,
+    ),
+    Verb(
         name="teach",
         target="cerberank_training.commands.teach:main",
         help="fine-tune a Hugging Face classifier into a teacher",

@@ -1,0 +1,113 @@
+"""`cerberank pretrain`: what it writes, that a killed process resumes exactly, what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.training.pretraining.documents import articles
+from tests.training.pretraining.networks import save_base
+
+from cerberank_models.config import EncodingConfig
+from cerberank_training.commands import pretrain
+from cerberank_training.pretraining.run import last_checkpoint
+from cerberank_training.students.shapes import StudentShape, build_student
+
+
+def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, every: int = 2) -> list[str]:
+    base = folder / family
+    if not base.is_dir():
+        save_base(family, base)
+    documents = articles(folder)
+    return [
+        *("--objective", "all", "--base", str(base), "--documents", documents, "--dev", documents, "--dev-groups", "3"),
+        *("--out", str(folder / out), "--steps", str(steps), "--batch-size", "8", "--warmup", "1", "--device", "cpu"),
+        *("--learning-rate", "1e-3", "--max-length", "48", "--evaluate-every", str(every), "--precision", "fp32"),
+    ]
+
+
+def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`kill -9` after the first checkpoint, the command again: the weights of a run without interruption.
+
+    The whole run logs every loss and says how well the head does on held-out documents.
+    """
+    assert pretrain.main(options(tmp_path, "whole", steps=40, every=10)) == 0
+    printed = capsys.readouterr().out
+    for name in ("'mlm'", "'ssp'", "'ssp_accuracy'", "'eval_ssp_hard'", "on 12 examples of --dev, accuracy"):
+        assert name in printed
+    command = [sys.executable, "-m", "cerberank_models", "pretrain", *options(tmp_path, "cut", steps=40, every=10)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
+    run, limit = tmp_path / "cut" / "run", time.monotonic() + 240
+    while last_checkpoint(run) is None and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    assert pretrain.main(options(tmp_path, "cut", steps=40, every=10)) == 0
+    whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
+
+
+def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> None:
+    """ELECTRA with a new generator; a finished run, repeated, changes nothing; a student starts from it."""
+    asked = options(tmp_path, "out", family="electra")
+    assert pretrain.main(asked) == 0
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    assert pretrain.main(asked) == 0
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    before = load_file(tmp_path / "electra" / "model.safetensors")
+    assert all(torch.equal(value, again[name]) for name, value in written.items())
+    name = "electra.encoder.layer.0.output.dense.weight"
+    assert not torch.equal(written[name], before[name])
+    shape = StudentShape(
+        name="s", body_layers=1, heads=1, encoding=EncodingConfig(max_length=32, question_length=12, segments=3)
+    )
+    student = build_student(shape, str(tmp_path / "out"), seed=1, dropout=0.0)
+    table = written["electra.embeddings.token_type_embeddings.weight"]
+    assert len(table) == 3
+    assert torch.equal(student.ranker.embeddings.types.weight, table)
+
+
+def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With weight 0 nothing is masked, and no other loss is logged."""
+    assert pretrain.main([*options(tmp_path, "out", steps=2), "--mlm-weight", "0"]) == 0
+    assert "'mlm'" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--seed", "2"], "begun with seed 1, not 2"),
+        (["--objective", "sdc"], "begun with objective 'all', not 'sdc'"),
+        (["--batch-size", "6"], "batch_size must be a multiple of 4, not 6"),
+        (["--generator", "x"], "a generator belongs to ELECTRA"),
+        (["--documents", "pdf:x"], "documents are named FORMAT:PATH"),
+    ],
+)
+def test_what_was_not_asked_is_refused(
+    changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another setting in the same folder by its name, and what no run could do; one line, exit code 1."""
+    asked = options(tmp_path, "out", steps=1)
+    if "begun" in message:
+        assert pretrain.main(asked) == 0
+    assert pretrain.main([*asked, *changed]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("cerberank pretrain: ")
+    assert message in error
+
+
+def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same path with other content is another run."""
+    asked = options(tmp_path, "out", steps=1)
+    assert pretrain.main(asked) == 0
+    articles(tmp_path, count=5)
+    assert pretrain.main(asked) == 1
+    assert "begun with documents_sha256" in capsys.readouterr().err

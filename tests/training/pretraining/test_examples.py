@@ -1,0 +1,133 @@
+"""The sampling rules of SSP on random documents, each as the paper states it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.training.pretraining.documents import documents, sentence
+
+from cerberank_training.pretraining.documents import Document
+from cerberank_training.pretraining.examples import CONTEXTS, Example, ExampleGroups
+
+PER_DOCUMENT = st.lists(st.integers(1, 6), min_size=1, max_size=5)
+SHAPES = st.lists(PER_DOCUMENT, min_size=0, max_size=4).map(lambda drawn: [[2, 5, 4], *drawn, [1, 6]])
+"""Any documents, and two that can give every kind of example."""
+
+Place = tuple[int, int, int, int]
+"""Document, paragraph, first sentence, and the one after the last."""
+
+
+def place_of(text: str, found: list[Document]) -> Place:
+    """Where a text of contiguous sentences stands; sentences differ, so there is one such place."""
+    places = [
+        (number, index, start, stop)
+        for number, document in enumerate(found)
+        for index, paragraph in enumerate(document.paragraphs)
+        for start in range(len(paragraph))
+        for stop in range(start + 1, len(paragraph) + 1)
+        if " ".join(paragraph[start:stop]) == text
+    ]
+    assert len(places) == 1
+    return places[0]
+
+
+def expected_context(name: str, found: list[Document], a: Place, b: Place) -> str:
+    """The context of b, written down from the paper's definitions."""
+    number, index, start, stop = b
+    paragraph = found[number].paragraphs[index]
+    if name == "sdc":
+        return " ".join(found[number].paragraphs[0])
+    if name == "dpc":
+        left = [place for place in range(len(paragraph)) if not start <= place < stop]
+        return " ".join(paragraph[place] for place in left if (number, index, place) != a[:3])
+    return " ".join(paragraph[place] for place in (start - 1, stop) if 0 <= place < len(paragraph))
+
+
+@settings(max_examples=40, deadline=None)
+@given(shape=SHAPES, name=st.sampled_from(CONTEXTS), index=st.integers(0, 10_000), seed=st.integers(0, 3))
+def test_every_example_keeps_the_papers_rules(shape: list[list[int]], name: str, index: int, seed: int) -> None:
+    """One sentence and one to three others, disjoint; kinds by b's place; b's own context, never with a in it."""
+    found = documents(shape)
+    group = ExampleGroups(found, name, seed=seed).group(index)
+    kinds = Counter(example.kind for example in group)
+    a = place_of(group[0].a, found)
+    usable = range(1 if name == "sdc" else 0, len(shape[a[0]]))
+    shortest = 1 if name == "sdc" else 2
+    others = [place for place in usable if place != a[1] and shape[a[0]][place] >= shortest]
+    assert len(group) == 4
+    assert (kinds["positive"], kinds["hard"], kinds["easy"]) == (1, hard := min(2, len(others)), 3 - hard)
+    assert a[3] - a[2] == 1
+    for example in group:
+        b = place_of(example.b.text, found)
+        assert example.a == group[0].a
+        assert example.label == (b[:2] == a[:2])
+        assert {"positive": b[:2] == a[:2], "hard": b[0] == a[0] and b[1] != a[1], "easy": b[0] != a[0]}[example.kind]
+        assert 1 <= b[3] - b[2] <= 3
+        assert a[:2] != b[:2] or not b[2] <= a[2] < b[3]
+        context = " ".join(filter(None, (example.b.previous, example.b.next)))
+        assert context == expected_context(name, found, a, b)
+        assert context
+        assert group[0].a not in context
+        if name == "sdc":
+            assert a[1] > 0
+            assert b[1] > 0
+    away = {place_of(example.b.text, found)[1] for example in group if example.kind == "hard"}
+    assert len(away) == hard
+
+
+@settings(max_examples=20, deadline=None)
+@given(indices=st.lists(st.integers(0, 500), min_size=1, max_size=8), name=st.sampled_from([*CONTEXTS, "all"]))
+def test_a_group_follows_from_seed_and_number_alone(indices: list[int], name: str) -> None:
+    """Whatever was asked before, and by whom; another seed gives other groups."""
+    found = documents([[3, 4, 5], [4, 4], [2, 5]])
+    one, other = ExampleGroups(found, name, seed=1), ExampleGroups(found, name, seed=1)
+    drawn = {index: one.group(index) for index in indices}
+    assert all(other.group(index) == drawn[index] for index in reversed(indices))
+    assert [ExampleGroups(found, name, seed=2).group(index) for index in range(20)] != [
+        one.group(index) for index in range(20)
+    ]
+
+
+def test_all_takes_the_three_contexts_in_turn() -> None:
+    """Group i of `all` has the context of objective i modulo three."""
+    found = documents([[3, 4, 5], [4, 4], [2, 5]])
+    groups = ExampleGroups(found, "all", seed=1)
+    for index in range(12):
+        name = CONTEXTS[index % 3]
+        for example in groups.group(index):
+            a, b = place_of(example.a, found), place_of(example.b.text, found)
+            assert " ".join(filter(None, (example.b.previous, example.b.next))) == expected_context(name, found, a, b)
+
+
+def test_an_epoch_visits_every_paragraph_once() -> None:
+    """As many groups as there are paragraphs that can give a positive: each gives one."""
+    found = documents([[2, 3, 4, 5], [3, 3, 3]])
+    groups = ExampleGroups(found, "dpc", seed=3)
+    visited = [place_of(groups.group(index)[0].a, found)[:2] for index in range(6)]
+    assert sorted(visited) == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_repeated_sentence_counts_as_a(name: str) -> None:
+    """Where a's words stand twice in its document, neither b nor a context within the paragraph holds them."""
+    again = sentence(0, 1, 0)
+    first, *rest = documents([[2, 5, 4, 4], [3, 5, 5]])
+    twice = tuple((*paragraph, again) for paragraph in first.paragraphs)
+    groups = ExampleGroups([Document(paragraphs=twice), *rest], name, seed=1)
+    seen: list[Example] = [example for index in range(200) for example in groups.group(index)]
+    repeated = [example for example in seen if example.a == again]
+    assert repeated
+    for example in repeated:
+        assert again not in example.b.text
+        assert name == "sdc" or again not in example.b.previous + example.b.next
+
+
+@pytest.mark.parametrize("shape", [[[3, 4, 5]], [[1], [1]], []])
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_too_few_documents_are_refused(shape: list[list[int]], name: str) -> None:
+    """One document gives no easy negative, single sentences no positive; the error counts them."""
+    with pytest.raises(ValueError, match=f"{name} needs paragraphs .* of {len(shape)} long enough"):
+        ExampleGroups(documents(shape), name, seed=1)

@@ -1,0 +1,60 @@
+"""What a run measures, and which checkpoint it goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.pretraining.documents import documents
+from tests.training.pretraining.networks import save_base
+
+from cerberank_training.pretraining.base import Base, build_start
+from cerberank_training.pretraining.batches import Batches
+from cerberank_training.pretraining.examples import ExampleGroups
+from cerberank_training.pretraining.network import LossWeights
+from cerberank_training.pretraining.run import STATE, PretrainingConfig, last_checkpoint, pretrain
+
+
+def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
+    """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
+    groups = ExampleGroups(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+    listed = [groups.group(index) for index in range(12)]
+    start = build_start(Base(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
+    before = {name: value.clone() for name, value in start.network.state_dict().items()}
+    config = PretrainingConfig(
+        steps=4, batch_size=8, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
+    )
+    metrics = pretrain(start, tmp_path / "out", groups, [example for group in listed for example in group], config)
+    batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
+    right, first, hard = [], [], []
+    for index, group in enumerate(listed):
+        with torch.inference_mode():
+            logits = start.network.eval()(**batches([(index, group)]))["ssp_logits"]
+        scores = (logits[:, 1] - logits[:, 0]).tolist()
+        right += [(score > 0) == (example.kind == "positive") for score, example in zip(scores, group, strict=True)]
+        first.append(all(score < scores[0] for score in scores[1:]))
+        hard += [score < scores[0] for score, example in zip(scores, group, strict=True) if example.kind == "hard"]
+    assert any(not torch.equal(value, before[name]) for name, value in start.network.state_dict().items())
+    for name, counted in (("ssp_accuracy", right), ("ssp_first", first), ("ssp_hard", hard)):
+        assert metrics[name] == pytest.approx(100 * sum(counted) / len(counted)), name
+    assert "mlm" not in metrics
+
+
+def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
+    """One without the file that is written last, or with a part of it, is passed over."""
+    assert last_checkpoint(tmp_path / "none") is None
+    for step, content in ((2, "{}"), (10, "{}"), (100, '{"epo'), (200, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if content is not None:
+            (folder / STATE).write_text(content)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+
+
+@pytest.mark.parametrize("size", [0, 6, -4])
+def test_a_batch_holds_whole_groups(size: Any) -> None:
+    """Batches of four, eight, and so on."""
+    with pytest.raises(ValueError, match="multiple of 4"):
+        PretrainingConfig(batch_size=size)

@@ -1,0 +1,106 @@
+"""`cerberank pretrain`: continue an encoder's pre-training with context (SSP), on documents of paragraphs.
+
+Writes an ordinary Hugging Face folder with three token types, which `teach`, `pairwise` and `distil` take as --base.
+The defaults are the paper's; a batch of 4,096 examples is --batch-size times --accumulate times processes.
+A killed run resumes when repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank_models pretrain ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from cerberank_models.importing.token_types import NewTypes
+from cerberank_training.commands.strategies.runs import keep_settings
+from cerberank_training.data import DataError
+from cerberank_training.pretraining.base import Base, build_start
+from cerberank_training.pretraining.documents import READERS, Document, read_documents
+from cerberank_training.pretraining.examples import ExampleGroups, Objective
+from cerberank_training.pretraining.network import LossWeights
+from cerberank_training.pretraining.run import PretrainingConfig, pretrain
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    out: Path = arguments.out
+    base = Base(
+        source=arguments.base,
+        generator=arguments.generator,
+        layers=arguments.layers,
+        token_types=arguments.token_types,
+    )
+    try:
+        config = PretrainingConfig(
+            steps=arguments.steps,
+            batch_size=arguments.batch_size,
+            accumulate=arguments.accumulate,
+            learning_rate=arguments.learning_rate,
+            warmup=arguments.warmup,
+            weight_decay=arguments.weight_decay,
+            max_length=arguments.max_length,
+            precision=arguments.precision,
+            evaluate_every=arguments.evaluate_every,
+            seed=arguments.seed,
+            device=arguments.device,
+        )
+        documents, held_out = read_documents(arguments.documents), read_documents(arguments.dev)
+        train = ExampleGroups(documents, arguments.objective, seed=config.seed)
+        dev = ExampleGroups(held_out, arguments.objective, seed=0)
+        start = build_start(base, LossWeights(mlm=arguments.mlm_weight, rtd=arguments.rtd_weight), seed=config.seed)
+        settings = {name: value for name, value in vars(arguments).items() if name != "out"}
+        settings["processes"] = os.environ.get("WORLD_SIZE", "1")
+        keep_settings(out, settings | {"documents_sha256": _digest(documents)})
+        print(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))  # noqa: T201
+        examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
+        metrics = pretrain(start, out, train, examples, config)
+    except (DataError, ValueError, OSError) as error:
+        print(f"cerberank pretrain: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(  # noqa: T201
+        f"{out}: on {len(examples)} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (75 unread), "
+        f"positive first {metrics['ssp_first']:.1f} % (25), above a hard negative {metrics['ssp_hard']:.1f} % (50)"
+    )
+    return 0
+
+
+def _digest(documents: Sequence[Document]) -> str:
+    """A hash of all texts, because a run goes on only with the same documents."""
+    digest = hashlib.sha256()
+    for document in documents:
+        digest.update(repr(document.paragraphs).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = PretrainingConfig()
+    parser = argparse.ArgumentParser(prog="cerberank pretrain", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--objective", choices=get_args(Objective), required=True, help="what the context is")
+    parser.add_argument("--base", required=True, help="path or hub id of BERT, RoBERTa or ELECTRA's discriminator")
+    parser.add_argument("--generator", help="path or hub id of ELECTRA's generator (default: a new, narrow one)")
+    parser.add_argument("--layers", type=int, help="the encoder's first layers alone")
+    parser.add_argument("--token-types", choices=get_args(NewTypes), default="fresh", help="how new types begin")
+    names = ", ".join(READERS)
+    parser.add_argument("--documents", metavar="FORMAT:PATH", required=True, help=f"FORMAT is one of {names}")
+    parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="held-out documents, to measure on")
+    parser.add_argument("--dev-groups", type=int, default=100, help="how many groups of four examples of them")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the encoder")
+    parser.add_argument("--mlm-weight", type=float, default=LossWeights().mlm, help="0: no language modelling")
+    parser.add_argument("--rtd-weight", type=float, default=LossWeights().rtd, help="ELECTRA's replaced tokens")
+    parser.add_argument("--steps", type=int, default=defaults.steps)
+    parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="examples, a multiple of 4")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches whose gradients make one step")
+    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
+    parser.add_argument("--warmup", type=int, default=defaults.warmup, help="steps")
+    parser.add_argument("--weight-decay", type=float, default=defaults.weight_decay)
+    parser.add_argument("--max-length", type=int, default=defaults.max_length)
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
+    parser.add_argument("--evaluate-every", type=int, default=defaults.evaluate_every, help="steps; saves as well")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    return parser

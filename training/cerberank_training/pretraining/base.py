@@ -1,0 +1,135 @@
+"""Builds the network that pre-training starts from, of a Hugging Face encoder, and writes the encoder it has made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoTokenizer,
+    set_seed,
+)
+
+from cerberank_models.config import Family
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.token_types import NewTypes, grow_token_types
+from cerberank_training.pretraining.batches import SEGMENTS
+from cerberank_training.pretraining.network import LossWeights, MaskedPretraining, ReplacedTokenPretraining
+
+GENERATOR = "generator"
+"""The folder of ELECTRA's generator within the written folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """What pre-training starts from."""
+
+    source: str
+    """Path or hub id of an encoder: BERT's or RoBERTa's with or without its language-modelling head, or ELECTRA's
+    discriminator."""
+    generator: str | None = None
+    """Path or hub id of ELECTRA's generator; None makes one from the discriminator's embeddings."""
+    layers: int | None = None
+    """How many of the encoder's first layers are used."""
+    token_types: NewTypes = "fresh"
+    """How the rows of new token types begin: drawn anew (SSP), or as copies of the last row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """A network before its first step, its tokenizer, and what had to be made anew."""
+
+    network: MaskedPretraining | ReplacedTokenPretraining
+    tokenizer: Any
+    family: Family
+    fresh: tuple[str, ...]
+    """Parts with random weights because the base has none, besides the binary head."""
+
+
+def build_start(base: Base, weights: LossWeights, *, seed: int) -> Start:
+    """The network of `base`, in which all that is random follows from the seed.
+
+    Raises UnsupportedModelError when the base cannot be pre-trained so.
+    """
+    config = AutoConfig.from_pretrained(base.source)
+    if base.layers is not None and not 0 < base.layers <= config.num_hidden_layers:
+        raise UnsupportedModelError(f"{base.source} has {config.num_hidden_layers} layers, not {base.layers}")
+    if base.generator is not None and config.model_type != "electra":
+        raise UnsupportedModelError(f"a generator belongs to ELECTRA, and {base.source} is {config.model_type}")
+    set_seed(seed)
+    layers = {"num_hidden_layers": base.layers or config.num_hidden_layers}
+    network: MaskedPretraining | ReplacedTokenPretraining
+    family: Family
+    match config.model_type:
+        case "bert" | "roberta" as family:
+            language, fresh = _loaded(AutoModelForMaskedLM, base.source, "a head for masked language modelling", layers)
+            if family == "bert":  # a pooler is no part of Hugging Face's class, but of the encoder
+                language.base_model.pooler = AutoModel.from_pretrained(base.source, **layers).pooler
+            grow_token_types(language, SEGMENTS, new=base.token_types, seed=seed)
+            network = MaskedPretraining(language, weights)
+        case "electra" as family:
+            discriminator, fresh = _loaded(
+                AutoModelForPreTraining, base.source, "a head for replaced-token detection", layers
+            )
+            grow_token_types(discriminator, SEGMENTS, new=base.token_types, seed=seed)
+            generator, more = _generator(base, discriminator, seed=seed)
+            fresh += more
+            network = ReplacedTokenPretraining(generator, discriminator, weights)
+        case other:
+            raise UnsupportedModelError(f"model type {other!r} is not one of bert, electra, roberta")
+    return Start(
+        network=network, tokenizer=AutoTokenizer.from_pretrained(base.source), family=family, fresh=tuple(fresh)
+    )
+
+
+def save_encoder(start: Start, out: Path) -> None:
+    """Write the encoder with the head of its own pre-training, and the tokenizer; a generator into a folder within.
+
+    The binary head is left out: a fine-tuned model gets a classifier of its own.
+    """
+    if isinstance(start.network, ReplacedTokenPretraining):
+        start.network.discriminator.save_pretrained(out)
+        start.network.generator.save_pretrained(out / GENERATOR)
+        start.tokenizer.save_pretrained(out / GENERATOR)
+    else:
+        start.network.language.save_pretrained(out)
+    start.tokenizer.save_pretrained(out)
+
+
+def _loaded(kind: Any, source: str, head: str, changes: dict[str, int]) -> tuple[Any, list[str]]:
+    """The model, and the name of its head where the source has no weights for it."""
+    model, report = kind.from_pretrained(source, **changes, output_loading_info=True)
+    missing = [name for name in report["missing_keys"] if not name.startswith(f"{model.base_model_prefix}.")]
+    return model, [head] if missing else []
+
+
+def _generator(base: Base, discriminator: Any, *, seed: int) -> tuple[Any, list[str]]:
+    """ELECTRA's generator: the given one, or a new one of a third of the width on the discriminator's embeddings.
+
+    A third is that of ELECTRA's base model; small and large ones have a quarter (ELECTRA table 6).
+    """
+    wide: Literal[3, 4]
+    config = discriminator.config
+    if base.generator is not None:
+        generator, fresh = _loaded(AutoModelForMaskedLM, base.generator, "the generator's head", {})
+        if generator.config.model_type != "electra" or generator.config.vocab_size != config.vocab_size:
+            raise UnsupportedModelError(f"{base.generator} is no ELECTRA generator with {config.vocab_size} tokens")
+        grow_token_types(generator, SEGMENTS, new=base.token_types, seed=seed)
+        return generator, fresh
+    wide = 3 if config.num_attention_heads % 3 == 0 and config.hidden_size == 768 else 4
+    if config.num_attention_heads % wide:
+        raise UnsupportedModelError(
+            f"{config.num_attention_heads} attention heads cannot be divided by {wide}; name a generator"
+        )
+    narrow = {
+        name: getattr(config, name) // wide for name in ("hidden_size", "num_attention_heads", "intermediate_size")
+    }
+    generator = AutoModelForMaskedLM.from_config(AutoConfig.for_model(**{**config.to_dict(), **narrow}))
+    generator.base_model.embeddings = discriminator.base_model.embeddings
+    generator.tie_weights()
+    return generator, ["a generator"]

@@ -1,0 +1,169 @@
+"""The networks of context-aware pre-training: an encoder with a language-modelling head and one binary head.
+
+RoBERTa-like (SSP section 4): the weighted sum of masked language modelling (MLM) and the binary head's cross entropy
+(SSP), both on the masked input. ELECTRA-like: MLM of a generator, replaced-token detection (RTD) of a discriminator and
+the binary head on the discriminator's first token; the discriminator reads the input that the generator has corrupted.
+Encoders and heads are Hugging Face's; losses equal theirs. Language-modelling heads read masked tokens alone, because
+the vocabulary makes them as expensive as all layers of a small encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+IGNORED = -100
+"""The label of a token that is not masked, as in Hugging Face's collator."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossWeights:
+    """The weight of each loss in the sum; SSP's own is 1."""
+
+    mlm: float = 1.0
+    rtd: float = 50.0
+
+
+class BinaryHead(nn.Module):
+    """The one head of all objectives, on the first token: a hidden layer with tanh, dropout, two logits [n, 2].
+
+    BERT's pooler is this hidden layer, and part of the encoder: `teach` starts from it.
+    """
+
+    def __init__(self, config: Any, *, pooled: bool) -> None:
+        """`pooled`: the encoder has a pooler."""
+        super().__init__()
+        width = config.hidden_size
+        self.hidden = nn.Identity() if pooled else nn.Sequential(nn.Linear(width, width), nn.Tanh())
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.output = nn.Linear(width, 2)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=config.initializer_range)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, encoded: Any) -> Tensor:
+        """From the encoder's output."""
+        pooled = getattr(encoded, "pooler_output", None)
+        first = encoded.last_hidden_state[:, 0] if pooled is None else pooled
+        logits: Tensor = self.output(self.dropout(self.hidden(first)))
+        return logits.float()
+
+
+class MaskedPretraining(nn.Module):
+    """RoBERTa-like: `language` is a model for masked language modelling, BERT's with its pooler."""
+
+    def __init__(self, language: Any, weights: LossWeights) -> None:
+        super().__init__()
+        self.language, self.weights = language, weights
+        self.ssp = BinaryHead(language.config, pooled=getattr(language.base_model, "pooler", None) is not None)
+        keep_one_of_tied(self)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        ssp_labels: Tensor,
+        labels: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """`loss`, `ssp_logits` [n, 2] and, for every example the batch's own, the losses `ssp` and `mlm` [n]."""
+        encoded = self.language.base_model(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        )
+        parts = {}
+        if labels is not None:
+            parts["mlm"], _ = masked_loss(self.language, encoded.last_hidden_state, labels)
+        return summed(self.ssp(encoded), ssp_labels, parts, {"mlm": self.weights.mlm})
+
+
+class ReplacedTokenPretraining(nn.Module):
+    """ELECTRA-like: `generator` for masked language modelling, `discriminator` for replaced-token detection."""
+
+    def __init__(self, generator: Any, discriminator: Any, weights: LossWeights) -> None:
+        super().__init__()
+        self.generator, self.discriminator, self.weights = generator, discriminator, weights
+        self.ssp = BinaryHead(discriminator.config, pooled=False)
+        keep_one_of_tied(self)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        ssp_labels: Tensor,
+        labels: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """`loss`, `ssp_logits` [n, 2] and, for every example the batch's own, the losses `ssp`, `mlm`, `rtd` [n].
+
+        A token counts as replaced when the one drawn differs from the original.
+        """
+        shared = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        parts, replaced = {}, None
+        if labels is not None:
+            written = self.generator.base_model(input_ids=input_ids, **shared).last_hidden_state
+            parts["mlm"], logits = masked_loss(self.generator, written, labels)
+            original = torch.where(labels == IGNORED, input_ids, labels)
+            input_ids = original.masked_scatter(labels != IGNORED, drawn(logits))
+            replaced = (input_ids != original)[attention_mask.bool()]
+        encoded = self.discriminator.base_model(input_ids=input_ids, **shared)
+        if replaced is not None:
+            found = self.discriminator.discriminator_predictions(encoded.last_hidden_state)[attention_mask.bool()]
+            parts["rtd"] = binary_cross_entropy_with_logits(found.float(), replaced.float())
+        return summed(self.ssp(encoded), ssp_labels, parts, {"mlm": self.weights.mlm, "rtd": self.weights.rtd})
+
+
+def masked_loss(language: Any, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean cross entropy over masked tokens, and their logits [masked, vocabulary]; 0 where none is masked."""
+    chosen = labels != IGNORED
+    logits = _language_head(language, hidden[chosen]).float()
+    total = cross_entropy(logits, labels[chosen], reduction="sum")
+    return total / chosen.sum().clamp(min=1), logits
+
+
+def _language_head(language: Any, hidden: Tensor) -> Any:
+    """The family's own head on encoded tokens [tokens, width]."""
+    match language.config.model_type:
+        case "bert":
+            return language.cls(hidden)
+        case "roberta":
+            return language.lm_head(hidden)
+        case _:
+            return language.generator_lm_head(language.generator_predictions(hidden))
+
+
+def drawn(logits: Tensor) -> Tensor:
+    """A token for each row of logits, by their softmax; no gradient flows through it (ELECTRA section 2)."""
+    return torch.multinomial(logits.detach().softmax(-1), 1)[:, 0]
+
+
+def summed(
+    logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: dict[str, float]
+) -> dict[str, Tensor]:
+    """SSP's loss and the weighted others; each of them alone too, once an example, as the Trainer joins batches."""
+    ssp = cross_entropy(logits, ssp_labels)
+    loss = ssp + sum(weights[name] * part for name, part in parts.items())
+    alone = {name: part.detach().expand(len(logits)) for name, part in {"ssp": ssp, **parts}.items()}
+    return {"loss": loss, "ssp_logits": logits, **alone}
+
+
+def keep_one_of_tied(network: nn.Module) -> None:
+    """Let the network's state hold a tied weight once, as safetensors demands, and take it back for all its names."""
+    first: dict[int, str] = {}
+    names = network.state_dict(keep_vars=True)
+    tied = {name: first[id(value)] for name, value in names.items() if first.setdefault(id(value), name) != name}
+
+    def drop(_module: Any, state: dict[str, Any], _prefix: str, _metadata: Any) -> None:
+        for name in tied:
+            state.pop(name, None)
+
+    def restore(_module: Any, state: dict[str, Any], *_: Any) -> None:
+        state.update({name: state[kept] for name, kept in tied.items() if kept in state})
+
+    hooked: Any = network  # torch gives these two methods no types
+    hooked.register_state_dict_post_hook(drop)
+    hooked.register_load_state_dict_pre_hook(restore)

@@ -1,0 +1,191 @@
+"""A run of context-aware pre-training by Hugging Face's Trainer: it resumes, and runs in several processes (torchrun).
+
+Batch k of a run is the same whatever came before, so that the Trainer's own checkpoint (weights, optimiser, schedule,
+state of the random numbers) is all that a killed run needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_callback import TrainerState
+
+from cerberank_training.learning.losses import logit_difference
+from cerberank_training.pretraining.base import Start, save_encoder
+from cerberank_training.pretraining.batches import Batches, Item
+from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
+
+STATE = "trainer_state.json"
+"""The file that the Trainer writes last into a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PretrainingConfig:
+    """How long and how fast is trained; the defaults are the paper's (SSP section 5)."""
+
+    steps: int = 400_000
+    batch_size: int = 4096
+    """Examples of a batch of one process, a multiple of four."""
+    accumulate: int = 1
+    """The number of batches whose gradients make one optimiser step."""
+    learning_rate: float = 1e-4
+    warmup: int = 10_000
+    """Steps in which the rate rises; after them it falls to 0 in proportion to the steps that are left."""
+    weight_decay: float = 0.01
+    max_length: int = 128
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    evaluate_every: int = 1000
+    seed: int = 1
+    device: Literal["auto", "cpu"] = "auto"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a batch that holds no whole groups."""
+        if self.batch_size < GROUP or self.batch_size % GROUP:
+            raise ValueError(f"batch_size must be a multiple of {GROUP}, not {self.batch_size}")
+
+
+def pretrain(
+    start: Start, out: Path, train: ExampleGroups, dev: list[Example], config: PretrainingConfig
+) -> dict[str, float]:
+    """Train the network of `start` and write its encoder to `out`; returns the metrics on `dev`, whole groups.
+
+    `ssp_accuracy`: of all examples (75 % are negatives); `ssp_first`: groups whose positive has the highest score;
+    `ssp_hard`: hard negatives whose score is below their positive's. In percent. A killed run, called again, resumes
+    from its last evaluation.
+    """
+    masks = any(weight > 0 for weight in _weights(start))
+    batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
+    arguments = _arguments(out / "run", config)
+    groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
+    trainer = _PretrainingTrainer(
+        model=start.network,
+        args=arguments,
+        train_dataset=_Items(groups, train.group),
+        eval_dataset=_Items(len(dev), lambda index: [dev[index]]),
+        data_collator=batches,
+        compute_metrics=_dev_metrics(dev),
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
+    metrics = trainer.evaluate()
+    if trainer.is_world_process_zero():
+        save_encoder(start, out)
+    return {name.removeprefix("eval_"): value for name, value in metrics.items()}
+
+
+def last_checkpoint(run: Path) -> str | None:
+    """The newest checkpoint that was written to its end; a process may have been killed while it wrote."""
+    found = [path for path in run.glob("checkpoint-*") if (path / STATE).is_file()]
+    for path in sorted(found, key=lambda path: -int(path.name.rpartition("-")[2])):
+        try:
+            TrainerState.load_from_json(str(path / STATE))
+        except ValueError:
+            continue
+        return str(path)
+    return None
+
+
+def _weights(start: Start) -> tuple[float, ...]:
+    weights = start.network.weights
+    return (weights.mlm, weights.rtd) if start.family == "electra" else (weights.mlm,)
+
+
+def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(run),
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch_size // GROUP,
+        per_device_eval_batch_size=64,
+        gradient_accumulation_steps=config.accumulate,
+        learning_rate=config.learning_rate,
+        warmup_steps=config.warmup,
+        weight_decay=config.weight_decay,
+        lr_scheduler_type="linear",
+        bf16=config.precision == "bf16",
+        fp16=config.precision == "fp16",
+        eval_strategy="steps",
+        eval_steps=config.evaluate_every,
+        save_steps=config.evaluate_every,
+        save_total_limit=2,
+        logging_steps=min(50, config.evaluate_every),
+        disable_tqdm=True,
+        report_to=["tensorboard"],
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        label_names=["ssp_labels"],
+        seed=config.seed,
+        use_cpu=config.device == "cpu",
+        dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
+    )
+
+
+class _Items(Dataset[Item]):
+    def __init__(self, size: int, examples: Callable[[int], list[Example]]) -> None:
+        self._size, self._examples = size, examples
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> Item:
+        return index, self._examples(index)
+
+
+class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
+    """Logs every loss alone besides their sum, and the share of examples that the binary head gets right."""
+
+    _parts: list[dict[str, float]]
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
+        with self._attention():
+            outputs = model(**inputs)
+        if model.training:
+            right = (outputs["ssp_logits"].argmax(-1) == inputs["ssp_labels"]).float().mean()
+            seen = {name: float(outputs[name][0]) for name in ("ssp", "mlm", "rtd") if name in outputs}
+            self._seen().append(seen | {"ssp_accuracy": 100 * float(right)})
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs and (seen := self._seen()):
+            logs |= {name: float(np.mean([each[name] for each in seen])) for name in seen[0]}
+            seen.clear()
+        super().log(logs, start_time)
+
+    def _seen(self) -> list[dict[str, float]]:
+        """What each batch since the last log has shown."""
+        if not hasattr(self, "_parts"):
+            self._parts = []
+        return self._parts
+
+    def _attention(self) -> AbstractContextManager[None]:
+        """Plain attention on a CPU, where fused attention's backward pass takes longer than all matrix products."""
+        return sdpa_kernel([SDPBackend.MATH]) if self.args.device.type == "cpu" else nullcontext()
+
+
+def _dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:
+    hard = np.asarray([example.kind == "hard" for example in dev]).reshape(-1, GROUP)
+    labels = np.asarray([example.label for example in dev])
+
+    def measure(prediction: Any) -> dict[str, float]:
+        logits, *parts = prediction.predictions
+        scores = logit_difference(torch.from_numpy(logits)).numpy()
+        grouped = scores.reshape(-1, GROUP)
+        below = grouped < grouped[:, :1]
+        metrics = {
+            "ssp_accuracy": ((scores > 0) == labels).mean(),
+            "ssp_first": below[:, 1:].all(axis=1).mean(),
+            "ssp_hard": below[hard].mean() if hard.any() else 0.0,
+        }
+        losses = {name: values.mean() for name, values in zip(("ssp", "mlm", "rtd"), parts, strict=False)}
+        return {name: 100 * float(value) for name, value in metrics.items()} | {
+            name: float(value) for name, value in losses.items()
+        }
+
+    return measure
