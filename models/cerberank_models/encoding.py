@@ -5,10 +5,11 @@ Layout: BERT and ELECTRA `[CLS] q [SEP] a [SEP] (c [SEP])`, RoBERTa `<s> q </s><
 packed one after another: nothing is padded here.
 
 Budget: the question is capped, then the candidate is cut at its end, then the context takes what
-is left; with `longest_first`, the longest segments are cut at their ends instead. An empty candidate is an empty segment and is scored like any other text. Lone surrogates,
-which UTF-8 cannot hold, become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters
-are cut before tokenising, so that a 100 kB candidate costs no more than a long sentence; beyond
-`MOST_CHARACTERS` they are not read by any encoder.
+is left; with `longest_first`, the longest segments are cut at their ends instead. An empty candidate
+is an empty segment and is scored like any other text. Lone surrogates, which UTF-8 cannot hold,
+become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters are cut before tokenising,
+so that a 100 kB candidate costs no more than a long sentence; beyond `MOST_CHARACTERS` they are not
+read by any encoder.
 """
 
 from __future__ import annotations

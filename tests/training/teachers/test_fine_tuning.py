@@ -11,31 +11,15 @@ import pytest
 import torch
 from tests.tiny import save_cross_encoder
 from tests.training.letters import questions, sampler
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer
+from transformers import AutoModelForSequenceClassification, Trainer
 
-from cerberank_models.encoding import Candidate
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
-from cerberank_training.teachers.teacher_input import TeacherInput
 
 CONFIG = TeacherConfig(
     steps=4, input=TeacherInput(max_length=32), questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
 )
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_context_stands_behind_the_candidate(family: str, tmp_path: Path) -> None:
-    """`q [SEP] s [SEP] previous next`, separators as the teacher's own; without context the pair alone."""
-    tokenizer = AutoTokenizer.from_pretrained(save_cross_encoder(family, tmp_path))
-    candidate = Candidate(text="in paris", previous="it was built", next="the river")
-    alone, around = (
-        TeacherInput(max_length=64, context=context).encode(tokenizer, [("how tall", candidate)])["input_ids"][0]
-        for context in (False, True)
-    )
-    assert around.count(tokenizer.sep_token_id) - alone.count(tokenizer.sep_token_id) == 1
-    pieces = "".join(tokenizer.convert_ids_to_tokens(around))
-    text = pieces.replace("##", "").replace("Ġ", "")
-    assert text.index("inparis") < text.index("itwasbuilt") < text.index("theriver")
 
 
 def test_one_and_two_logits_give_one_difference() -> None:
