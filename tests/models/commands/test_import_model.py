@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tests.contextual import save_contextual, segments_score
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
@@ -13,7 +14,6 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import main
 from cerberank_models.encoding import Candidate
 from cerberank_models.importing.teacher_input import TeacherInput
-from cerberank_models.importing.token_types import grow_token_types
 from cerberank_models.rank import rank_pairs
 
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
@@ -46,31 +46,6 @@ def test_a_model_with_three_labels_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "out").exists()
 
 
-def save_contextual(family: str, folder: Path) -> Path:
-    """A tiny classifier whose third segment has a token type of its own, as `cerberank teach --context` writes one."""
-    save_cross_encoder(family, folder)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-    grow_token_types(model, 3, new="fresh", seed=1)
-    model.save_pretrained(folder)
-    TeacherInput(max_length=60, context=True).write(folder)
-    return folder
-
-
-def segments_score(folder: Path, texts: list[str], types: list[int]) -> float:
-    """Hugging Face's model on `[CLS] q [SEP] s [SEP] c [SEP]`, RoBERTa's separators doubled, written out here."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    ids, type_ids = [tokenizer.cls_token_id], [types[0]]
-    for place, text in enumerate(texts):
-        before = [tokenizer.sep_token_id] * (place > 0 and model.config.model_type == "roberta")
-        segment = [*before, *tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]
-        ids += segment
-        type_ids += [types[place]] * len(segment)
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([type_ids])).logits[0].double()
-    return float(torch.sigmoid(logits[1] - logits[0]))
-
-
 @pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
 def test_a_third_segment_has_its_own_token_type(family: str, tmp_path: Path) -> None:
     """Torch, ONNX fp32 and int8 of a contextual teacher against Hugging Face's model on `q s c` with types 0, 1, 2."""
@@ -90,7 +65,7 @@ def test_a_third_segment_has_its_own_token_type(family: str, tmp_path: Path) -> 
     for kind, precision in (("torch", "fp32"), *(("onnx", each) for each in precisions)):
         got = rank_pairs(open_backend(checkpoint, kind=kind, precision=precision), pairs).scores
         assert np.abs(got - own).max() <= bounds[precision], (kind, precision)
-    assert np.abs(own - shared).max() > 100 * bounds["fp32"]
+    assert np.abs(own - shared).max() > 10 * bounds["fp32"]
 
 
 def test_context_of_a_model_without_a_file_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

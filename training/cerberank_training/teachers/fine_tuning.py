@@ -102,9 +102,9 @@ def fine_tune(base: str, out: Path, sampler: Sampler, dev: Sequence[Question], c
     ValueError for a base that the settings do not fit.
     """
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
-    model = _classifier(base, config)
+    model = classifier(base, config)
     run = out / "run"
-    arguments = _arguments(run, config)
+    arguments = training_arguments(run, config)
     groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
     trainer = _TeacherTrainer(
         model=model,
@@ -124,7 +124,7 @@ def fine_tune(base: str, out: Path, sampler: Sampler, dev: Sequence[Question], c
     return float(trainer.state.best_metric or 0.0)
 
 
-def _classifier(base: str, config: TeacherConfig) -> Any:
+def classifier(base: str, config: TeacherConfig) -> Any:
     """The base as a classifier of two labels. Raises UnsupportedModelError for a setting that it does not have."""
     described = AutoConfig.from_pretrained(base, num_labels=2)
     if config.dropout is not None:
@@ -140,7 +140,8 @@ def _classifier(base: str, config: TeacherConfig) -> Any:
     return model
 
 
-def _arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
+def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
+    """The Trainer's settings; its optimiser is AdamW, which without decay is Adam."""
     return TrainingArguments(
         output_dir=str(run),
         max_steps=config.steps,
