@@ -1,4 +1,4 @@
-"""A contextual checkpoint in service (SSP): `previous` and `next` reach the network, from the wire and from the page."""
+"""A contextual checkpoint in service (SSP): `previous` and `next` of the wire and the page reach the network."""
 
 from __future__ import annotations
 
