@@ -31,7 +31,7 @@ class StudentShape:
     layers: int | None = None
     """How many of the base's first layers are used: for a student shallower than its base, or as deep as an exit."""
     token_types: Literal["shared", "fresh", "copied"] = "shared"
-    """Whether the third segment gets a token type that an encoder lacks (`grow_token_types`); `shared`: the last one."""
+    """How the third segment gets a token type that an encoder lacks (`grow_token_types`); `shared`: the last one."""
 
 
 @dataclass(frozen=True, slots=True)
