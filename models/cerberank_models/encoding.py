@@ -223,7 +223,7 @@ class PairEncoder:
             lengths[:, index] = lengths_of(segment) // ID_BYTES
         kept = self._kept(lengths)
         shorter = kept < lengths
-        for index in np.flatnonzero(shorter.any(axis=0)):
+        for index in np.flatnonzero(shorter.any(axis=0)).tolist():
             ends = (ID_BYTES * kept[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
         cut = shorter[:, :2].any(axis=1) | (lengths_of(whole[1 : rows + 1]) > characters)
