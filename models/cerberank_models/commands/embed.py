@@ -18,12 +18,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
-from cerberank_models.commands.backend_options import add_backend_options, backend_options
+from cerberank_models.commands.backend_options import BackendOptions, add_backend_options, backend_options
 from cerberank_models.commands.question_lines import read_line
-from cerberank_models.first_stage.embed import embed
-from cerberank_models.first_stage.open import file_to_run, open_encoder, open_first_stage
+from cerberank_models.first_stage.embedding.shards import Engine, local
+from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_first_stage
 
 
 def main(argv: list[str]) -> int:
@@ -35,22 +36,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("texts", type=Path, help="the candidates, one line of JSON each")
     parser.add_argument("out", type=Path, help="the store's folder")
     add_backend_options(parser)
-    parser.add_argument("--threads", type=int, help="threads of the model (default: all usable processors)")
+    parser.add_argument("--threads", type=int, help="threads of the model (default: all usable processors; 1 with ray)")
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="this process, or a Ray cluster (RAY_ADDRESS)"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="encoders that run in parallel, with --engine ray")
     arguments = parser.parse_args(argv)
     try:
         checkpoint = read_checkpoint(arguments.checkpoint)
         options = backend_options(arguments)
         run = file_to_run(checkpoint, kind=options.kind, precision=options.precision)
         inputs, count = check_texts(arguments.texts)
-        backend = open_first_stage(checkpoint, **asdict(options), threads=arguments.threads)
+        engine, precision = _engine(checkpoint, options, arguments)
         with tqdm(total=count, unit="text", disable=None) as bar:
             manifest = embed(
                 partial(read_texts, arguments.texts),
                 arguments.out,
                 inputs=inputs,
                 computed_by=checkpoint.manifest.files[run],
-                backend=backend,
-                encoder=open_encoder(checkpoint),
+                config=first_stage_of(checkpoint),
+                precision=precision,
+                engine=engine,
                 progress=bar.update,
             )
     except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
@@ -61,6 +67,17 @@ def main(argv: list[str]) -> int:
         f"CERBERANK_VECTORS={arguments.out} serves them\n"
     )
     return 0
+
+
+def _engine(checkpoint: Checkpoint, options: BackendOptions, arguments: argparse.Namespace) -> tuple[Engine, str]:
+    """The engine, and the precision in which it runs, which for fp16 in this process may be bf16."""
+    if arguments.engine == "local":
+        backend = open_first_stage(checkpoint, **asdict(options), threads=arguments.threads)
+        return local(backend, open_encoder(checkpoint)), backend.precision
+    from cerberank_models.first_stage.embedding.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
+
+    named = {**asdict(options), "threads": arguments.threads, "workers": arguments.workers}
+    return ray_engine(checkpoint.path, **named), options.precision
 
 
 def check_texts(path: Path) -> tuple[str, int]:

@@ -33,7 +33,7 @@ VERBS = (
         help="store the vectors of candidates, so that they are known before a question arrives",
         extra="onnx-cpu",
         order=64,
-        on_demand=TORCH,
+        on_demand={**TORCH, "ray": "ray"},
     ),
     Verb(
         name="shape",

@@ -73,3 +73,18 @@ def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest
     (tmp_path / "out" / "run").rmdir()
     assert call(tmp_path, "--seed", 2, "--steps", 300) == 1
     assert "was begun with" not in capsys.readouterr().err  # the base is missing
+
+
+def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SSP's epochs are of pairs, questions without a positive kept on demand; what is for groups is refused."""
+    save_cross_encoder("bert", tmp_path / "base")
+    pairs = ["--sampling", "pairs", "--unanswered", "keep"]
+    assert call(tmp_path, *pairs, "--epochs", "0.4", "--evaluate-every", 5) == 0
+    (state,) = (tmp_path / "out" / "run").glob("checkpoint-5/trainer_state.json")
+    assert json.loads(state.read_text())["max_steps"] == 5  # 0.4 epochs of 25 pairs, two a step
+    assert call(tmp_path, *pairs, "--own", 2) == 1
+    assert "--own is for --sampling grouped" in capsys.readouterr().err
+    assert call(tmp_path, "--unanswered", "keep") == 1
+    assert "--unanswered is for --sampling pairs" in capsys.readouterr().err
+    assert call(tmp_path, *pairs, "--loss", "both") == 1
+    assert "--loss both compares" in capsys.readouterr().err

@@ -1,12 +1,55 @@
-"""The candidates of a step: every question once per epoch, hard negatives, groups that were sampled beforehand."""
+"""The pairs of a step: every question or every pair once per epoch, hard negatives, groups sampled beforehand."""
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.training.letters import questions, sampler
 
+import cerberank_training.data
 from cerberank_models.encoding import Candidate
-from cerberank_training.data.sampling import NegativeSampling, SampledGroups, Sampler
+from cerberank_training.data import LabelledCandidate, Question, open_questions
+from cerberank_training.data.sampling import (
+    Group,
+    NegativeSampling,
+    PairSampler,
+    PairSampling,
+    SampledGroups,
+    Sampler,
+    sampler_for,
+)
+from cerberank_training.learning.processes import Processes
+
+LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8).filter(
+    lambda labels: any(map(any, labels))
+)
+"""The labels of the candidates of each question; at least one is positive."""
+
+
+def labelled(labels: list[list[int]]) -> list[Question]:
+    return [
+        Question(
+            id=str(number),
+            text=f"q{number}",
+            candidates=tuple(
+                LabelledCandidate(Candidate(text=f"c{number}/{row}"), label) for row, label in enumerate(rows)
+            ),
+        )
+        for number, rows in enumerate(labels)
+    ]
+
+
+def expected(labels: list[list[int]], *, unanswered: bool) -> Counter[Group]:
+    return Counter(
+        Group(question=question.text, candidates=(row.candidate,), labels=(float(row.label > 0),))
+        for question in labelled(labels)
+        for row in question.candidates
+        if unanswered or any(question.labels)
+    )
 
 
 def test_every_epoch_visits_every_question_once() -> None:
@@ -64,3 +107,60 @@ def test_a_step_does_not_depend_on_the_steps_before() -> None:
     in_order = [once.step(step, 3) for step in range(6)]
     assert [once.step(step, 3) for step in reversed(range(6))] == in_order[::-1]
     assert [sampler().step(step, 3) for step in range(6)] == in_order
+
+
+@given(labels=LABELS, unanswered=st.booleans(), size=st.integers(1, 7), seed=st.integers(0, 99))
+def test_every_pair_comes_once_an_epoch(labels: list[list[int]], unanswered: bool, size: int, seed: int) -> None:
+    """Three epochs, whatever the batch size: each has every pair of the kept questions once, with its label."""
+    pairs = PairSampler(labelled(labels), PairSampling(unanswered=unanswered), seed=seed)
+    wanted = expected(labels, unanswered=unanswered)
+    assert len(pairs) == wanted.total()
+    steps = -(-3 * len(pairs) // size)
+    drawn = [group for step in range(steps) for group in pairs.step(step, size)]
+    for epoch in range(3):
+        assert Counter(drawn[epoch * len(pairs) : (epoch + 1) * len(pairs)]) == wanted
+
+
+@given(labels=LABELS, size=st.integers(1, 4), start=st.integers(0, 9), count=st.integers(1, 3))
+def test_pairs_do_not_depend_on_where_a_run_begins_or_on_the_process(
+    labels: list[list[int]], size: int, start: int, count: int
+) -> None:
+    """A resumed sampler gives the same steps; the processes' shares of a step are together what one process draws."""
+    once = PairSampler(labelled(labels), PairSampling(), seed=5)
+    steps = [once.step(step, size * count) for step in range(12)]
+    resumed = PairSampler(labelled(labels), PairSampling(), seed=5)
+    assert [resumed.step(step, size * count) for step in range(start, 12)] == steps[start:]
+    shares = [
+        Processes(rank, count).share(PairSampler(labelled(labels), PairSampling(), seed=5).step(start, size * count))
+        for rank in range(count)
+    ]
+    assert [shares[place % count][place // count] for place in range(size * count)] == steps[start]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    """Of 25 pairs, two epochs or two seeds agree with probability 1 / 25!."""
+    orders = [
+        [group.candidates for group in PairSampler(questions(), PairSampling(), seed=seed).step(epoch, 25)]
+        for seed in (1, 2)
+        for epoch in (0, 1)
+    ]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_asnq_is_seen_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label 4 alone is positive, and its share in an epoch is the file's; on disk and in memory, the same steps."""
+    rows = [f"who ?\tsentence {row}\t{4 if row == 250 else row % 3 + 1}\n" for row in range(400)]
+    (tmp_path / "train.tsv").write_text("".join(rows))
+    spec = f"asnq:{tmp_path / 'train.tsv'}"
+    drawn = sampler_for(spec, open_questions(spec), PairSampling(), seed=3).step(0, 400)
+    assert [group.candidates[0].text for group in drawn if group.labels == (1.0,)] == ["sentence 250"]
+    monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
+    assert sampler_for(spec, open_questions(spec), PairSampling(), seed=3).step(0, 400) == drawn
+    assert (tmp_path / "train.tsv.arrow").is_file()
+
+
+def test_pairs_without_a_positive_teach_nothing() -> None:
+    """A set without a label is refused, whether unanswered questions are kept or not."""
+    for unanswered in (True, False):
+        with pytest.raises(ValueError, match="positive"):
+            PairSampler(labelled([[0, 0], [0]]), PairSampling(unanswered=unanswered), seed=1)

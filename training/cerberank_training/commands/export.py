@@ -20,7 +20,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read
 from cerberank_models.commands.ratios import ratios
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
-from cerberank_training.data import DataError, read_questions, sampled
+from cerberank_training.data import DataError, open_questions, read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, GateError, measure_parity
 from cerberank_training.students.calibration import calibration_texts
 
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
             metrics=checkpoint.manifest.metrics,
             precisions=precisions,
             weights=arguments.weights,
-            calibration=calibration_texts(read_questions(arguments.calibrate)) if arguments.calibrate else (),
+            calibration=calibration_texts(open_questions(arguments.calibrate)) if arguments.calibrate else (),
             accept=_gate(arguments, ranker, checkpoint),
             first_stage=kept_files(
                 checkpoint.path, checkpoint.manifest.files, precisions=precisions, weights=arguments.weights

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from cerberank_training.data import DataError, read_questions
+from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.sampling import Group, sampler_for
 from cerberank_training.students.recipes import RECIPES
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)
     try:
-        questions = list(read_questions(arguments.train))
+        questions = open_questions(arguments.train)
         sampler = sampler_for(arguments.train, questions, RECIPES[arguments.recipe]().sampling, seed=arguments.seed)
         partial = arguments.out.with_name(f".{arguments.out.name}.partial")
         with (

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.commands.strategies.runs import SETTINGS, keep_settings
-from cerberank_training.data import DataError, Question, read_questions
-from cerberank_training.data.sampling import NegativeSampling, sampler_for
+from cerberank_training.data import DataError, Question, open_questions
+from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling, sampler_for
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 
 STEPS = 20_000
@@ -61,16 +61,23 @@ def _parser() -> argparse.ArgumentParser:
         help="the context's token type, where the base has no third: the last one it has, a fresh row (SSP), a copy",
     )
     texts.add_argument("--max-length", type=int, default=128, help="tokens of a pair, the longest segments are cut")
-    sampling = parser.add_argument_group("groups of candidates")
-    sampling.add_argument("--own", type=int, default=2, help="negatives from the question's own candidates")
-    sampling.add_argument("--hard", type=int, default=2, help="negatives of the article that share rare words")
-    sampling.add_argument("--random", type=int, default=1, help="other negatives of the article")
+    sampling = parser.add_argument_group("groups of candidates, or pairs")
+    sampling.add_argument(
+        "--sampling",
+        choices=("grouped", "pairs"),
+        default="grouped",
+        help="pairs: every labelled pair once an epoch (SSP)",
+    )
+    sampling.add_argument("--unanswered", choices=("keep", "drop"), help="pairs of questions without a positive")
+    sampling.add_argument("--own", type=int, help="negatives from the question's own candidates (default: 2)")
+    sampling.add_argument("--hard", type=int, help="negatives of the article that share rare words (default: 2)")
+    sampling.add_argument("--random", type=int, help="other negatives of the article (default: 1)")
     training = parser.add_argument_group("training: the rate rises over the warm-up and falls linearly to 0")
     training.add_argument("--loss", choices=("pointwise", "listwise", "both"))
     length = training.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, help=f"default: {STEPS}")
-    length.add_argument("--epochs", type=float, help="how often every question is drawn, instead of --steps")
-    training.add_argument("--questions-per-step", type=int)
+    length.add_argument("--epochs", type=float, help="how often every question, or pair, is drawn, instead of --steps")
+    training.add_argument("--questions-per-step", type=int, help="groups, or pairs, of a batch")
     training.add_argument("--accumulate", type=int, help="batches whose gradients make one step")
     training.add_argument("--learning-rate", type=float)
     training.add_argument("--warmup", type=float, help="share of the steps in which the learning rate rises")
@@ -90,15 +97,12 @@ def _dev_size(text: str) -> int | Literal["all"]:
 
 def _teach(arguments: argparse.Namespace) -> float:
     """Fine-tune as the options say; returns the best dev MAP, in percent. Raises ValueError, which names the option."""
-    for name in ("own", "hard", "random"):
-        if (number := getattr(arguments, name)) < 0:
-            raise ValueError(f"--{name} is {number}; it must be at least 0")
     if arguments.epochs is not None and not 0 < arguments.epochs < math.inf:
         raise ValueError(f"--epochs is {arguments.epochs}; it must be above 0")
-    sampling = NegativeSampling(own=arguments.own, hard=arguments.hard, random=arguments.random)
+    sampling = _sampling(arguments)
     # Checked before any data are read, which may take minutes.
     config = _config(arguments, STEPS if arguments.steps is None else arguments.steps)
-    questions = list(read_questions(arguments.train))
+    questions = open_questions(arguments.train)
     dev = _dev_questions(arguments.dev, arguments.dev_questions)
     sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
     if arguments.epochs is not None:
@@ -109,6 +113,28 @@ def _teach(arguments: argparse.Namespace) -> float:
         (arguments.out / SETTINGS).unlink(missing_ok=True)  # of a call that ended before its first step
     keep_settings(arguments.out, {name: value for name, value in vars(arguments).items() if name not in PLACE})
     return fine_tune(arguments.base, arguments.out, sampler, dev, config)
+
+
+def _sampling(arguments: argparse.Namespace) -> Sampling:
+    negatives = {
+        name: getattr(arguments, name) for name in ("own", "hard", "random") if getattr(arguments, name) is not None
+    }
+    if arguments.sampling == "pairs":
+        if negatives:
+            raise ValueError(
+                f"--{next(iter(negatives))} is for --sampling grouped: pairs are drawn whatever their question"
+            )
+        if arguments.loss not in (None, "pointwise"):
+            raise ValueError(
+                f"--loss {arguments.loss} compares a question's candidates, which --sampling pairs does not draw"
+            )
+        return PairSampling(unanswered=arguments.unanswered == "keep")
+    if arguments.unanswered is not None:
+        raise ValueError("--unanswered is for --sampling pairs: a group begins with a positive")
+    for name, number in negatives.items():
+        if number < 0:
+            raise ValueError(f"--{name} is {number}; it must be at least 0")
+    return NegativeSampling(**negatives)
 
 
 def _config(arguments: argparse.Namespace, steps: int) -> TeacherConfig:
@@ -126,5 +152,5 @@ def _config(arguments: argparse.Namespace, steps: int) -> TeacherConfig:
 def _dev_questions(spec: str, size: int | Literal["all"]) -> Sequence[Question]:
     if size != "all" and size < 1:
         raise ValueError(f"--dev-questions is {size}; it must be at least 1, or all")
-    questions = list(read_questions(spec))
+    questions = open_questions(spec)
     return questions if size == "all" else random.Random(0).sample(questions, min(size, len(questions)))

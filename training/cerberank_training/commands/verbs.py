@@ -35,6 +35,13 @@ VERBS = (
         order=100,
     ),
     Verb(
+        name="grid",
+        target="cerberank_training.commands.grid:main",
+        help="train a student with every alpha, tau and learning rate, and choose on dev",
+        extra="training",
+        order=102,
+    ),
+    Verb(
         name="pairwise",
         target="cerberank_training.commands.pairwise:main",
         help="train a bi-encoder, monoBERT or TRMD's students on triples",

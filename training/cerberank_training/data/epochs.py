@@ -1,27 +1,42 @@
-"""The order in which training visits its questions: a shuffle for each epoch, from the seed alone."""
+"""The order in which training visits its questions or pairs: a shuffle for each epoch, from the seed alone."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class EpochOrder:
-    """Gives the questions of any step without the steps before it, so that a killed run resumes with the same ones."""
+    """Gives the items of any step without the steps before it, so that a killed run resumes with the same ones."""
 
-    def __init__(self, questions: int, *, seed: int) -> None:
-        """Order `questions` (at least 1) questions."""
-        self._questions, self._seed = questions, seed
-        self._orders: dict[int, list[int]] = {}
+    def __init__(self, size: int, *, seed: int, compact: bool = False) -> None:
+        """Order `size` (at least 1) items.
+
+        `compact` takes four bytes an item, for tens of millions of pairs: NumPy draws the order then, another one.
+        """
+        self._size, self._seed, self._compact = size, seed, compact
+        self._orders: dict[int, Sequence[int] | NDArray[np.uint32]] = {}
 
     def step(self, step: int, size: int) -> list[int]:
-        """The `size` questions' indices of step `step`, counted from 0; a step may span epochs."""
+        """The `size` items' indices of step `step`, counted from 0; a step may span epochs."""
         chosen = range(step * size, (step + 1) * size)
-        return [self._order(index // self._questions)[index % self._questions] for index in chosen]
+        return [int(self._order(index // self._size)[index % self._size]) for index in chosen]
 
-    def _order(self, epoch: int) -> list[int]:
+    def _order(self, epoch: int) -> Sequence[int] | NDArray[np.uint32]:
         """The shuffled order of an epoch; two orders are cached, because a step may span two and shuffling is slow."""
         if epoch not in self._orders:
-            order = list(range(self._questions))
-            random.Random(f"{self._seed}/epoch/{epoch}").shuffle(order)
-            self._orders = {known: self._orders[known] for known in self._orders if known == epoch - 1} | {epoch: order}
+            kept = {known: self._orders[known] for known in self._orders if known == epoch - 1}
+            self._orders = kept | {epoch: self._shuffled(random.Random(f"{self._seed}/epoch/{epoch}"))}
         return self._orders[epoch]
+
+    def _shuffled(self, rng: random.Random) -> Sequence[int] | NDArray[np.uint32]:
+        if self._compact:
+            order = np.arange(self._size, dtype=np.uint32)
+            np.random.default_rng(rng.getrandbits(64)).shuffle(order)
+            return order
+        listed = list(range(self._size))
+        rng.shuffle(listed)
+        return listed

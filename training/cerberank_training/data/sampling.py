@@ -1,4 +1,4 @@
-"""Which candidates of a question a training step sees: positives, its own negatives, article negatives.
+"""Which pairs a training step sees: groups of a question's candidates (ours), or single pairs (the papers).
 
 Deterministic: the groups of step s follow from the seed and s alone, so that a resumed run
 continues exactly where it stopped and several processes agree without communicating.
@@ -13,17 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import Articles, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
+from cerberank_training.data.question_table import QuestionTable
 
 WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegativeSampling:
-    """How many negatives a question gets from each source."""
+    """Groups: one positive of a question, and how many negatives it gets from each source. Ours, in no paper."""
 
     own: int = 2
     """Negatives from the question's own candidates (for squad-as2: the paragraph of the answer)."""
@@ -36,8 +40,22 @@ class NegativeSampling:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PairSampling:
+    """Every labelled pair once an epoch, whatever its question: how all five papers train on points.
+
+    ASNQ's 342 negatives for each positive are then seen as they are.
+    """
+
+    unanswered: bool = False
+    """Whether questions without a positive are kept: SSP trains on all 2,118 of WikiQA, CERBERUS on 873 of them."""
+
+
+Sampling: TypeAlias = NegativeSampling | PairSampling
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """One question with its candidates in one step; the positive comes first."""
+    """One question with candidates of it in one step; of a Sampler's, the positive comes first."""
 
     question: str
     candidates: tuple[Candidate, ...]
@@ -56,24 +74,25 @@ class Sampler:
         outside: Callable[[Question], Sequence[Candidate]] | None = None,
     ) -> None:
         """Questions without a positive are left out; raises ValueError when none is left."""
-        self._questions = [q for q in questions if any(c.label for c in q.candidates)]
-        if not self._questions:
+        self._questions = QuestionTable.of(questions)
+        self._usable = np.flatnonzero(self._questions.positives)
+        if not len(self._usable):
             raise ValueError("no question has a positive candidate: nothing can be learnt")
         self._sampling = sampling
         self._seed = seed
         self._outside = outside
-        self._rarity = _rarity(question.text for question in self._questions)
+        self._rarity = _rarity(self._questions[int(index)].text for index in (() if outside is None else self._usable))
         self._words: dict[str, frozenset[str]] = {}
-        self._order = EpochOrder(len(self._questions), seed=seed)
+        self._order = EpochOrder(len(self._usable), seed=seed)
 
     def __len__(self) -> int:
         """Questions in one epoch."""
-        return len(self._questions)
+        return len(self._usable)
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups of step `step`, counted from 0; each epoch has its own order."""
         rng = random.Random(f"{self._seed}/step/{step}")
-        return [self._group(self._questions[index], rng) for index in self._order.step(step, size)]
+        return [self._group(self._questions[int(self._usable[index])], rng) for index in self._order.step(step, size)]
 
     def _group(self, question: Question, rng: random.Random) -> Group:
         positive = rng.choice([c.candidate for c in question.candidates if c.label])
@@ -108,6 +127,35 @@ class Sampler:
         return self._words[text]
 
 
+class PairSampler:
+    """Gives the pairs of each step as groups of one. In memory are eight bytes a pair at most, and 40 a question."""
+
+    def __init__(self, questions: Sequence[Question], sampling: PairSampling, *, seed: int) -> None:
+        """Raises ValueError when no question has a positive."""
+        self._questions = QuestionTable.of(questions)
+        if not self._questions.positives.any():
+            raise ValueError("no question has a positive candidate: nothing can be learnt")
+        self._kept = np.flatnonzero((self._questions.positives > 0) | sampling.unanswered)
+        self._ends = np.cumsum(self._questions.sizes[self._kept])
+        self._order = EpochOrder(len(self), seed=seed, compact=True)
+
+    def __len__(self) -> int:
+        """Pairs in one epoch."""
+        return int(self._ends[-1])
+
+    def step(self, step: int, size: int) -> list[Group]:
+        """The `size` pairs of step `step`, counted from 0; each epoch has its own order."""
+        return [self._group(place) for place in self._order.step(step, size)]
+
+    def _group(self, place: int) -> Group:
+        """The pair at `place` of all kept pairs in the data's order."""
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        question = int(self._kept[number])
+        row = place - int(self._ends[number]) + int(self._questions.sizes[question])
+        text, pair = self._questions.pair(question, row)
+        return Group(question=text, candidates=(pair.candidate,), labels=(float(pair.relevant),))
+
+
 class SampledGroups:
     """Groups that were sampled beforehand, in the order of the file; each question's candidates are one group."""
 
@@ -130,8 +178,10 @@ class SampledGroups:
         ]
 
 
-def sampler_for(spec: str, questions: Sequence[Question], sampling: NegativeSampling, *, seed: int) -> Sampler:
-    """A sampler for `FORMAT:PATH`; it draws negatives from articles if there is an `articles-*` file beside PATH."""
+def sampler_for(spec: str, questions: Sequence[Question], sampling: Sampling, *, seed: int) -> Sampler | PairSampler:
+    """A sampler for `FORMAT:PATH`; groups draw negatives from articles if there is an `articles-*` file beside PATH."""
+    if isinstance(sampling, PairSampling):
+        return PairSampler(questions, sampling, seed=seed)
     articles = articles_path(Path(spec.partition(":")[2]))
     outside = Articles(articles).outside if articles.exists() else None
     return Sampler(questions, sampling, seed=seed, outside=outside)

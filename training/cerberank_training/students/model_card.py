@@ -8,8 +8,10 @@ import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from cerberank_models.config import ArchitectureConfig
+from cerberank_training.data.sampling import PairSampling
 from cerberank_training.students.recipes import Recipe
 
 CARD = """# {name}
@@ -37,7 +39,9 @@ Data terms, licence, intended use and figures on test sets are to be added befor
 
 def student_card(recipe: Recipe, architecture: ArchitectureConfig, arguments: argparse.Namespace, best: float) -> str:
     """The card in Markdown; paths are cut to file names, because cards are published."""
-    settings = {"recipe": arguments.recipe, "objective": asdict(recipe.objective), "train": asdict(recipe.train)}
+    settings = {"recipe": arguments.recipe} | settings_of(recipe)
+    if arguments.groups:  # the recipe's sampling was not used
+        del settings["sampling"]
     return CARD.format(
         name=recipe.shape.name,
         architecture=architecture,
@@ -52,6 +56,17 @@ def student_card(recipe: Recipe, architecture: ArchitectureConfig, arguments: ar
         seed=recipe.train.seed,
         recipe=json.dumps(settings, indent=2),
     )
+
+
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """All settings of a run but for its base, data and shape, as they are written in JSON."""
+    mode = "pairs" if isinstance(recipe.sampling, PairSampling) else "grouped"
+    return {
+        "encoding": recipe.shape.encoding.model_dump(),
+        "objective": asdict(recipe.objective),
+        "sampling": {"mode": mode} | asdict(recipe.sampling),
+        "train": asdict(recipe.train),
+    }
 
 
 def _name(spec: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cerberank_models.config import EncodingConfig, ExitConfig
-from cerberank_training.data.sampling import NegativeSampling
+from cerberank_training.data.sampling import NegativeSampling, Sampling
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.students.shapes import StudentShape
 
 PAIR = EncodingConfig(max_length=128, question_length=48)
 OWN_CANDIDATES = NegativeSampling(own=9, hard=0, random=0)
-"""For WikiQA and ASNQ, whose questions have their own candidates; four groups of ten are the paper's batch size."""
+"""For WikiQA and ASNQ, whose questions have their own candidates. Groups are ours: four of ten are as many pairs as the
+paper's batches have, `PairSampling` draws them as the paper does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +22,7 @@ class Recipe:
 
     shape: StudentShape
     objective: StudentObjective = field(default_factory=StudentObjective)
-    sampling: NegativeSampling = field(default_factory=NegativeSampling)
+    sampling: Sampling = field(default_factory=NegativeSampling)
     train: TrainConfig
 
 
@@ -104,8 +105,9 @@ def mini_half() -> Recipe:
     """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, to compare strategies with.
 
     Two calls, because the paper's students start from an encoder that was trained on AS2: `distil --recipe mini-half
-    --strategy hard --heads 1 --steps 800 --learning-rate 1e-4` on the labels, then `strategies --recipe mini-half` from
-    its checkpoint (docs/decisions/0002 has the resulting table). Seeds differ only in their dropout.
+    --strategy hard --heads 1 --steps 800 --learning-rate 1e-4 --fresh-learning-rate 2e-4` on the labels, then
+    `strategies --recipe mini-half` from its checkpoint (docs/decisions/0002 has the resulting table). Seeds differ only
+    in their dropout.
     """
     return Recipe(
         shape=StudentShape(name="mini-half", layers=3, body_layers=2, heads=3, encoding=PAIR),

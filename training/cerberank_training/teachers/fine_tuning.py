@@ -33,9 +33,10 @@ from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.importing.token_types import grow_token_types
 from cerberank_training.data import Question
-from cerberank_training.data.sampling import Group, Sampler
+from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
+from cerberank_training.learning.train import Groups
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 
 Item = list[tuple[Pair, float]]
@@ -95,7 +96,7 @@ class TeacherConfig:
         self.input.encoding()
 
 
-def fine_tune(base: str, out: Path, sampler: Sampler, dev: Sequence[Question], config: TeacherConfig) -> float:
+def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
     Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation. Raises

@@ -2,8 +2,8 @@
 
 Texts are encoded in shards of consecutive lines of the input. A shard is written atomically to `parts/`; when all are
 there, they are merged by digest into the store, its manifest is written, and the parts are removed. So the vectors of
-the whole input are on the disk twice for a moment; in memory are one shard and about 105 bytes a distinct text (the set
-of digests that were met), then while merging 64 bytes. It is one process.
+the whole input are on the disk twice for a moment; in memory of this process are one shard and about 105 bytes a
+distinct text (the set of digests that were met), then while merging 64 bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
 from cerberank_models.checkpoint.regular import read_regular
-from cerberank_models.config import Count, Frozen
+from cerberank_models.config import Count, FirstStageConfig, Frozen
 from cerberank_models.encoding import replace_surrogates
-from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.embedding.shards import EncodedShard, Engine, Shard
 from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
@@ -39,8 +37,6 @@ from cerberank_models.first_stage.store import (
 
 SHARD = 4096
 """Texts of a shard."""
-STEP = 256
-"""Texts that are encoded at once."""
 PARTS, PLAN = "parts", "plan.json"
 
 
@@ -60,23 +56,24 @@ def embed(
     *,
     inputs: str,
     computed_by: str,
-    backend: VectorBackend,
-    encoder: FirstStageEncoder,
+    config: FirstStageConfig,
+    precision: str,
+    engine: Engine,
     progress: Callable[[int], None] = lambda texts: None,
     shard: int = SHARD,
 ) -> StoreManifest:
     """Write the store `out` of the distinct `texts`; of a finished one every byte is compared with its manifest.
 
-    `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that `backend` runs.
-    Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises StoreError,
-    naming the field, where `out` was begun with other arguments, and where a finished store was damaged; ValueError
-    without a text.
+    `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that `engine` runs,
+    in `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises
+    StoreError, naming the field, where `out` was begun with other arguments, and where a finished store was damaged;
+    ValueError without a text.
     """
     if next(texts(), None) is None:
         raise ValueError("the input holds no text")
     plan = _Plan(
-        encoder=backend.config.encoder,
-        precision=backend.precision,
+        encoder=config.encoder,
+        precision=precision,
         computed_by=computed_by,
         inputs=inputs,
         shard=shard,
@@ -86,8 +83,8 @@ def embed(
         manifest = read_manifest(out)
         check_files(out, manifest)
     else:
-        width = 0 if backend.config.token_ranker == "colbert" else backend.config.fixed_width
-        parts = _parts(texts(), out / PARTS, backend=backend, encoder=encoder, progress=progress, shard=shard)
+        width = 0 if config.token_ranker == "colbert" else config.fixed_width
+        parts = _parts(texts, out / PARTS, engine, progress, shard)
         count = _merge(out, parts, width)
         made = plan.model_dump(exclude={"shard"})
         manifest = StoreManifest(**made, texts=count, width=width, files=describe_files(out))
@@ -121,24 +118,27 @@ def _remove_leftovers(out: Path) -> None:
 
 
 def _parts(
-    texts: Iterator[str],
-    folder: Path,
-    *,
-    backend: VectorBackend,
-    encoder: FirstStageEncoder,
-    progress: Callable[[int], None],
-    shard: int,
+    texts: Callable[[], Iterator[str]], folder: Path, engine: Engine, progress: Callable[[int], None], size: int
 ) -> list[Path]:
-    """Encode the shards that are not there yet; the files of all."""
-    known: set[bytes] = set()
+    """Have the shards encoded that are not there yet; the files of all."""
     parts: list[Path] = []
-    for number, part in enumerate(_shards(texts, shard)):
-        fresh = _distinct(part, known)
-        path = folder / f"{number:06d}.npz"
-        if not path.exists():
-            _write_part(path, fresh, backend, encoder)
-        parts.append(path)
-        progress(len(part))
+    read: dict[int, tuple[int, NDArray[np.generic]]] = {}
+
+    def missing() -> Iterator[Shard]:
+        known: set[bytes] = set()
+        for number, part in enumerate(_shards(texts(), size)):
+            fresh = _distinct(part, known)
+            parts.append(folder / f"{number:06d}.npz")
+            if parts[-1].exists():
+                progress(len(part))
+                continue
+            read[number] = len(part), text_digests(fresh)
+            yield Shard(number, fresh)
+
+    for encoded in engine(missing()):
+        count, digests = read.pop(encoded.number)
+        _write_part(parts[encoded.number], digests, encoded)
+        progress(count)
     return parts
 
 
@@ -163,16 +163,9 @@ def _distinct(texts: Sequence[str], known: set[bytes]) -> list[str]:
     return fresh
 
 
-def _write_part(path: Path, texts: Sequence[str], backend: VectorBackend, encoder: FirstStageEncoder) -> None:
-    vectors: list[Vector] = []
-    for start in range(0, len(texts), STEP):
-        vectors += backend.encode(encoder.candidates(texts[start : start + STEP]))
-    numbers = np.concatenate(vectors) if vectors else np.zeros(0, dtype=np.float16)
-    if not np.isfinite(numbers).all():
-        raise ArithmeticError("a vector holds a number that float16 cannot hold")
-    sizes = np.fromiter(map(len, vectors), dtype=np.int64, count=len(vectors))
+def _write_part(path: Path, digests: NDArray[np.generic], encoded: EncodedShard) -> None:
     with replacing(path) as file:
-        np.savez(file, digests=text_digests(texts), numbers=numbers, sizes=sizes)
+        np.savez(file, digests=digests, numbers=encoded.numbers, sizes=encoded.sizes)
 
 
 def _merge(out: Path, parts: Sequence[Path], width: int) -> int:

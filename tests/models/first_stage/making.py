@@ -1,0 +1,54 @@
+"""A store made on the spot, by an encoder that counts what it encodes."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tests.first_stages import first_stage_config, network_of, ranker_of
+from tests.tiny import WORDS, bert_tokenizer
+
+from cerberank_models.backends.contract import Vector
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.first_stage.embedding.shards import local
+from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.torch_encoder import TorchEncoder
+
+SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": True, "token_ranker": "colbert"}]
+
+TEXTS = [*WORDS, "", "\ud800", *(f"{word} tower" for word in WORDS), *WORDS[:7]]
+SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": True, "token_ranker": "colbert"}]
+
+
+class Counting:
+    """An encoder that counts what it encodes, and dies after some texts."""
+
+    def __init__(self, shape: dict[str, Any], *, dies_after: int = 10**9) -> None:
+        self.inner = TorchEncoder(network_of(ranker_of(shape), first_stage_config(**shape)))
+        self.config, self.precision, self.left, self.count = self.inner.config, "fp32", dies_after, 0
+
+    def encode(self, texts: EncodedPairs) -> list[Vector]:
+        self.left -= len(texts)
+        if self.left < 0:
+            raise KeyboardInterrupt
+        self.count += len(texts)
+        return list(self.inner.encode(texts))
+
+
+def made(folder: Path, backend: Counting, texts: list[str] = TEXTS, graph: str = "a") -> Path:
+    encoder = FirstStageEncoder(bert_tokenizer(), backend.config)
+    names = {"inputs": sha256(json.dumps(texts).encode()).hexdigest(), "computed_by": graph * 64}
+    engine, config = local(backend, encoder), backend.config
+    embed(
+        lambda: iter(texts),
+        folder / "store",
+        **names,
+        config=config,
+        precision=backend.precision,
+        engine=engine,
+        shard=16,
+    )
+    return folder / "store"

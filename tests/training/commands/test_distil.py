@@ -1,0 +1,72 @@
+"""`cerberank distil`: what it reads, in which order it refuses, and training on single pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.commands import distil
+
+
+def pairs(folder: Path, *more: str) -> list[str]:
+    """The arguments of a run of 30 steps of 8 pairs; the letters have 25, one of five a positive."""
+    if not (folder / "base").exists():
+        save_cross_encoder("bert", folder / "base")
+    data = jsonl(folder)
+    return [
+        *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--dev", data, "--exits", ""),
+        *("--strategy", "hard", "--sampling", "pairs", "--questions-per-step", "8", "--steps", "30"),
+        *("--learning-rate", "5e-3", "--evaluate-every", "10", "--precisions", "", "--out", str(folder / "run"), *more),
+    ]
+
+
+def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every step has its eight pairs; the card says how they were drawn; other settings are refused by their name."""
+    assert distil.main(pairs(tmp_path)) == 0
+    run = tmp_path / "run"
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert {row["pairs"] for row in log if "pairs" in row} == {8}
+    checkpoint = read_checkpoint(run / "checkpoint")
+    assert checkpoint.manifest.metrics["dev_map"] == max(row["dev_map"] for row in log if "dev_map" in row)
+    assert not list((run / "checkpoint").glob("onnx/*"))
+    card = (run / "checkpoint" / "README.md").read_text()
+    settings = json.loads(card.split("```json")[1].split("```")[0])
+    assert settings["sampling"] == {"mode": "pairs", "unanswered": False}
+    assert settings["train"]["fresh_learning_rate"] == pytest.approx(4e-4 / 6e-5 * 5e-3)
+    assert distil.main(pairs(tmp_path, "--unanswered", "keep")) == 1
+    assert "begun with sampling" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--warmup", "1.5"], ["--dev-questions", "0"], ["--strategy", "hard", "--teacher", "nowhere"]],
+)
+def test_nothing_is_loaded_for_a_bad_value(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, one line that names the setting, no base opened, no folder made."""
+    monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
+    monkeypatch.setattr(distil, "open_questions", lambda *_: pytest.fail("data were read"))
+    needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x", "--strategy", "hard"]
+    assert distil.main([*needed, "--out", str(tmp_path / "out"), *options]) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert options[0].lstrip("-") in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:
+    """Of other formats 300 are drawn; `all` and a number are taken from either."""
+    (tmp_path / "dev.tsv").write_text("".join(f"q {number}\tanswer\t4\n" for number in range(310)))
+    line = '{"question": "q", "candidates": [{"text": "answer", "label": 1}]}\n'
+    (tmp_path / "dev.jsonl").write_text(line * 310)
+    asnq, other = f"asnq:{tmp_path / 'dev.tsv'}", f"jsonl:{tmp_path / 'dev.jsonl'}"
+    sizes = [len(distil.dev_questions(spec, size)) for spec in (asnq, other) for size in (None, "all", 20)]
+    assert sizes == [310, 310, 20, 300, 310, 20]

@@ -1,0 +1,148 @@
+"""`cerberank grid` on a tiny random encoder with a made-up teacher: every combination once, resumed, chosen on dev."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl, questions
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.commands import distil, grid
+from cerberank_training.teachers.pair_keys import data_digest, pair_keys
+from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders of the runs, each in this process to save its start; one that is named `killed` stops its run."""
+    names: list[str] = []
+
+    def run_verb(verb: str, *options: object) -> None:
+        assert verb == "distil"
+        out = Path(str(options[list(options).index("--out") + 1]))
+        names.append(out.name)
+        if (out.parent / "killed").exists() and len(names) == 2:
+            raise subprocess.CalledProcessError(137, verb)
+        assert distil.main([str(option) for option in options]) == 0
+
+    monkeypatch.setattr(grid, "run_verb", run_verb)
+    return names
+
+
+def scores(folder: Path) -> Path:
+    """A teacher's cache that knows the letters' right candidates."""
+    rows = [(question, [row.candidate for row in question.candidates]) for question in questions()]
+    keys = np.concatenate([pair_keys(question.text, candidates, context=False) for question, candidates in rows])
+    values = np.asarray([4.0 if row.relevant else -4.0 for question, _ in rows for row in question.candidates])
+    teacher = TeacherIdentity(name="t", revision="a" * 64, precision="torch/fp32", max_length=32, context=False)
+    manifest = CacheManifest(
+        teacher=teacher, data=("letters",), data_sha256=data_digest(keys), pairs=len(keys), shard_pairs=len(keys)
+    )
+    with ScoreCacheWriter(folder, manifest) as writer:
+        writer.write(0, keys, values.astype(np.float32))
+    return folder
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    if not (folder / "scores").exists():
+        save_cross_encoder("bert", folder / "base")
+        scores(folder / "scores")
+    data = jsonl(folder)
+    return [
+        *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--dev", data, "--steps", "2"),
+        *("--evaluate-every", "1", "--exits", "", "--strategy", "single_all_heads"),
+        *("--teacher", str(folder / "scores"), "--out", str(folder / "out"), *more),
+    ]
+
+
+def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
+    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two alphas and a rate; the second run fails once. More values can be added; the command repeats the best run."""
+    options = command(tmp_path, "--alpha", "0,.5", "--tau", "3", "--learning-rate", "1e-3")
+    names = ["alpha-0.0-tau-3.0-rate-0.001", "alpha-0.5-tau-3.0-rate-0.001"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "killed").touch()
+    assert grid.main(options) == 1
+    assert "returned non-zero exit status 137" in capsys.readouterr().err
+    assert grid.main(options) == 0
+    assert ran == [*names, names[1]]
+    shown = capsys.readouterr().out
+    folders = {name: tmp_path / "out" / name / "checkpoint" for name in names}
+    values = {name: read_checkpoint(folder).manifest.metrics["dev_map"] for name, folder in folders.items()}
+    rows = [line for line in shown.splitlines() if line.startswith("| 0")]
+    best = max(names, key=lambda name: values[name])
+    assert {row.split("|")[5].strip() for row in rows} == set(names)
+    assert f"{values[best]:.2f}" in rows[0]
+    (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank distil")]
+    assert distil.main([*shlex.split(repeat)[2:], "--precisions", ""]) == 0
+    again = read_checkpoint(tmp_path / "out" / "best" / "checkpoint")
+    assert again.manifest.metrics["dev_map"] == values[best]
+    assert (
+        again.manifest.files["model.safetensors"] == read_checkpoint(folders[best]).manifest.files["model.safetensors"]
+    )
+
+
+def test_the_best_on_dev_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With figures that were made up: the table in order of dev MAP, of equal ones the earlier; the best's command."""
+    figures = {"1.0": 60.0, "3.0": 70.25, "5.0": 70.25}
+
+    def run_verb(verb: str, *options: object) -> None:
+        (Path(str(options[list(options).index("--out") + 1])) / "checkpoint").mkdir(parents=True)
+
+    def read(checkpoint: Path) -> SimpleNamespace:
+        figure = figures[checkpoint.parent.name.split("-")[3]]
+        return SimpleNamespace(manifest=SimpleNamespace(metrics={"dev_map": figure}))
+
+    monkeypatch.setattr(grid, "run_verb", run_verb)
+    monkeypatch.setattr(grid, "read_checkpoint", read)
+    assert grid.main(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[2:5:2] for line in lines if line.startswith("| 0")] == [
+        [" 3 ", " 70.25 "],
+        [" 5 ", " 70.25 "],
+        [" 1 ", " 60.00 "],
+    ]
+    (repeat,) = [shlex.split(line) for line in lines if line.startswith("cerberank distil")]
+    assert repeat[-8:-2] == ["--alpha", "0.1", "--tau", "3.0", "--learning-rate", "1e-05"]
+    assert (tmp_path / "out" / "table.md").read_text().splitlines() == lines[:-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--alpha", "0,1.5"], "--alpha is 1.5"),
+        (["--tau", "0"], "--tau is 0.0; it must be above 0"),
+        (["--warmup", "2"], "--warmup is 2.0"),
+        (["--strategy", "hard"], "--strategy is hard"),
+    ],
+)
+def test_bad_values_end_a_grid_before_its_first_run(
+    more: list[str], message: str, tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of the grid and those of `distil`, by the name of the option."""
+    assert grid.main(command(tmp_path, *more)) == 1
+    assert message in capsys.readouterr().err
+    assert not ran
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_grid_goes_on_with_its_own_settings_alone(
+    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another setting than those of the grid is refused by its name; values of the grid may change."""
+    few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
+    assert grid.main(command(tmp_path, *few)) == 0
+    assert grid.main(command(tmp_path, *few, "--warmup", "0.5")) == 1
+    assert "begun with warmup None, not 0.5" in capsys.readouterr().err
+    assert grid.main(command(tmp_path, "--alpha", "0", "--tau", "1,2", "--learning-rate", "1e-3")) == 0
+    assert len(ran) == 2
+    assert capsys.readouterr().out.count("\n| 0") == 2

@@ -1,0 +1,123 @@
+"""`cerberank grid`: train a student with every combination of alpha, tau and learning rate, and choose by dev MAP.
+
+The paper's grid (CERBERUS section 4). Every combination is a `cerberank distil` in a process of its own, in
+OUT/alpha-A-tau-T-rate-R; other options are those of `distil`, the same for all. A killed grid goes on when the same
+command is repeated, and values can be added later. Writes OUT/table.md, and the Optuna study OUT/study.log. Runs keep
+their weights without forms for ONNX, unless --precisions is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_models.checkpoint.errors import CheckpointError
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.commands import distil
+from cerberank_training.commands.recipe_options import changed_recipe, numbers
+from cerberank_training.commands.strategies.runs import keep_settings, run_verb
+from cerberank_training.evaluation.report import table
+from cerberank_training.students.recipes import RECIPES
+
+OWN = ("alpha", "tau", "learning_rate", "out")
+"""The options of `distil` that each combination has for itself."""
+DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
+    "alpha": optuna.distributions.FloatDistribution(0, 1),
+    "tau": optuna.distributions.FloatDistribution(0, 1e9),
+    "learning_rate": optuna.distributions.FloatDistribution(0, 1e9),
+}
+"""What Optuna is told of the settings: wide ranges, so that values can be added to a study."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One combination of the grid."""
+
+    alpha: float
+    tau: float
+    learning_rate: float
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"alpha-{self.alpha}-tau-{self.tau}-rate-{self.learning_rate}"
+
+    def options(self, training: list[str], folder: Path) -> list[str]:
+        """The arguments of the combination's `distil`."""
+        own = ("--alpha", self.alpha, "--tau", self.tau, "--learning-rate", self.learning_rate, "--out", folder)
+        return [*training, *map(str, own)]
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    arguments, training = _parser().parse_known_args(argv)
+    values = product(*(dict.fromkeys(each) for each in (arguments.alpha, arguments.tau, arguments.learning_rate)))
+    points = [Point(alpha=alpha, tau=tau, learning_rate=rate) for alpha, tau, rate in values]
+    # Parsed here as well, so that an error shows before the first run, and that defaults are recorded.
+    parsed = [distil.parser().parse_args(point.options(training, arguments.out / point.name)) for point in points]
+    try:
+        recipes = [changed_recipe(RECIPES[each.recipe](), each) for each in parsed]
+        objective = recipes[0].objective
+        if objective.strategy == "hard" and objective.exits == "labels":
+            raise ValueError("--strategy is hard: without teachers there is no alpha and no tau to choose")
+        recorded = {name: value for name, value in vars(parsed[0]).items() if name not in (*OWN, "device")}
+        keep_settings(arguments.out, recorded)
+        study = _study(arguments.out)
+        for point in points:
+            folder = arguments.out / point.name
+            if not (folder / "checkpoint").is_dir():
+                run_verb("distil", "--precisions", "", *point.options(training, folder))
+            _record(study, point, read_checkpoint(folder / "checkpoint").manifest.metrics["dev_map"])
+            _report(study, arguments.out, training)
+    except (CheckpointError, subprocess.CalledProcessError, ValueError, OSError) as error:
+        print(f"cerberank grid: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cerberank grid", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--alpha", type=numbers, default=(0.0, 0.1, 0.5, 0.9), help="such as 0,.1,.5,.9, the default")
+    parser.add_argument("--tau", type=numbers, default=(1.0, 3.0, 5.0), help="such as 1,3,5, the default")
+    parser.add_argument("--learning-rate", type=numbers, default=(1e-6, 1e-5), help="such as 1e-6,1e-5, the default")
+    parser.add_argument("--out", type=Path, required=True, help="folder of all runs and of the table")
+    return parser
+
+
+def _study(out: Path) -> optuna.Study:
+    """The grid's study on disk, with the trials of earlier calls."""
+    optuna.logging.disable_default_handler()
+    storage = JournalStorage(JournalFileBackend(str(out / "study.log")))
+    return optuna.create_study(study_name="grid", storage=storage, direction="maximize", load_if_exists=True)
+
+
+def _record(study: optuna.Study, point: Point, dev_map: float) -> None:
+    """Add a finished run to the study, once. A killed run leaves no trial, so it counts as not begun."""
+    params = {name: getattr(point, name) for name in DISTRIBUTIONS}
+    if all(trial.params != params for trial in study.trials):
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=DISTRIBUTIONS, value=dev_map))
+
+
+def _report(study: optuna.Study, out: Path, training: list[str]) -> None:
+    """Write the table of all finished runs, the best first (of equals, the earliest), and the command of the best."""
+    finished = [(Point(**trial.params), trial.value or 0.0) for trial in study.trials]
+    finished.sort(key=lambda row: -row[1])
+    header = ["alpha", "tau", "learning rate", "dev MAP", "folder"]
+    rows = [
+        [f"{point.alpha:g}", f"{point.tau:g}", f"{point.learning_rate:g}", f"{value:.2f}", point.name]
+        for point, value in finished
+    ]
+    command = shlex.join(["cerberank", "distil", *finished[0][0].options(training, out / "best")])
+    text = f"{table(header, rows)}\n\nThe best, chosen on dev alone, again:\n\n```sh\n{command}\n```\n"
+    write_bytes(out / "table.md", text.encode())

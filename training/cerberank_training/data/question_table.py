@@ -1,0 +1,179 @@
+"""Questions as an Arrow table, in memory or in a file that is mapped, so that training needs no list of all pairs.
+
+The file is written once, beside the data. What a step reads of it is loaded by the system, which drops it again when
+memory is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from cerberank_models.checkpoint.atomic import replacing
+from cerberank_models.encoding import Candidate
+from cerberank_training.data.question import DataError, LabelledCandidate, Question
+
+CANDIDATE = pa.struct([("text", pa.string()), ("previous", pa.string()), ("next", pa.string()), ("label", pa.int32())])
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("text", pa.string()),
+        ("title", pa.string()),
+        ("paragraph", pa.int32()),
+        ("answers", pa.list_(pa.string())),
+        ("missed", pa.list_(pa.int32())),
+        ("candidates", pa.list_(CANDIDATE)),
+    ]
+)
+SOURCE = b"cerberank_source"
+LAYOUT = 1
+"""Part of SOURCE's value: files of another layout are written anew."""
+BATCH_CHARACTERS = 1 << 24
+"""The texts of a batch have at least so many characters: what writing holds in memory, and far from Arrow's 2 GB."""
+
+
+class QuestionTable(Sequence[Question]):
+    """Questions that are made when they are asked for, in the order of the data; single pairs too."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        """Read record batches of SCHEMA. What stays in memory are 24 bytes a question."""
+        self._batches = batches
+        self._starts = np.asarray([0, *accumulate(len(batch) for batch in batches)], dtype=np.int64)
+        lists = [batch.column("candidates") for batch in batches]
+        self.sizes: NDArray[np.int64] = _joined(rows.value_lengths().to_numpy() for rows in lists)
+        """The number of candidates of each question [Q]."""
+        self.positives: NDArray[np.int64] = _joined(
+            np.add.reduceat(rows.values.field("label").to_numpy() > 0, rows.offsets.to_numpy()[:-1]) for rows in lists
+        )
+        """The number of relevant candidates of each question [Q]."""
+
+    @classmethod
+    def of(cls, questions: Iterable[Question]) -> QuestionTable:
+        """The questions as a table in memory, or the table itself if they are one."""
+        return questions if isinstance(questions, QuestionTable) else cls(list(_batches(questions)))
+
+    def __len__(self) -> int:
+        """The number of questions."""
+        return int(self._starts[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> Question: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Question]: ...
+
+    def __getitem__(self, index: int | slice) -> Question | list[Question]:
+        """The question at `index`, with all candidates; raises IndexError."""
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        batch, row = self._place(range(len(self))[index])
+        values = {name: batch.column(name)[row].as_py() for name in SCHEMA.names}
+        return Question(
+            **values
+            | {
+                "answers": tuple(values["answers"]),
+                "missed": tuple(values["missed"]),
+                "candidates": tuple(_candidate(fields) for fields in values["candidates"]),
+            }
+        )
+
+    def pair(self, question: int, candidate: int) -> tuple[str, LabelledCandidate]:
+        """The text of a question and one of its candidates, without reading the others."""
+        batch, row = self._place(question)
+        lists = batch.column("candidates")
+        return batch.column("text")[row].as_py(), _candidate(
+            lists.values[lists.offsets[row].as_py() + candidate].as_py()
+        )
+
+    def _place(self, question: int) -> tuple[Any, int]:
+        """The batch of a question, and its row there."""
+        number = int(np.searchsorted(self._starts, question, side="right")) - 1
+        return self._batches[number], question - int(self._starts[number])
+
+
+def stored_table(source: Path, questions: Iterable[Question]) -> QuestionTable:
+    """The questions of the file `source` in SOURCE.arrow beside it, which is written if it is not there or not current.
+
+    `questions` reads the source, and is not begun if the table is there. One process writes, others wait for it.
+    Raises DataError when the folder cannot be written.
+    """
+    path, status = source.with_name(f"{source.name}.arrow"), source.stat()
+    identity = f"layout {LAYOUT}, {status.st_size} bytes, {status.st_mtime_ns}".encode()
+    if not _current(path, identity):
+        try:
+            with FileLock(path.with_name(f".{path.name}.lock")):
+                if not _current(path, identity):
+                    _write(path, questions, identity)
+        except PermissionError as error:
+            raise DataError(
+                f"{source} is too large to be held in memory, and its table cannot be written beside it: {error}"
+            ) from error
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    return QuestionTable([reader.get_batch(number) for number in range(reader.num_record_batches)])
+
+
+def _current(path: Path, identity: bytes) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        with pa.memory_map(str(path)) as file:
+            return bool((pa.ipc.open_file(file).schema.metadata or {}).get(SOURCE) == identity)
+    except pa.ArrowInvalid:
+        return False
+
+
+def _write(path: Path, questions: Iterable[Question], identity: bytes) -> None:
+    schema = SCHEMA.with_metadata({SOURCE: identity})
+    with replacing(path) as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in _batches(questions):
+            writer.write_batch(batch.cast(schema))
+
+
+def _batches(questions: Iterable[Question]) -> Iterator[Any]:
+    """Record batches of the questions; only one is held at a time."""
+    held: list[Question] = []
+    characters = 0
+    for question in questions:
+        held.append(question)
+        characters += sum(
+            len(row.candidate.text) + len(row.candidate.previous) + len(row.candidate.next)
+            for row in question.candidates
+        )
+        if characters >= BATCH_CHARACTERS:
+            yield _batch(held)
+            held, characters = [], 0
+    if held:
+        yield _batch(held)
+
+
+def _batch(questions: Sequence[Question]) -> Any:
+    rows = [row for question in questions for row in question.candidates]
+    fields = [[getattr(row.candidate, name) for row in rows] for name in ("text", "previous", "next")]
+    fields.append([row.label for row in rows])
+    values = pa.StructArray.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(fields, CANDIDATE, strict=True)], fields=list(CANDIDATE)
+    )
+    ends = accumulate(len(question.candidates) for question in questions)
+    candidates = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
+    columns = [
+        pa.array([getattr(question, field.name) for question in questions], field.type)
+        for field in SCHEMA
+        if field.name != "candidates"
+    ]
+    return pa.RecordBatch.from_arrays([*columns, candidates], schema=SCHEMA)
+
+
+def _candidate(fields: dict[str, Any]) -> LabelledCandidate:
+    candidate = Candidate(text=fields["text"], previous=fields["previous"], next=fields["next"])
+    return LabelledCandidate(candidate, fields["label"])
+
+
+def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts]).astype(np.int64)
