@@ -80,10 +80,9 @@ ELSEWHERE = {
     "training/students/test_average.py": ["training/commands/average"],
     "training/students/test_shapes.py": ["training/students/recipes"],
     "training/teachers/scoring/test_run.py": ["training/teachers/scoring/open", "training/teachers/scoring/teacher"],
-    "training/teachers/test_fine_tuning.py": ["training/teachers/teacher_input"],
     "e2e/test_evaluate.py": ["training/evaluation/sources/remote"],
     "e2e/test_training_chain.py": [
-        *(f"training/commands/{name}" for name in ("sample", "teach")),
+        *(f"training/commands/{name}" for name in ("sample",)),
         *(f"training/students/{name}" for name in ("calibration", "model_card")),
     ],
     "benchmarks/test_command.py": [

@@ -112,7 +112,10 @@ class EncodingConfig(Frozen):
 
     max_length: Annotated[int, Field(ge=8)] = 128
     question_length: Annotated[int, Field(ge=1)] = 64
-    """Most tokens that the question may take; the candidate gets the rest."""
+    """Most tokens that the question may take; the candidate gets the rest. `longest_first` does not read it."""
+    truncation: Literal["last_first", "longest_first"] = "last_first"
+    """What a pair that is too long loses: first its context, then the candidate's end; or the ends of its longest
+    segments, as Hugging Face's tokenizers cut (`longest_first`)."""
     segments: Literal[2, 3] = 2
     """2: question and candidate; 3: the previous and next sentence follow as a third segment (SSP section 3)."""
 

@@ -5,10 +5,11 @@ Layout: BERT and ELECTRA `[CLS] q [SEP] a [SEP] (c [SEP])`, RoBERTa `<s> q </s><
 packed one after another: nothing is padded here.
 
 Budget: the question is capped, then the candidate is cut at its end, then the context takes what
-is left. An empty candidate is an empty segment and is scored like any other text. Lone surrogates,
-which UTF-8 cannot hold, become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters
-are cut before tokenising, so that a 100 kB candidate costs no more than a long sentence; beyond
-`MOST_CHARACTERS` they are not read by any encoder.
+is left; with `longest_first`, the longest segments are cut at their ends instead. An empty candidate
+is an empty segment and is scored like any other text. Lone surrogates, which UTF-8 cannot hold,
+become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters are cut before tokenising,
+so that a 100 kB candidate costs no more than a long sentence; beyond `MOST_CHARACTERS` they are not
+read by any encoder.
 """
 
 from __future__ import annotations
@@ -216,27 +217,37 @@ class PairEncoder:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
             whole += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
         tokens, characters = self._tokens(whole, cache, partition), self._tokens.characters
-        asked = tokens[0][: ID_BYTES * self._config.question_length]
-        room = ID_BYTES * self._budget - len(asked)
-        answers, contexts = tokens[1 : rows + 1], tokens[rows + 1 :]
-        cut = (lengths_of(answers) > room) | (lengths_of(whole[1 : rows + 1]) > characters)
-        segments = [[ids[:room] for ids in answers]]
-        if self._config.segments == 3:
-            segments.append([ids[: room - len(first)] for ids, first in zip(contexts, segments[0], strict=True)])
-        return self._assembled(
-            asked, segments, truncated=cut | (len(tokens[0]) > len(asked)) | (len(question) > characters)
-        )
+        segments = [[tokens[0]] * rows, tokens[1 : rows + 1], tokens[rows + 1 :]][: self._config.segments]
+        lengths = np.full((rows, len(segments)), len(tokens[0]) // ID_BYTES, dtype=np.int64)
+        for index, segment in enumerate(segments[1:], start=1):
+            lengths[:, index] = lengths_of(segment) // ID_BYTES
+        kept = self._kept(lengths)
+        shorter = kept < lengths
+        for index in np.flatnonzero(shorter.any(axis=0)).tolist():
+            ends = (ID_BYTES * kept[:, index]).tolist()
+            segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
+        cut = shorter[:, :2].any(axis=1) | (lengths_of(whole[1 : rows + 1]) > characters)
+        return self._assembled(segments, kept, truncated=cut | (len(question) > characters))
 
-    def _assembled(self, question: bytes, segments: list[list[bytes]], *, truncated: NDArray[np.bool_]) -> EncodedPairs:
-        """The pairs of a question with the n texts of each further segment."""
+    def _kept(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many tokens of each segment fit, as `lengths`: the tokens that each has, `[n, segments]`."""
+        if self._config.truncation == "longest_first":
+            return longest_first(lengths, self._budget)
+        most = lengths.copy()
+        most[:, 0] = np.minimum(most[:, 0], self._config.question_length)
+        left = self._budget - most.cumsum(axis=1) + most
+        return np.minimum(most, np.maximum(left, 0))
+
+    def _assembled(
+        self, segments: list[list[bytes]], lengths: NDArray[np.int64], *, truncated: NDArray[np.bool_]
+    ) -> EncodedPairs:
+        """The n pairs of the n texts of each segment, whose tokens are `lengths[n, segments]`."""
         rows = len(truncated)
-        parts: list[Iterable[bytes]] = [repeat(self._head + question)]
-        lengths = [np.full(rows, len(question))]
-        for segment in segments:
+        parts: list[Iterable[bytes]] = [repeat(self._head), segments[0]]
+        for segment in segments[1:]:
             parts += [repeat(self._join), segment]
-            lengths.append(lengths_of(segment))
         pieces = chain.from_iterable(zip(*parts, repeat(self._tail, rows), strict=False))
-        by_segment = np.stack(lengths, axis=1) // ID_BYTES + self._specials
+        by_segment = lengths + self._specials
         offsets = np.zeros(rows + 1, dtype=np.int64)
         np.cumsum(by_segment.sum(axis=1), out=offsets[1:])
         return EncodedPairs(
@@ -245,6 +256,20 @@ class PairEncoder:
             offsets=offsets,
             truncated=truncated,
         )
+
+
+def longest_first(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
+    """How many tokens of each segment `[n, segments]` are kept when the longest are cut until all fit into `room`.
+
+    >>> longest_first(np.asarray([[3, 9, 9], [2, 3, 4], [9, 1, 9]]), 10).tolist()
+    [[3, 3, 4], [2, 3, 4], [4, 1, 5]]
+    """
+    order = np.argsort(lengths, axis=1, kind="stable")
+    rows, left, kept = np.arange(len(lengths)), np.full(len(lengths), room, dtype=np.int64), np.empty_like(lengths)
+    for place, segment in enumerate(order.T):
+        kept[rows, segment] = np.minimum(lengths[rows, segment], left // (lengths.shape[1] - place))
+        left -= kept[rows, segment]
+    return kept
 
 
 def packed(ids: list[int]) -> bytes:

@@ -56,19 +56,17 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
         return made
 
     asked = ids(question)
-    cut = len(asked) > config.question_length or len(question) > characters
-    asked = asked[: config.question_length]
+    unread = len(question) > characters
     token_ids: list[int] = []
     type_ids: list[int] = []
     offsets, truncated = [0], []
     for each in candidates:
-        answer = ids(each.text)
-        room = budget - len(asked)
-        truncated.append(cut or len(answer) > room or len(each.text) > characters)
-        segments = [asked, answer[:room]]
+        segments = [asked, ids(each.text)]
         if config.segments == 3:
-            context = " ".join(part for part in (each.previous, each.next) if part)
-            segments.append(ids(context)[: room - len(segments[1])])
+            segments.append(ids(" ".join(part for part in (each.previous, each.next) if part)))
+        kept = cut([len(segment) for segment in segments], config, budget)
+        truncated.append(unread or len(each.text) > characters or any(kept[i] < len(segments[i]) for i in (0, 1)))
+        segments = [segment[:most] for segment, most in zip(segments, kept, strict=True)]
         for index, segment in enumerate(segments):
             before = [head] if index == 0 else [separator] * (template.between - 1)
             token_ids += [*before, *segment, separator]
@@ -80,6 +78,22 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
         offsets=np.asarray(offsets, dtype=np.int64),
         truncated=np.asarray(truncated, dtype=np.bool_),
     )
+
+
+def cut(lengths: list[int], config: EncodingConfig, budget: int) -> list[int]:
+    """What remains of each segment after one token after the other was taken away."""
+    kept = lengths = [min(length, budget + 1) for length in lengths]  # no more is read of a text
+    if config.truncation == "longest_first":
+        kept = list(lengths)
+        while sum(kept) > budget:
+            longest = [index for index, length in enumerate(kept) if length == max(kept)]
+            kept[min(longest, key=lambda index: lengths[index])] -= 1
+        return kept
+    kept = [min(kept[0], config.question_length), *kept[1:]]
+    for index in reversed(range(len(kept))):
+        while kept[index] and sum(kept) > budget:
+            kept[index] -= 1
+    return kept
 
 
 def assert_equal(got: EncodedPairs, expected: EncodedPairs) -> None:
@@ -95,14 +109,41 @@ def assert_equal(got: EncodedPairs, expected: EncodedPairs) -> None:
 @given(asked=st.tuples(TEXTS, CANDIDATES), length=st.integers(8, 64), data=st.data())
 @settings(deadline=None, max_examples=80)
 def test_pairs_equal_the_loop(
-    family: Family, segments: int, asked: tuple[str, list[Candidate]], length: int, data: st.DataObject
+    family: Family,
+    segments: int,
+    asked: tuple[str, list[Candidate]],
+    length: int,
+    data: st.DataObject,
 ) -> None:
     """Tokens, types, offsets and flags are the loop's for any texts and lengths, also of texts that are cut."""
     most = data.draw(st.integers(1, length - 7))
-    config = EncodingConfig.model_validate({"max_length": length, "question_length": most, "segments": segments})
+    truncation = data.draw(st.sampled_from(["last_first", "longest_first"]))
+    shape = {"max_length": length, "question_length": most, "segments": segments, "truncation": truncation}
+    config = EncodingConfig.model_validate(shape)
     question, candidates = asked
     got = encoder(family, config).encode(question, candidates)
     assert_equal(got, assembled(family, config, question, candidates))
+
+
+@given(question=TEXTS, candidates=CANDIDATES, length=st.integers(8, 64))
+@settings(deadline=None, max_examples=80)
+def test_longest_first_is_what_tokenizers_do(question: str, candidates: list[Candidate], length: int) -> None:
+    """Pairs without context: ids and types of the tokenizer's own `longest_first`.
+
+    But for the odd token of pairs whose texts are both longer than the whole pair: no more of them is counted.
+    """
+    config = EncodingConfig(max_length=length, question_length=1, truncation="longest_first")
+    encoder = PairEncoder(bert_tokenizer(), family="bert", config=config, type_vocab_size=2)
+    own = bert_tokenizer()
+    own.enable_truncation(length, strategy="longest_first")
+    pairs = encoder.encode(question, candidates)
+    for row, each in enumerate(candidates):
+        if all(len(text) > length - 3 for text in (question, each.text)):
+            continue
+        expected = own.encode(replace_surrogates(question), replace_surrogates(each.text))
+        place = slice(pairs.offsets[row], pairs.offsets[row + 1])
+        assert pairs.token_ids[place].tolist() == expected.ids
+        assert pairs.type_ids[place].tolist() == expected.type_ids
 
 
 @pytest.mark.parametrize("segments", [2, 3])

@@ -17,6 +17,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
+from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
 
 CARD = """# {name}
@@ -35,6 +36,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--name", help="model name (default: the last part of the source)")
     parser.add_argument("--max-length", type=int, help="tokens per pair (default: the model's, at most 512)")
     parser.add_argument(
+        "--context",
+        action="store_true",
+        help="the previous and the next sentence are a third segment; a teacher's folder says so itself",
+    )
+    parser.add_argument(
         "--precisions", default="fp32,int8", help="ONNX forms to write beside the weights, comma-separated; '' for none"
     )
     parser.add_argument(
@@ -47,6 +53,7 @@ def main(argv: list[str]) -> int:
             arguments.out,
             name=arguments.name or Path(arguments.source).name,
             max_length=arguments.max_length,
+            context=arguments.context,
             precisions=tuple(filter(None, arguments.precisions.split(","))),
             calibration=read_questions(arguments.calibrate) if arguments.calibrate else (),
         )
@@ -62,12 +69,14 @@ def import_model(
     *,
     name: str,
     max_length: int | None = None,
+    context: bool = False,
     precisions: tuple[str, ...] = ("fp32", "int8"),
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
 ) -> None:
     """Read `source`, check that every weight finds its place, write the checkpoint `out`.
 
-    Raises UnsupportedModelError for models that are not one- or two-logit cross-encoders of a known family.
+    A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
+    UnsupportedModelError for models that are not one- or two-logit cross-encoders of a known family.
     """
     described: Any = AutoConfig.from_pretrained(source)
     if described.num_labels not in (1, 2):
@@ -75,12 +84,12 @@ def import_model(
     network = AutoModelForSequenceClassification.from_pretrained(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
     transformer = transformer_config(described)
-    room = transformer.max_positions - transformer.position_offset
-    length = min(max_length or 512, room, 512)
+    room = min(512, transformer.max_positions - transformer.position_offset)
+    encoding = _encoding(source, min(max_length or 512, room), context=context, given=max_length is not None)
     config = ranker_config(
         described,
         name=name,
-        encoding=EncodingConfig(max_length=length, question_length=min(64, length // 2)),
+        encoding=encoding,
         logits=described.num_labels,
     )
     ranker = Ranker(config)
@@ -97,7 +106,7 @@ def import_model(
             source=source,
             architecture=config.architecture,
             stages=len(config.stages),
-            length=length,
+            length=encoding.max_length,
             calibration=f"{len(calibration)} given questions" if calibration else "the golden texts alone",
         ),
         version=str(getattr(described, "_commit_hash", None) or "imported"),
@@ -105,3 +114,15 @@ def import_model(
         precisions=precisions,
         calibration=calibration,
     )
+
+
+def _encoding(source: str, length: int, *, context: bool, given: bool) -> EncodingConfig:
+    """How the checkpoint encodes pairs of at most `length` tokens; a teacher's length counts unless one is `given`."""
+    if (Path(source) / FILE).is_file():
+        teacher = TeacherInput.read(source)
+        if context and not teacher.context:
+            raise UnsupportedModelError(f"{source} does not read context: its {FILE} says so")
+        return teacher.model_copy(
+            update={"max_length": length if given else min(length, teacher.max_length)}
+        ).encoding()
+    return EncodingConfig(max_length=length, question_length=min(64, length // 2), segments=3 if context else 2)

@@ -7,12 +7,14 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tests.contextual import save_contextual, segments_score
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import main
 from cerberank_models.encoding import Candidate
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.rank import rank_pairs
 
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
@@ -55,3 +57,37 @@ def test_a_model_with_three_labels_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert main([str(source), str(tmp_path / "out")]) == 1
     assert "3 labels" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+def test_a_third_segment_has_its_own_token_type(family: str, tmp_path: Path) -> None:
+    """Torch, ONNX fp32 and int8 of a contextual teacher against Hugging Face's model on `q s c` with types 0, 1, 2."""
+    source = save_contextual(family, tmp_path / "source")
+    precisions = ("fp32", "int8") if family == "bert" else ("fp32",)
+    assert main([str(source), str(tmp_path / "out"), "--name", "c", "--precisions", ",".join(precisions)]) == 0
+    checkpoint = read_checkpoint(tmp_path / "out")
+    assert checkpoint.config.encoding == TeacherInput(max_length=60, context=True).encoding()
+    assert checkpoint.config.transformer.type_vocab_size == 3
+    question, candidates = "how tall ?", [Candidate(text="a b", previous="c d", next="e"), Candidate(text="built")]
+    texts = [[question, "a b", "c d e"], [question, "built", ""]]
+    own, shared = (
+        np.asarray([segments_score(source, each, types) for each in texts]) for types in ([0, 1, 2], [0, 1, 1])
+    )
+    pairs = checkpoint.encoder().encode(question, candidates)
+    bounds = {"fp32": 1e-4, "int8": 0.15}
+    for kind, precision in (("torch", "fp32"), *(("onnx", each) for each in precisions)):
+        got = rank_pairs(open_backend(checkpoint, kind=kind, precision=precision), pairs).scores
+        assert np.abs(got - own).max() <= bounds[precision], (kind, precision)
+    assert np.abs(own - shared).max() > 10 * bounds["fp32"]
+
+
+def test_context_of_a_model_without_a_file_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--context` of any classifier; a teacher whose file says that it reads none is refused."""
+    source = save_cross_encoder("bert", tmp_path / "source")
+    assert main([str(source), str(tmp_path / "out"), "--name", "c", "--context", "--precisions", ""]) == 0
+    assert read_checkpoint(tmp_path / "out").config.encoding.segments == 3
+    TeacherInput(max_length=32).write(source)
+    assert main([str(source), str(tmp_path / "pair"), "--name", "c", "--precisions", ""]) == 0
+    assert read_checkpoint(tmp_path / "pair").config.encoding == TeacherInput(max_length=32).encoding()
+    assert main([str(source), str(tmp_path / "again"), "--context"]) == 1
+    assert "does not read context" in capsys.readouterr().err

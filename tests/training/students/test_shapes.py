@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -17,8 +18,8 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
-from cerberank_models.config import ExitConfig, RankerConfig, TunedSchedule
-from cerberank_models.encoding import EncodedPairs
+from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, TunedSchedule
+from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import ranker_config
 from cerberank_models.network.ranker import Ranker
@@ -221,3 +222,20 @@ def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None
     assert torch.equal(half["heads.0.layers.0.up.weight"], whole["body.1.up.weight"])
     with pytest.raises(UnsupportedModelError, match="4 layers, not 5"):
         build_student(replace(shape, layers=5), str(base), seed=1, dropout=0.0)
+
+
+@pytest.mark.parametrize("new", ["fresh", "copied"])
+def test_a_third_segment_may_get_a_token_type(
+    new: Literal["fresh", "copied"], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """The base's table grows to three rows; a checkpoint, whose table stays, is refused."""
+    encoding = EncodingConfig(max_length=48, question_length=16, segments=3)
+    shape = StudentShape(name="s", body_layers=3, heads=1, encoding=encoding, token_types=new)
+    base = save_cross_encoder("bert", tmp_path)
+    student = build_student(shape, str(base), seed=1, dropout=0.0)
+    rows = student.ranker.state_dict()["embeddings.types.weight"]
+    assert len(rows) == student.ranker.config.transformer.type_vocab_size == 3
+    assert torch.equal(rows[1], rows[2]) == (new == "copied")
+    assert set(student.encoder().encode("how", [Candidate(text="a", previous="b")]).type_ids) == {0, 1, 2}
+    with pytest.raises(UnsupportedModelError, match="keeps its table of token types"):
+        build_student(shape, str(tiny_checkpoint), seed=1, dropout=0.0)

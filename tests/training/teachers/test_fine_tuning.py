@@ -9,33 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.tiny import save_cross_encoder
+from tests.tiny import hugging_face_config, save_cross_encoder
 from tests.training.letters import questions, sampler
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer
+from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 
-from cerberank_models.encoding import Candidate
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
-from cerberank_training.teachers.teacher_input import TeacherInput
+from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 
 CONFIG = TeacherConfig(
     steps=4, input=TeacherInput(max_length=32), questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
 )
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_context_stands_behind_the_candidate(family: str, tmp_path: Path) -> None:
-    """`q [SEP] s [SEP] previous next`, separators as the teacher's own; without context the pair alone."""
-    tokenizer = AutoTokenizer.from_pretrained(save_cross_encoder(family, tmp_path))
-    candidate = Candidate(text="in paris", previous="it was built", next="the river")
-    alone, around = (
-        TeacherInput(max_length=64, context=context).encode(tokenizer, [("how tall", candidate)])["input_ids"][0]
-        for context in (False, True)
-    )
-    assert around.count(tokenizer.sep_token_id) - alone.count(tokenizer.sep_token_id) == 1
-    pieces = "".join(tokenizer.convert_ids_to_tokens(around))
-    text = pieces.replace("##", "").replace("Ġ", "")
-    assert text.index("inparis") < text.index("itwasbuilt") < text.index("theriver")
 
 
 def test_one_and_two_logits_give_one_difference() -> None:
@@ -57,6 +41,31 @@ def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> N
     assert not torch.equal(before.classifier.weight, after.classifier.weight)
     assert TeacherInput.read(str(tmp_path / "teacher")) == config.input
     assert TeacherInput.read(str(base)) == TeacherInput()
+
+
+def test_the_settings_of_the_trainer() -> None:
+    """A triangle whose warm-up is a whole number of steps (transformers before 5 takes no share), decay, clipping."""
+    config = replace(CONFIG, steps=30, warmup=0.05, weight_decay=0.01, clip=0.5)
+    arguments = training_arguments(Path("run"), config)
+    assert (arguments.warmup_steps, arguments.lr_scheduler_type) == (2, "linear")
+    assert (arguments.weight_decay, arguments.max_grad_norm) == (0.01, 0.5)
+
+
+def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:
+    """The classifier that a base lacks and fresh rows follow from the seed; dropout is the one asked for."""
+    base = tmp_path / "base"
+    AutoModel.from_config(hugging_face_config("bert")).save_pretrained(base)
+    reads = TeacherInput(max_length=32, context=True)
+    first, again, other = (
+        classifier(str(base), replace(CONFIG, input=reads, token_types="fresh", seed=seed, dropout=0.3))
+        for seed in (1, 1, 2)
+    )
+    rows = "bert.embeddings.token_type_embeddings.weight"
+    for name in ("classifier.weight", rows):
+        assert torch.equal(first.state_dict()[name], again.state_dict()[name])
+        assert not torch.equal(first.state_dict()[name], other.state_dict()[name])
+    assert len(first.state_dict()[rows]) == 3
+    assert {part.p for part in first.modules() if isinstance(part, torch.nn.Dropout)} == {0.3}
 
 
 def killed_at_the_second_checkpoint() -> Callable[..., None]:

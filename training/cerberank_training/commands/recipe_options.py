@@ -85,6 +85,7 @@ def _choice(flag: str, part: Part, field: str, help: str, choices: tuple[Any, ..
     return Option(flag=flag, part=part, field=field, help=help, type=type(choices[0]), choices=choices)
 
 
+TYPES = ("shared", "fresh", "copied")
 AFTER = "after which body layers, such as 2,4; '' for none"
 FRESH = "that of classifiers and exits; without it, --learning-rate changes it in the recipe's ratio"
 
@@ -96,6 +97,7 @@ OPTIONS = (
     _whole("--max-length", "encoding", "max_length", "tokens of a pair", 8),
     _whole("--question-length", "encoding", "question_length", "most tokens of the question in a pair"),
     _choice("--segments", "encoding", "segments", "3: read the previous and the next sentence too", (2, 3)),
+    _choice("--token-types", "shape", "token_types", "how a third type begins that the base lacks", TYPES),
     _choice("--strategy", "objective", "strategy", "which head learns from which teacher", STRATEGIES),
     _per_head("--alpha", "alpha", "weight of the labels", most=1),
     _per_head("--tau", "tau", "temperature", above=True),

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from cerberank_models.backends.registry import BACKENDS, precisions_help
 from cerberank_models.encoding import Candidate
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.data import read_questions
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
-from cerberank_training.teachers.teacher_input import TeacherInput
 
 
 def main(argv: list[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Tokenizer
 from torch import nn
@@ -16,6 +16,7 @@ from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import initialise, load_weights, ranker_config
+from cerberank_models.importing.token_types import grow_token_types
 from cerberank_models.network.ranker import Ranker
 
 
@@ -30,6 +31,8 @@ class StudentShape:
     encoding: EncodingConfig
     layers: int | None = None
     """How many of the base's first layers are used: for a student shallower than its base, or as deep as an exit."""
+    token_types: Literal["shared", "fresh", "copied"] = "shared"
+    """How the third segment gets a token type that an encoder lacks (`grow_token_types`); `shared`: the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     if (Path(base) / "manifest.json").is_file():
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
     encoder, fresh = _hugging_face(shape, base)
+    if shape.token_types != "shared":
+        grow_token_types(encoder, shape.encoding.segments, new=shape.token_types, seed=seed)
     config = ranker_config(
         encoder.config,
         name=shape.name,
@@ -118,6 +123,8 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
     checkpoint = read_checkpoint(path)
     if checkpoint.config.first_stage is not None:
         raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
+    if shape.token_types != "shared" and checkpoint.config.transformer.type_vocab_size < shape.encoding.segments:
+        raise UnsupportedModelError(f"{path} keeps its table of token types: token_types must be shared")
     source = load_ranker(checkpoint)
     have, architecture, depth = checkpoint.config, checkpoint.config.architecture, checkpoint.config.transformer.layers
     layers, body = shape.layers or depth, shape.body_layers

@@ -6,6 +6,7 @@ precision, gradient accumulation, several processes, resuming, early stopping an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,31 +19,41 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import Dataset
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     EarlyStoppingCallback,
     Trainer,
     TrainingArguments,
+    set_seed,
 )
 from transformers.trainer_utils import get_last_checkpoint
 
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.importing.token_types import grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.train import Groups
-from cerberank_training.teachers.teacher_input import Pair, TeacherInput
+from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 
 Item = list[tuple[Pair, float]]
 """One question's pairs with their labels."""
+DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob")
+"""The names that transformers' configurations give to the shares of dropout."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeacherConfig:
-    """How a teacher is fine-tuned."""
+    """How a teacher is fine-tuned. Raises ValueError, which names the setting, for values that cannot be meant."""
 
     steps: int
     input: TeacherInput
+    token_types: Literal["shared", "fresh", "copied"] = "shared"
+    """Whether the third segment of a teacher with context has a token type of its own: rows that the base's table
+    lacks are drawn anew (`fresh`, SSP) or are copies of its last row; `shared` leaves the table as it is."""
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
@@ -50,28 +61,58 @@ class TeacherConfig:
     """The number of batches whose gradients make one optimiser step."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
+    """The share of the steps in which the learning rate rises linearly; then it falls linearly to 0."""
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    """The largest norm of a step's gradients."""
+    dropout: float | None = None
+    """Of hidden states and attention; None leaves the base's own."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     evaluate_every: int = 250
     patience: int = 50
+    """Stop after so many evaluations without a gain in dev MAP."""
     seed: int = 1
+    """Of the classifier's first weights, fresh token types, dropout and order."""
     device: Literal["auto", "cpu"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "questions_per_step", "accumulate", "evaluate_every", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.evaluate_every > self.steps:
+            raise ValueError(f"evaluate_every must be at most the {self.steps} steps, not {self.evaluate_every}")
+        for name in ("learning_rate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("warmup", "dropout"):
+            if not 0 <= (getattr(self, name) or 0.0) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
+        if self.token_types != "shared" and not self.input.context:
+            raise ValueError(f"token_types {self.token_types} are for a teacher that reads context")
+        self.input.encoding()
 
 
 def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
-    Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation.
+    Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation. Raises
+    ValueError for a base that the settings do not fit.
     """
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=2)
+    model = classifier(base, config)
     run = out / "run"
-    groups = config.steps * config.accumulate * config.questions_per_step
+    arguments = training_arguments(run, config)
+    groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
     trainer = _TeacherTrainer(
         model=model,
-        args=_arguments(run, config),
+        args=arguments,
         train_dataset=_Items(groups, lambda index: _group_rows(sampler.step(index, 1)[0])),
         eval_dataset=_dev_items(dev),
-        data_collator=_Collator(tokenizer, config.input),
+        data_collator=_Collator(tokenizer, TeacherReader(tokenizer, model.config, config.input)),
         compute_metrics=_dev_metrics(dev),
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
@@ -84,7 +125,24 @@ def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], co
     return float(trainer.state.best_metric or 0.0)
 
 
-def _arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
+def classifier(base: str, config: TeacherConfig) -> Any:
+    """The base as a classifier of two labels. Raises UnsupportedModelError for a setting that it does not have."""
+    described = AutoConfig.from_pretrained(base, num_labels=2)
+    if config.dropout is not None:
+        names = [name for name in vars(described) if name in DROPOUT]
+        if len(names) < 2:
+            raise UnsupportedModelError(f"dropout cannot be set: {described.model_type} names it in another way")
+        for name in names:
+            setattr(described, name, config.dropout)
+    set_seed(config.seed)
+    model = AutoModelForSequenceClassification.from_pretrained(base, config=described)
+    if config.token_types != "shared":
+        grow_token_types(model, 3, new=config.token_types, seed=config.seed)
+    return model
+
+
+def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
+    """The Trainer's settings; its optimiser is AdamW, which without decay is Adam."""
     return TrainingArguments(
         output_dir=str(run),
         max_steps=config.steps,
@@ -92,8 +150,11 @@ def _arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
-        warmup_steps=config.warmup,
+        # A whole number: transformers before 5 take no share here, and later ones no `warmup_ratio`.
+        warmup_steps=math.ceil(config.warmup * config.steps),
         lr_scheduler_type="linear",
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.clip,
         bf16=config.precision == "bf16",
         fp16=config.precision == "fp16",
         eval_strategy="steps",
@@ -126,13 +187,12 @@ class _Items(Dataset[Item]):
 class _Collator:
     """Joins the rows of all items into one padded batch; `sizes` are the items' numbers of rows."""
 
-    def __init__(self, tokenizer: Any, encoding: TeacherInput) -> None:
-        self._tokenizer, self._encoding = tokenizer, encoding
+    def __init__(self, tokenizer: Any, read: TeacherReader) -> None:
+        self._tokenizer, self._read = tokenizer, read
 
     def __call__(self, items: list[Item]) -> dict[str, Tensor]:
         pairs, labels = zip(*(row for item in items for row in item), strict=True)
-        encoded = self._encoding.encode(self._tokenizer, pairs)
-        batch = dict(self._tokenizer.pad(encoded, return_tensors="pt"))
+        batch = dict(self._tokenizer.pad(self._read(pairs), return_tensors="pt"))
         batch["labels"] = torch.tensor(labels)
         batch["sizes"] = torch.tensor([len(item) for item in items])
         return batch

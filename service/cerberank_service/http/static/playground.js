@@ -9,6 +9,7 @@ import { timingBar } from "./timing.js";
 const form = byId("ask");
 const [question, candidates, ratio, example, button] = ["question", "candidates", "ratio", "example", "rank"].map(byId);
 const firstRatio = byId("first-ratio");
+const neighbours = byId("neighbours");
 let exits = [];
 let firstStages = 0; // 1 for a model with a first stage, which has the first ratio and is stage 0
 let latest = 0;
@@ -20,6 +21,8 @@ async function describeModel() {
   byId("model").textContent = model.model
     ? `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`
     : `The model is ${model.state}.`;
+  byId("context").hidden = !model.context;
+  neighbours.checked &&= Boolean(model.context);
   byId("first").hidden = firstStages === 0;
   firstRatio.value = String(firstStages ? model.drop_schedule[0] : 0);
   ratio.disabled = exits.length === 0;
@@ -40,13 +43,18 @@ function dropRatios() {
   return { drop_ratio: firstStages ? [Number(firstRatio.value), ...each] : Number(ratio.value) };
 }
 
-function lines() {
-  return candidates.value.split("\n").map((line) => line.trim()).filter(Boolean);
+/** The candidates; where the lines follow each other, each has those of its own text beside it as context. */
+function entered() {
+  const texts = candidates.value.split(/\n\s*\n/).map((text) => text.split("\n").map((line) => line.trim()).filter(Boolean));
+  const beside = (text, place) => (neighbours.checked ? (text[place] ?? "") : "");
+  return texts.flatMap((text) =>
+    text.map((line, place) => ({ text: line, previous: beside(text, place - 1), next: beside(text, place + 1) })),
+  );
 }
 
 async function ask() {
-  const texts = lines();
-  if (!question.value.trim() || texts.length === 0) {
+  const given = entered();
+  if (!question.value.trim() || given.length === 0) {
     showProblem("A question and at least one candidate are needed.");
     return;
   }
@@ -54,8 +62,8 @@ async function ask() {
   button.setAttribute("aria-disabled", "true");
   try {
     if (firstStages + exits.length === 0) await describeModel();
-    const answer = await rank({ question: question.value, candidates: texts, return_heads: true, ...dropRatios() });
-    if (mine === latest) show(answer, texts); // an answer that was overtaken is not shown
+    const answer = await rank({ question: question.value, candidates: given, return_heads: true, ...dropRatios() });
+    if (mine === latest) show(answer, given); // an answer that was overtaken is not shown
   } catch (error) {
     if (mine === latest) showProblem(error.message);
   } finally {
@@ -63,15 +71,15 @@ async function ask() {
   }
 }
 
-function show(answer, texts) {
+function show(answer, given) {
   showProblem();
   const dropped = answer.results.filter((result) => result.stage < firstStages + exits.length).length;
   byId("summary").textContent =
-    `${texts.length} candidates in ${milliseconds(answer.timing_ms.total)}, ${dropped} dropped on the way; ` +
+    `${given.length} candidates in ${milliseconds(answer.timing_ms.total)}, ${dropped} dropped on the way; ` +
     `${answer.usage.tokens} tokens; ${answer.model} ${answer.version}.`;
   byId("timing").replaceChildren(timingBar(answer.timing_ms));
   byId("warnings").replaceChildren(...answer.warnings.map((warning) => make("li", {}, warning)));
-  byId("results").replaceChildren(resultsTable(answer, texts, exits, firstStages));
+  byId("results").replaceChildren(resultsTable(answer, given, exits, firstStages));
 }
 
 function loadExample() {
@@ -88,6 +96,7 @@ for (const slider of [firstRatio, ratio]) {
   slider.addEventListener("input", showRatios);
   slider.addEventListener("change", () => latest > 0 && ask());
 }
+neighbours.addEventListener("change", () => latest > 0 && ask());
 for (const field of [question, candidates]) field.addEventListener("input", () => (example.value = ""));
 form.addEventListener("submit", (event) => {
   event.preventDefault();

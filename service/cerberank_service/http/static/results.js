@@ -8,11 +8,11 @@ import { make } from "./dom.js";
 
 /**
  * @param {object} answer of `/v1/rank` with heads
- * @param {string[]} texts the candidates as they were sent
+ * @param {{text: string, previous: string, next: string}[]} given the candidates as they were sent
  * @param {number[]} exits the layer after which each exit stands
  * @param {number} firstStages 1 where stage 0 compares vectors and the exits follow it, else 0
  */
-export function resultsTable(answer, texts, exits, firstStages) {
+export function resultsTable(answer, given, exits, firstStages) {
   const heads = Math.max(0, ...answer.results.map((result) => result.heads?.length ?? 0));
   const names = ["Place", "Candidate", "Score", ...Array.from({ length: heads }, (_, head) => `Head ${head + 1}`)];
   const table = make("table", { role: "table", "aria-label": "Candidates, best first" });
@@ -24,7 +24,7 @@ export function resultsTable(answer, texts, exits, firstStages) {
     const reached = places.filter((result) => result.stage === stage);
     const spanning = { scope: "rowgroup", role: "rowheader", colspan: String(names.length) };
     const title = make("tr", { role: "row" }, make("th", spanning, groupTitle(stage - firstStages, reached.length, exits)));
-    const rows = reached.map((result) => row(result, texts[result.index], names));
+    const rows = reached.map((result) => row(result, given[result.index], names));
     table.append(make("tbody", { role: "rowgroup" }, title, ...rows));
   }
   return table;
@@ -38,11 +38,12 @@ function groupTitle(stage, count, exits) {
   return `Dropped at exit ${stage + 1}, after layer ${exits[stage]}: ${candidates}, with that exit's scores`;
 }
 
-function row(result, text, names) {
+function row(result, { text, previous, next }, names) {
+  const [before, after] = [previous, next].map((beside) => beside && make("span", { class: "beside" }, beside));
   const cut = result.truncated ? make("span", { class: "cut" }, "(cut to the token limit)") : null;
   const cells = [
     make("td", { class: "place", role: "cell" }, String(result.place)),
-    make("td", { class: "text", role: "cell" }, text, cut),
+    make("td", { class: "text", role: "cell" }, before, text, after, cut),
     make("td", { class: "score", role: "cell", "data-name": "Score" }, bar(result.score)),
   ];
   const heads = names.slice(3);

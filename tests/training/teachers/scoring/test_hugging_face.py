@@ -10,10 +10,10 @@ import transformers
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
-from cerberank_training.teachers.teacher_input import TeacherInput
 
 PAIRS = [
     ("how tall is the tower ?", Candidate(text="330 metres", previous="it was built .", next="in paris")),

@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
-from cerberank_training.teachers.teacher_input import Pair
+from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 FILES = [
@@ -64,14 +64,15 @@ class HuggingFaceTeacher:
         self._device = torch.device(spec.device)
         self._model = model.to(device=self._device, dtype=PRECISIONS[spec.precision]).eval()
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._spec = spec
+        self._read = TeacherReader(self._tokenizer, model.config, spec.input)
+        self._batch_tokens = spec.batch_tokens
 
     @torch.inference_mode()
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
         """`z1 - z0`; one logit is the difference itself."""
-        encoded = self._spec.input.encode(self._tokenizer, pairs)
+        encoded = self._read(pairs)
         result = np.empty(len(pairs), dtype=np.float32)
-        for rows in _batches([len(ids) for ids in encoded["input_ids"]], self._spec.batch_tokens):
+        for rows in _batches([len(ids) for ids in encoded["input_ids"]], self._batch_tokens):
             batch = {name: [values[row] for row in rows] for name, values in encoded.items()}
             inputs = self._tokenizer.pad(batch, return_tensors="pt").to(self._device)
             logits = self._model(**inputs).logits

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.pair_keys import Keys, data_digest, pair_keys
 from cerberank_training.teachers.scoring.teacher import Teacher
-from cerberank_training.teachers.teacher_input import Pair
+from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
 Texts = Callable[[], Iterable[tuple[str, Sequence[Candidate]]]]

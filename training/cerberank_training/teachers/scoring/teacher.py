@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_training.teachers.teacher_input import Pair, TeacherInput
+from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_training.teachers.teacher_reader import Pair
 
 
 class Teacher(Protocol):

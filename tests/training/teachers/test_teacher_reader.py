@@ -1,0 +1,82 @@
+"""What a teacher reads: its own tokenizer's pairs, or segments with context as its checkpoint reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tiny import save_cross_encoder
+from transformers import AutoConfig, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
+
+from cerberank_models.config import Family
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_training.teachers.teacher_reader import TeacherReader
+
+PAIRS = [
+    ("how tall is the tower ?", Candidate(text="in the word", previous="it was built", next="the river")),
+    ("how tall is the tower ?", Candidate(text="in paris " * 9, previous="the word " * 9)),
+    ("what do bees make ? " * 9, Candidate(text="honey", next="the city " * 9)),
+    ("what", Candidate(text="")),
+]
+
+
+def opened(family: str, folder: Path, types: int) -> tuple[Any, Any]:
+    save_cross_encoder(family, folder, type_vocab_size=types)
+    return AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("length", [24, 64])
+@pytest.mark.parametrize("types", [1, 2, 3])
+@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+def test_context_is_read_as_the_checkpoint_reads_it(family: Family, types: int, length: int, tmp_path: Path) -> None:
+    """Tokens and types are those of the `PairEncoder` that the imported teacher has, also of pairs that are cut."""
+    tokenizer, model = opened(family, tmp_path, types)
+    encoding = TeacherInput(max_length=length, context=True)
+    got = TeacherReader(tokenizer, model, encoding)(PAIRS)
+    served = PairEncoder(tokenizer.backend_tokenizer, family=family, config=encoding.encoding(), type_vocab_size=types)
+    for row, (question, candidate) in enumerate(PAIRS):
+        pair = served.encode(question, [candidate])
+        assert got["input_ids"][row] == pair.token_ids.tolist()
+        assert len(pair.token_ids) <= length
+        if types > 1:
+            assert got["token_type_ids"][row] == pair.type_ids.tolist()
+    assert ("token_type_ids" in got) == (types > 1)
+
+
+@pytest.mark.parametrize(("family", "between"), [("bert", 1), ("roberta", 2)])
+def test_three_segments_have_three_types(family: str, between: int, tmp_path: Path) -> None:
+    """SSP appendix C: `q s c` with types 0, 1 and 2 and the family's separators between them."""
+    tokenizer, model = opened(family, tmp_path, 3)
+    got = TeacherReader(tokenizer, model, TeacherInput(max_length=64, context=True))(PAIRS[:1])
+    ids, types = got["input_ids"][0], got["token_type_ids"][0]
+    assert ids.count(tokenizer.sep_token_id) == 2 * between + 1
+    texts = [
+        tokenizer.decode([i for i, own in zip(ids, types, strict=True) if own == each], skip_special_tokens=True)
+        for each in (0, 1, 2)
+    ]
+    assert [text.replace(" ##", "").strip() for text in texts] == [
+        tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]).replace(" ##", "")
+        for text in ("how tall is the tower ?", "in the word", "it was built the river")
+    ]
+
+
+def test_an_enlarged_roberta_has_types_without_context_too(tmp_path: Path) -> None:
+    """Its tokenizer gives none, the checkpoint that it becomes does."""
+    tokenizer, model = opened("roberta", tmp_path, 3)
+    got = TeacherReader(tokenizer, model, TeacherInput(max_length=64))(PAIRS[:1])
+    assert set(got["token_type_ids"][0]) == {0, 1}
+
+
+def test_unknown_special_tokens_are_refused() -> None:
+    """Where a third segment would begin is not known."""
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=_tokenizer(), cls_token="<cls>", sep_token="<sep>")
+    with pytest.raises(ValueError, match="not <cls> and <sep>"):
+        TeacherReader(tokenizer, BertConfig(), TeacherInput(context=True))
+
+
+def _tokenizer() -> Any:
+    from tests.tiny import bert_tokenizer
+
+    return bert_tokenizer()

@@ -1,0 +1,70 @@
+"""Pairs of question and candidate to the token ids that a Hugging Face teacher reads.
+
+Pairs without context are the tokenizer's own. A teacher that reads context gets `q [SEP] s [SEP] c` by the
+`PairEncoder` that a checkpoint of its weights has (SSP section 3, appendix C): RoBERTa's separators stand twice between
+segments, each segment has the token type of its place where the model has so many, else the last type that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from cerberank_models.config import PAIR_TEMPLATES
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder, replace_surrogates
+from cerberank_models.importing.teacher_input import TeacherInput
+
+Pair = tuple[str, Candidate]
+Ids = dict[str, list[list[int]]]
+"""Token ids by the name of the model's argument, one list per pair."""
+
+
+class TeacherReader:
+    """Encodes pairs for one teacher; a pair that is too long loses the ends of its longest segments."""
+
+    def __init__(self, tokenizer: Any, model: Any, encoding: TeacherInput) -> None:
+        """`model` is the configuration of the transformers model, `tokenizer` its tokenizer.
+
+        Raises ValueError for a teacher that should read context and has special tokens of no known family.
+        """
+        self._tokenizer, self._input = tokenizer, encoding
+        self._types = getattr(model, "type_vocab_size", 1)
+        self._encoder: PairEncoder | None = None
+        # RoBERTa's tokenizer gives no types, also to a model that has them since its table was enlarged.
+        if encoding.context or (self._types > 1 and "token_type_ids" not in tokenizer.model_input_names):
+            self._encoder = self._pair_encoder()
+
+    def __call__(self, pairs: Sequence[Pair]) -> Ids:
+        """The token ids of the pairs, in order."""
+        if self._encoder is not None:
+            return self._encoded(self._encoder, pairs)
+        questions = [self._text(question) for question, _ in pairs]
+        answers = [self._text(candidate.text) for _, candidate in pairs]
+        return dict(self._tokenizer(questions, answers, truncation="longest_first", max_length=self._input.max_length))
+
+    def _encoded(self, encoder: PairEncoder, pairs: Sequence[Pair]) -> Ids:
+        ids: list[list[int]] = []
+        types: list[list[int]] = []
+        for question, group in groupby(pairs, key=lambda pair: pair[0]):
+            encoded = encoder.encode(question, [candidate for _, candidate in group])
+            for start, stop in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True):
+                ids.append(encoded.token_ids[start:stop].tolist())
+                types.append(encoded.type_ids[start:stop].tolist())
+        return {"input_ids": ids} | ({"token_type_ids": types} if self._types > 1 else {})
+
+    def _pair_encoder(self) -> PairEncoder:
+        special = (self._tokenizer.cls_token, self._tokenizer.sep_token)
+        family = next((name for name, t in PAIR_TEMPLATES.items() if (t.first, t.separator) == special), None)
+        if family is None:
+            raise ValueError(f"context needs the special tokens of BERT or RoBERTa, not {special[0]} and {special[1]}")
+        return PairEncoder(
+            self._tokenizer.backend_tokenizer,
+            family=family,
+            config=self._input.encoding(),
+            type_vocab_size=max(1, self._types),
+        )
+
+    def _text(self, text: str) -> str:
+        """The part of a text that can reach the model, so that a text of megabytes is not tokenised as a whole."""
+        return replace_surrogates(text[: CHARACTERS_PER_TOKEN * self._input.max_length])
