@@ -14,7 +14,7 @@ from cerberank_training.students.recipes import RECIPES, Recipe
 
 GIVEN = {
     **{"--layers": "4", "--body-layers": "9", "--heads": "2", "--exits": "1,9"},
-    **{"--max-length": "99", "--question-length": "33", "--segments": "3"},
+    **{"--max-length": "99", "--question-length": "33", "--segments": "3", "--token-types": "copied"},
     **{"--strategy": "kd_sum", "--alpha": "0.1,1", "--tau": "5", "--lambda": "2,0", "--listwise": "0.5"},
     **{"--own": "5", "--hard": "2", "--hard-pool": "7", "--random": "4"},
     **{"--steps": "123", "--questions-per-step": "5", "--evaluate-every": "6", "--patience": "9"},
@@ -40,10 +40,12 @@ def setting(recipe: Recipe, option: Option) -> Any:
 
 
 def test_every_option_reaches_its_setting_and_no_other() -> None:
-    """All at once: each setting has its option's value; with none, the recipe is as it was."""
-    assert set(GIVEN) == {option.flag for option in OPTIONS}
+    """All at once but the other size of a step: each setting has its option's value; with none, all is as it was."""
+    assert set(GIVEN) | {"--tokens-per-step"} == {option.flag for option in OPTIONS}
+    assert changed("--tokens-per-step", "99").train.tokens_per_step == 99
+    assert changed("--questions-per-step", "5", recipe="roberta-base-cascade").train.tokens_per_step is None
     recipe, own = changed(*(part for pair in GIVEN.items() for part in pair)), RECIPES["electra-base-b11-3h1"]()
-    for option in OPTIONS:
+    for option in (option for option in OPTIONS if option.flag in GIVEN):
         value = setting(recipe, option)
         assert value == option.type(GIVEN[option.flag]), option.flag
         assert value != setting(own, option), option.flag

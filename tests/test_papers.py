@@ -1,0 +1,81 @@
+"""docs/papers.md names files, symbols, verbs and options that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from contextlib import redirect_stdout
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from cerberank_models.verbs import GROUP, installed_verbs
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS = ["item", "where", "command", "state", "difference"]
+STATES = ("run", "tiny", "not run", "absent")
+
+
+def rows() -> list[list[str]]:
+    lines = [line for line in (ROOT / "docs" / "papers.md").read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells.count(COLUMNS) == 6, "a table a paper, and one for evaluation"
+    return [row for row in cells if row != COLUMNS and set(row) != {"---"}]
+
+
+@cache
+def symbols(path: Path) -> set[str]:
+    """Functions and classes of a module, and the methods and fields of its classes as `Class.name`."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.ClassDef(name=name, body=body):
+                members = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+                fields = [each.target for each in body if isinstance(each, ast.AnnAssign)]
+                names = [*members, *(field.id for field in fields if isinstance(field, ast.Name))]
+                found |= {name, *(f"{name}.{member}" for member in names)}
+    return found
+
+
+@cache
+def options(verb: str, arguments: tuple[str, ...]) -> str:
+    """The help of a verb; `arguments` choose whose where it has several."""
+    target = installed_verbs(entry_points(group=GROUP)).verbs[verb].target
+    module, _, function = target.partition(":")
+    with redirect_stdout(StringIO()) as text, pytest.raises(SystemExit) as ended:
+        getattr(import_module(module), function)([*arguments, "--help"])
+    assert ended.value.code == 0
+    return re.sub(r"\s+", " ", text.getvalue())
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", "-", row[0])[:40])
+def test_a_row_names_what_exists(row: list[str]) -> None:
+    """Its files and symbols are in the code, its verb and options in the program, its state is one of four."""
+    item, where, command, state, _ = row
+    assert item
+    places = re.findall(r"`([^`]+)`", where)
+    assert places
+    for place in places:
+        path, _, symbol = place.partition("::")
+        assert (ROOT / path).is_file(), place
+        assert not symbol or symbol in symbols(ROOT / path), place
+    (call,) = re.findall(r"`cerberank ([^`]+)`", command)
+    verb, *words = call.split()
+    chosen = tuple(words[:1]) if verb == "bench" else tuple(words[:2]) if "--paper" in words else ()
+    text = options(verb, chosen)
+    previous = ""
+    for word in words[len(chosen) :]:
+        if word.startswith("--"):
+            assert re.search(rf"{word}\b", text), f"{verb} has no {word}"
+        else:
+            choices = re.search(rf"{previous} {{([^}}]+)}}", text)
+            assert choices is not None, f"{previous} has no choices"
+            assert word in choices[1].split(","), f"{previous} has no choice {word}"
+        previous = word
+    assert any(re.search(rf"(^|: |; ){each}\b", state) for each in STATES), state
