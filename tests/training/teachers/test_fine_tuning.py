@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,11 +45,26 @@ def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> N
 
 
 def test_the_settings_of_the_trainer() -> None:
-    """A triangle whose warm-up is a whole number of steps (transformers before 5 takes no share), decay, clipping."""
+    """A triangle whose warm-up is a whole number of steps, decay, clipping, the sampler's own order."""
     config = replace(CONFIG, steps=30, warmup=0.05, weight_decay=0.01, clip=0.5)
     arguments = training_arguments(Path("run"), config)
     assert (arguments.warmup_steps, arguments.lr_scheduler_type) == (2, "linear")
     assert (arguments.weight_decay, arguments.max_grad_norm) == (0.01, 0.5)
+    assert arguments.train_sampling_strategy == "sequential"
+
+
+def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
+    """Two batches of two questions give the gradient and the loss of one batch of four, up to rounding."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    first = {}
+    for name, size, accumulate in (("whole", 4, 1), ("halves", 2, 2)):
+        sizes = {"questions_per_step": size, "accumulate": accumulate}
+        config = replace(CONFIG, steps=1, evaluate_every=1, dropout=0.0, clip=1e9, **sizes)
+        fine_tune(str(base), tmp_path / name, sampler(), questions(), config)
+        state = json.loads((tmp_path / name / "run" / "checkpoint-1" / "trainer_state.json").read_text())
+        first[name] = next(entry for entry in state["log_history"] if "grad_norm" in entry)
+    for figure in ("grad_norm", "loss"):
+        assert first["halves"][figure] == pytest.approx(first["whole"][figure], rel=1e-3)
 
 
 def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ def classifier(base: str, config: TeacherConfig) -> Any:
             setattr(described, name, config.dropout)
     set_seed(config.seed)
     model = AutoModelForSequenceClassification.from_pretrained(base, config=described)
+    # The loss is the Trainer's, which the model does not scale: the Trainer must divide it by `accumulate` itself.
+    model.accepts_loss_kwargs = False
     if config.token_types != "shared":
         grow_token_types(model, 3, new=config.token_types, seed=config.seed)
     return model
@@ -150,7 +152,6 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
-        # A whole number: transformers before 5 take no share here, and later ones no `warmup_ratio`.
         warmup_steps=math.ceil(config.warmup * config.steps),
         lr_scheduler_type="linear",
         weight_decay=config.weight_decay,
@@ -165,6 +166,7 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         metric_for_best_model="map",
         logging_steps=min(50, config.evaluate_every),
         report_to=["tensorboard"],
+        train_sampling_strategy="sequential",  # the sampler has an order of its own
         remove_unused_columns=False,
         label_names=["labels"],
         seed=config.seed,
