@@ -46,7 +46,7 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
 
 @pytest.mark.parametrize(
     "options",
-    [["--warmup", "1.5"], ["--dev-questions", "0"], ["--strategy", "hard", "--teacher", "nowhere"]],
+    [["--warmup", "-1"], ["--dev-questions", "0"], ["--strategy", "hard", "--teacher", "nowhere"]],
 )
 def test_nothing_is_loaded_for_a_bad_value(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -121,7 +121,7 @@ def test_the_best_on_dev_comes_first(
     [
         (["--alpha", "0,1.5"], "--alpha is 1.5"),
         (["--tau", "0"], "--tau is 0.0; it must be above 0"),
-        (["--warmup", "2"], "--warmup is 2.0"),
+        (["--warmup", "-1"], "--warmup is -1.0"),
         (["--strategy", "hard"], "--strategy is hard"),
     ],
 )
