@@ -74,6 +74,7 @@ ELSEWHERE = {
     "training/commands/test_compare.py": ["training/commands/ensemble"],
     "training/commands/test_tune.py": ["training/evaluation/plots"],
     "training/commands/test_score.py": ["training/teachers/scoring/ray_engine"],
+    "training/pretraining/test_run.py": ["training/learning/trainer_checkpoint"],
     "training/learning/pairwise/test_run.py": ["training/learning/pairwise/batch"],
     "training/learning/test_train.py": ["training/learning/loop"],
     "training/learning/test_student_objective.py": ["training/learning/batch", "training/learning/strategies"],

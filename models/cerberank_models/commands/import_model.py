@@ -81,7 +81,9 @@ def import_model(
     described: Any = AutoConfig.from_pretrained(source)
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
-    network = AutoModelForSequenceClassification.from_pretrained(source)
+    network, loading = AutoModelForSequenceClassification.from_pretrained(source, output_loading_info=True)
+    if missing := sorted(loading["missing_keys"]):
+        raise UnsupportedModelError(f"{source} is no trained cross-encoder: it lacks {', '.join(missing)}")
     tokenizer = AutoTokenizer.from_pretrained(source)
     transformer = transformer_config(described)
     room = min(512, transformer.max_positions - transformer.position_offset)

@@ -12,8 +12,9 @@ from tests.tiny import save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.import_model import main
+from cerberank_models.commands.import_model import import_model, main
 from cerberank_models.encoding import Candidate
+from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.rank import rank_pairs
 
@@ -91,3 +92,13 @@ def test_context_of_a_model_without_a_file_is_asked_for(tmp_path: Path, capsys: 
     assert read_checkpoint(tmp_path / "pair").config.encoding == TeacherInput(max_length=32).encoding()
     assert main([str(source), str(tmp_path / "again"), "--context"]) == 1
     assert "does not read context" in capsys.readouterr().err
+
+
+def test_an_encoder_without_a_classifier_is_refused(tmp_path: Path) -> None:
+    """Hugging Face would give it a random classifier."""
+    save_cross_encoder("bert", tmp_path / "source")
+    described = transformers.AutoConfig.from_pretrained(tmp_path / "source")
+    transformers.AutoModel.from_config(described).save_pretrained(tmp_path / "source")
+    with pytest.raises(UnsupportedModelError, match=r"no trained cross-encoder: it lacks classifier\.bias"):
+        import_model(str(tmp_path / "source"), tmp_path / "out", name="x", precisions=())
+    assert not (tmp_path / "out").exists()

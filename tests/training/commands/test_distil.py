@@ -42,6 +42,15 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     assert settings["train"]["fresh_learning_rate"] == pytest.approx(4e-4 / 6e-5 * 5e-3)
     assert distil.main(pairs(tmp_path, "--unanswered", "keep")) == 1
     assert "begun with sampling" in capsys.readouterr().err
+    save_cross_encoder("bert", tmp_path / "other", num_hidden_layers=5)
+    for field, changed in (("base", ("--base", str(tmp_path / "other"))), ("shape", ("--heads", "2"))):
+        assert distil.main(pairs(tmp_path, *changed)) == 1
+        assert f"begun with {field}" in capsys.readouterr().err
+    settings = json.loads((run / "settings.json").read_text())
+    for field in ("train", "dev", "teacher"):
+        (run / "settings.json").write_text(json.dumps(settings | {field: "another"}))
+        assert distil.main(pairs(tmp_path)) == 1
+        assert f"begun with {field} 'another'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

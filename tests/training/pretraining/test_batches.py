@@ -10,8 +10,9 @@ from tests.training.pretraining.documents import documents
 from tests.training.pretraining.networks import save_base
 from transformers import AutoTokenizer
 
-from cerberank_models.config import EncodingConfig, Family
+from cerberank_models.config import Family
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import ExampleGroups
 
@@ -24,14 +25,14 @@ def items(count: int) -> list[Item]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_layout_is_the_served_one(family: Family, tmp_path: Path) -> None:
-    """Token by token what `PairEncoder` makes of question, candidate and context, with three token types."""
+def test_the_layout_is_a_contextual_teachers(family: Family, tmp_path: Path) -> None:
+    """Token by token what a teacher reads as question, candidate and context, with three token types and a context."""
     tokenizer = AutoTokenizer.from_pretrained(save_base(family, tmp_path))
     batch = Batches(tokenizer, family=family, max_length=48, masks=False, seed=1)(items(3))
     encoder = PairEncoder(
         tokenizer.backend_tokenizer,
         family=family,
-        config=EncodingConfig(max_length=48, question_length=24, segments=3),
+        config=TeacherInput(max_length=48, context=True).encoding(),
         type_vocab_size=3,
     )
     assert "labels" not in batch

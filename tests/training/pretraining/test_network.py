@@ -59,7 +59,7 @@ def test_electras_losses_are_hugging_faces(tmp_path: Path, monkeypatch: pytest.M
     network: Any = start.network
     chosen = batch["labels"] != -100
     tokens = torch.where(torch.arange(int(chosen.sum())) % 2 == 0, 9, batch["labels"][chosen])
-    monkeypatch.setattr(networks, "drawn", lambda logits: tokens)
+    monkeypatch.setattr(networks, "drawn", lambda logits, again: tokens)
     found = network(**batch)
     original = torch.where(chosen, batch["labels"], batch["input_ids"])
     corrupted = original.clone()
@@ -88,9 +88,11 @@ def test_tokens_are_drawn_by_the_generators_probabilities() -> None:
     """Frequencies of 20,000 draws within six standard deviations of the softmax."""
     torch.manual_seed(1)
     logits = torch.tensor([0.0, 1.0, 2.0, -30.0])
-    counts = networks.drawn(logits.expand(20_000, -1)).bincount(minlength=4) / 20_000
+    counts = networks.drawn(logits.expand(20_000, -1), again=False).bincount(minlength=4) / 20_000
     expected = logits.softmax(-1)
     assert ((counts - expected).abs() <= 6 * (expected * (1 - expected) / 20_000).sqrt() + 1e-9).all()
+    one, two = (networks.drawn(logits.expand(100, -1), again=True) for _ in range(2))
+    assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])

@@ -10,11 +10,12 @@ import torch
 from tests.training.pretraining.documents import documents
 from tests.training.pretraining.networks import save_base
 
+from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.pretraining.base import Base, build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import ExampleGroups
 from cerberank_training.pretraining.network import LossWeights
-from cerberank_training.pretraining.run import STATE, PretrainingConfig, last_checkpoint, pretrain
+from cerberank_training.pretraining.run import PretrainingConfig, pretrain
 
 
 def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:

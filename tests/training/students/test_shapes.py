@@ -20,6 +20,7 @@ from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, TunedSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import ranker_config
 from cerberank_models.network.ranker import Ranker
@@ -149,6 +150,20 @@ def test_a_classifier_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
         shutil.copy(base / name, tmp_path / "lacking" / name)
     with pytest.raises(UnsupportedModelError, match=r"lacks classifier\.bias, classifier\.weight"):
         build_student(shape(heads=1), str(tmp_path / "lacking"), seed=1, dropout=0.0)
+
+
+def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
+    """From the one layer of B4 1H0: heads with copies of it have its score. Of B2 2H2 another body is refused."""
+    base = save_cross_encoder("albert", tmp_path / "base")
+    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    expected, pairs = classified("albert")
+    for body in (4, 3, 2):
+        student = build_student(shape(body_layers=body, heads=2), str(tmp_path / "imported"), seed=1, dropout=0.0)
+        assert_every_head_gives(student.ranker, pairs, expected, layers=4)
+    split = tmp_path / "split"
+    export_checkpoint(student.ranker, student.tokenizer, split, card="", version="1", source="", precisions=())
+    with pytest.raises(UnsupportedModelError, match="B2 2H2, and its body's layers are one"):
+        build_student(shape(body_layers=1, heads=2), str(split), seed=1, dropout=0.0)
 
 
 def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) -> None:

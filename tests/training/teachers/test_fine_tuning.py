@@ -53,6 +53,32 @@ def test_the_settings_of_the_trainer() -> None:
     assert arguments.train_sampling_strategy == "sequential"
 
 
+def test_an_ended_run_is_not_trained_further(tmp_path: Path) -> None:
+    """Repeated after an early stop, it answers the same and writes no further checkpoint."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    config = replace(CONFIG, steps=40, evaluate_every=1, patience=2, learning_rate=1e-9)
+    best = fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    run = tmp_path / "teacher" / "run"
+    steps = {path.name for path in run.glob("checkpoint-*")}
+    assert "checkpoint-40" not in steps
+    assert fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config) == best
+    assert {path.name for path in run.glob("checkpoint-*")} == steps
+
+
+def test_a_kill_keeps_the_patience_and_needs_no_whole_checkpoint(tmp_path: Path) -> None:
+    """Without its last file and beside half a checkpoint, a run that was out of patience ends after one evaluation."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    config = replace(CONFIG, steps=40, evaluate_every=1, patience=3, learning_rate=1e-9)
+    fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    run = tmp_path / "teacher" / "run"
+    last = max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*"))
+    (tmp_path / "teacher" / "teacher.json").unlink()
+    (run / f"checkpoint-{last + 1}").mkdir()
+    fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    assert max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*")) == last + 1
+    assert (run / f"checkpoint-{last + 1}" / "trainer_state.json").is_file()
+
+
 def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     """Two batches of two questions give the gradient and the loss of one batch of four, up to rounding."""
     base = save_cross_encoder("bert", tmp_path / "base")

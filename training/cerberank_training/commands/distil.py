@@ -9,6 +9,7 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ from cerberank_models.export.checkpoint import PARITY, export_checkpoint
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
-from cerberank_training.commands.strategies.runs import keep_settings
+from cerberank_training.commands.strategies.runs import SETTINGS, keep_settings
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
@@ -32,6 +33,9 @@ from cerberank_training.students.model_card import settings_of, student_card
 from cerberank_training.students.recipes import RECIPES, Recipe
 from cerberank_training.students.shapes import build_student
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+
+BOUND = ("base", "train", "groups", "dev", "dev_questions", "teacher")
+"""The options, besides the recipe's settings, with which a run that was begun must go on."""
 
 
 def main(argv: list[str]) -> int:
@@ -47,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the verb."""
-    parser = argparse.ArgumentParser(prog="cerberank distil", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank distil", description=__doc__, allow_abbrev=False)
     parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to train further")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -92,6 +96,10 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     )
     student = build_student(recipe.shape, arguments.base, seed=recipe.train.seed, dropout=recipe.train.dropout)
     encoder = student.encoder()
+    shape = {field.name: str(getattr(recipe.shape, field.name)) for field in fields(recipe.shape)}
+    settings = {name: vars(arguments)[name] for name in BOUND} | {"shape": shape} | settings_of(recipe)
+    if (arguments.out / SETTINGS).is_file():
+        keep_settings(arguments.out, settings)
     run = Run(
         arguments.out,
         student.ranker,
@@ -102,7 +110,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         teachers=teachers,
         device=arguments.device,
     )
-    keep_settings(arguments.out, settings_of(recipe))
+    keep_settings(arguments.out, settings)
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         print(f"cerberank distil: {student.start}", file=sys.stderr)  # noqa: T201

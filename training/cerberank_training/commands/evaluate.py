@@ -148,9 +148,13 @@ def _source(
 ) -> tuple[dict[str, float], Iterator[RankedQuestion]]:
     """The costs by variant, empty where they are unknown, and the rankings."""
     if arguments.url:
+        if arguments.against:
+            raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
         schedule = arguments.schedule[0] if arguments.schedule else None
         return {}, service_rankings(arguments.url, questions, schedule=schedule)
     if arguments.scores:
+        if arguments.schedule or arguments.against:
+            raise ValueError("--scores are of one stage and one model: they go with neither --schedule nor --against")
         if not arguments.scores.is_dir():
             rankings = given_rankings(arguments.scores, questions)
         else:

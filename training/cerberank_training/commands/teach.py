@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank teach", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank teach", description=__doc__, allow_abbrev=False)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder or of a teacher to adapt")
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--clip", type=float, help="the largest norm of a step's gradients")
     training.add_argument("--dropout", type=float, help="of hidden states and attention (default: the base's)")
     training.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
-    training.add_argument("--evaluate-every", type=int)
+    training.add_argument("--evaluate-every", type=int, help="steps (default: 250, or all where there are fewer)")
     training.add_argument("--patience", type=int, help="evaluations without a gain in dev MAP before it stops")
     training.add_argument("--seed", type=int)
     return parser
@@ -143,6 +143,7 @@ def _config(arguments: argparse.Namespace, steps: int) -> TeacherConfig:
     }
     given |= {
         "steps": steps,
+        "evaluate_every": min(250, steps) if arguments.evaluate_every is None else arguments.evaluate_every,
         "input": TeacherInput(max_length=arguments.max_length, context=arguments.context),
         "device": "cpu" if arguments.device == "cpu" else "auto",
     }

@@ -17,7 +17,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from cerberank_models.checkpoint.atomic import replacing
-from cerberank_models.encoding import Candidate
+from cerberank_models.encoding import Candidate, replace_surrogates
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 
 CANDIDATE = pa.struct([("text", pa.string()), ("previous", pa.string()), ("next", pa.string()), ("label", pa.int32())])
@@ -155,7 +155,9 @@ def _batches(questions: Iterable[Question]) -> Iterator[Any]:
 
 def _batch(questions: Sequence[Question]) -> Any:
     rows = [row for question in questions for row in question.candidates]
-    fields = [[getattr(row.candidate, name) for row in rows] for name in ("text", "previous", "next")]
+    fields: list[list[Any]] = [
+        [replace_surrogates(getattr(row.candidate, name)) for row in rows] for name in ("text", "previous", "next")
+    ]
     fields.append([row.label for row in rows])
     values = pa.StructArray.from_arrays(
         [pa.array(column, field.type) for column, field in zip(fields, CANDIDATE, strict=True)], fields=list(CANDIDATE)
@@ -163,11 +165,16 @@ def _batch(questions: Sequence[Question]) -> Any:
     ends = accumulate(len(question.candidates) for question in questions)
     candidates = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
     columns = [
-        pa.array([getattr(question, field.name) for question in questions], field.type)
+        pa.array([_storable(getattr(question, field.name)) for question in questions], field.type)
         for field in SCHEMA
         if field.name != "candidates"
     ]
     return pa.RecordBatch.from_arrays([*columns, candidates], schema=SCHEMA)
+
+
+def _storable(value: Any) -> Any:
+    """Arrow's strings hold no lone surrogates."""
+    return replace_surrogates(value) if isinstance(value, str) else value
 
 
 def _candidate(fields: dict[str, Any]) -> LabelledCandidate:

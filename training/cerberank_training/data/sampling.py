@@ -41,7 +41,7 @@ class NegativeSampling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairSampling:
-    """Every labelled pair once an epoch, whatever its question: how all five papers train on points.
+    """Every labelled pair once an epoch, whatever its question: as the papers train that learn from single pairs.
 
     ASNQ's 342 negatives for each positive are then seen as they are.
     """

@@ -17,8 +17,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling
 
-from cerberank_models.config import EncodingConfig, Family
+from cerberank_models.config import Family
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.pretraining.examples import Example
 
 Item = tuple[int, list[Example]]
@@ -38,7 +39,7 @@ class Batches:
         self._encoder = PairEncoder(
             Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()),
             family=family,
-            config=EncodingConfig(max_length=max_length, question_length=min(64, max_length // 2), segments=SEGMENTS),
+            config=TeacherInput(max_length=max_length, context=True).encoding(),
             type_vocab_size=SEGMENTS,
         )
         self._special = np.asarray(tokenizer.all_special_ids)

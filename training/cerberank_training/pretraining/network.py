@@ -108,7 +108,7 @@ class ReplacedTokenPretraining(nn.Module):
             written = self.generator.base_model(input_ids=input_ids, **shared).last_hidden_state
             parts["mlm"], logits = masked_loss(self.generator, written, labels)
             original = torch.where(labels == IGNORED, input_ids, labels)
-            input_ids = original.masked_scatter(labels != IGNORED, drawn(logits))
+            input_ids = original.masked_scatter(labels != IGNORED, drawn(logits, again=not self.training))
             replaced = (input_ids != original)[attention_mask.bool()]
         encoded = self.discriminator.base_model(input_ids=input_ids, **shared)
         if replaced is not None:
@@ -136,9 +136,13 @@ def _language_head(language: Any, hidden: Tensor) -> Any:
             return language.generator_lm_head(language.generator_predictions(hidden))
 
 
-def drawn(logits: Tensor) -> Tensor:
-    """A token for each row of logits, by their softmax; no gradient flows through it (ELECTRA section 2)."""
-    return torch.multinomial(logits.detach().softmax(-1), 1)[:, 0]
+def drawn(logits: Tensor, *, again: bool) -> Tensor:
+    """A token for each row of logits, by their softmax; no gradient flows through it (ELECTRA section 2).
+
+    `again`: the same for the same logits, so that an evaluation can be repeated.
+    """
+    generator = torch.Generator(logits.device).manual_seed(0) if again else None
+    return torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
 
 
 def summed(

@@ -17,14 +17,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
-from transformers.trainer_callback import TrainerState
 
 from cerberank_training.learning.losses import logit_difference
+from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
 
-STATE = "trainer_state.json"
 """The file that the Trainer writes last into a checkpoint."""
 
 
@@ -79,18 +78,6 @@ def pretrain(
     if trainer.is_world_process_zero():
         save_encoder(start, out)
     return {name.removeprefix("eval_"): value for name, value in metrics.items()}
-
-
-def last_checkpoint(run: Path) -> str | None:
-    """The newest checkpoint that was written to its end; a process may have been killed while it wrote."""
-    found = [path for path in run.glob("checkpoint-*") if (path / STATE).is_file()]
-    for path in sorted(found, key=lambda path: -int(path.name.rpartition("-")[2])):
-        try:
-            TrainerState.load_from_json(str(path / STATE))
-        except ValueError:
-            continue
-        return str(path)
-    return None
 
 
 def _weights(start: Start) -> tuple[float, ...]:

@@ -132,7 +132,9 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
         raise UnsupportedModelError(f"{path} has {depth} layers, not {layers}")
     if not 0 <= body <= layers:
         raise UnsupportedModelError(f"a body of {body} layers needs as many, of {path} {layers} are used")
-    one_layer = len(source.body) < architecture.body_layers
+    one_layer = have.transformer.shared_layers
+    if one_layer and architecture.head_layers and body != architecture.body_layers:
+        raise UnsupportedModelError(f"{path} is {architecture}, and its body's layers are one: body_layers must stay")
     if body > architecture.body_layers and (architecture.heads > 1 or one_layer):
         raise UnsupportedModelError(f"{path} is {architecture}: a body of {body} layers cannot hold its heads' layers")
     config = RankerConfig(
@@ -172,7 +174,8 @@ def _stack(ranker: Ranker, head: int) -> list[nn.Module]:
 
 
 def _copy(layers: list[nn.Module], into: nn.Module) -> None:
-    for layer, target in zip(layers, into.children(), strict=True):
+    targets = list(into.children())  # one stands for all depths where they share it
+    for layer, target in zip(layers[: len(targets)], targets, strict=True):
         target.load_state_dict(layer.state_dict())
 
 

@@ -27,16 +27,17 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_callback import TrainerState
 
 from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.importing.token_types import grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.train import Groups
+from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 
 Item = list[tuple[Pair, float]]
@@ -99,9 +100,12 @@ class TeacherConfig:
 def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
-    Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation. Raises
-    ValueError for a base that the settings do not fit.
+    Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation, and one that
+    has ended is not trained further. Raises ValueError for a base that the settings do not fit.
     """
+    newest = last_checkpoint(out / "run")
+    if newest is not None and (out / FILE).is_file():  # the last file of a run
+        return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
     model = classifier(base, config)
     run = out / "run"
@@ -117,7 +121,7 @@ def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], co
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
     trainer.loss = config.loss
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(run)) if run.is_dir() else None)
+    trainer.train(resume_from_checkpoint=newest)
     trainer.save_model(str(out))
     if trainer.is_world_process_zero():
         tokenizer.save_pretrained(out)
@@ -163,6 +167,7 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         save_steps=config.evaluate_every,
         save_total_limit=2,
         load_best_model_at_end=True,
+        restore_callback_states_from_checkpoint=True,  # how many evaluations were without gain
         metric_for_best_model="map",
         logging_steps=min(50, config.evaluate_every),
         report_to=["tensorboard"],

@@ -58,7 +58,11 @@ class HuggingFaceTeacher:
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
         folder = _folder(spec.source)
-        model: Any = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True
+        )
+        if missing := sorted(loading["missing_keys"]):
+            raise ValueError(f"{spec.source} is no trained cross-encoder: it lacks {', '.join(missing)}")
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)
