@@ -76,7 +76,7 @@ ELSEWHERE = {
     "training/commands/test_score.py": ["training/teachers/scoring/ray_engine"],
     "training/pretraining/test_run.py": ["training/learning/trainer_checkpoint"],
     "training/learning/pairwise/test_run.py": ["training/learning/pairwise/batch"],
-    "training/learning/test_train.py": ["training/learning/loop"],
+    "training/learning/test_train.py": ["training/learning/attention", "training/learning/loop"],
     "training/learning/test_student_objective.py": ["training/learning/batch", "training/learning/strategies"],
     "training/students/test_average.py": ["training/commands/average"],
     "training/students/test_shapes.py": ["training/students/recipes"],

@@ -72,7 +72,7 @@ def test_nothing_is_loaded_for_a_bad_value(
 
 
 def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:
-    """Of other formats 300 are drawn; `all` and a number are taken from either."""
+    """Three hundred are drawn from other formats; `all` and a number are taken from either."""
     (tmp_path / "dev.tsv").write_text("".join(f"q {number}\tanswer\t4\n" for number in range(310)))
     line = '{"question": "q", "candidates": [{"text": "answer", "label": 1}]}\n'
     (tmp_path / "dev.jsonl").write_text(line * 310)

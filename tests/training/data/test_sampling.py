@@ -138,7 +138,7 @@ def test_pairs_do_not_depend_on_where_a_run_begins_or_on_the_process(
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    """Of 25 pairs, two epochs or two seeds agree with probability 1 / 25!."""
+    """Two epochs or two seeds agree on 25 pairs with probability 1 / 25!."""
     orders = [
         [group.candidates for group in PairSampler(questions(), PairSampling(), seed=seed).step(epoch, 25)]
         for seed in (1, 2)

@@ -15,11 +15,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing
+from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
 
@@ -173,10 +173,7 @@ class Loop(Generic[NetworkT]):
 @contextmanager
 def training_precision(device: torch.device, precision: str) -> Iterator[None]:
     """The block's forward pass in `precision`, fp32 or bf16, with the attention that trains fastest on `device`."""
-    # On a CPU the backward pass of fused attention takes as long as all matrix products of MiniLM
-    # together; plain attention makes a step 1.3x faster.
-    backends = [SDPBackend.MATH] if device.type == "cpu" else list(SDPBackend.__members__.values())
-    with sdpa_kernel(backends), torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+    with training_attention(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
         yield
 
 

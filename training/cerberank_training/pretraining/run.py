@@ -7,17 +7,16 @@ state of the random numbers) is all that a killed run needs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
+from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
@@ -131,7 +130,7 @@ class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships 
     _parts: list[dict[str, float]]
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
-        with self._attention():
+        with training_attention(self.args.device):
             outputs = model(**inputs)
         if model.training:
             right = (outputs["ssp_logits"].argmax(-1) == inputs["ssp_labels"]).float().mean()
@@ -150,10 +149,6 @@ class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships 
         if not hasattr(self, "_parts"):
             self._parts = []
         return self._parts
-
-    def _attention(self) -> AbstractContextManager[None]:
-        """Plain attention on a CPU, where fused attention's backward pass takes longer than all matrix products."""
-        return sdpa_kernel([SDPBackend.MATH]) if self.args.device.type == "cpu" else nullcontext()
 
 
 def _dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:

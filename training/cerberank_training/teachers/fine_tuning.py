@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import Dataset
 from transformers import (
     AutoConfig,
@@ -35,6 +33,7 @@ from cerberank_models.importing.token_types import grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
@@ -67,13 +66,13 @@ class TeacherConfig:
     clip: float = 1.0
     """The largest norm of a step's gradients."""
     dropout: float | None = None
-    """Of hidden states and attention; None leaves the base's own."""
+    """The probability for hidden states and attention; None leaves the base's own."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     evaluate_every: int = 250
     patience: int = 50
     """Stop after so many evaluations without a gain in dev MAP."""
     seed: int = 1
-    """Of the classifier's first weights, fresh token types, dropout and order."""
+    """The classifier's first weights, fresh token types, dropout and order follow from it."""
     device: Literal["auto", "cpu"] = "auto"
 
     def __post_init__(self) -> None:
@@ -210,7 +209,7 @@ class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no t
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
         labels, sizes = inputs["labels"], inputs["sizes"]
-        with self._attention():
+        with training_attention(self.args.device):
             outputs = model(**{name: value for name, value in inputs.items() if name not in ("labels", "sizes")})
         difference = logit_difference(outputs.logits)[:, None]
         loss = torch.zeros((), device=labels.device)
@@ -220,10 +219,6 @@ class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no t
             offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
             loss = loss + listwise_loss(difference, labels, offsets).sum()
         return (loss, {"logits": outputs.logits}) if return_outputs else loss
-
-    def _attention(self) -> AbstractContextManager[None]:
-        """Plain attention on a CPU, where fused attention's backward pass takes longer than all matrix products."""
-        return sdpa_kernel([SDPBackend.MATH]) if self.args.device.type == "cpu" else nullcontext()
 
 
 def _group_rows(group: Group) -> Item:
