@@ -41,7 +41,7 @@ def test_the_papers_settings(tmp_path: Path) -> None:
         (["--epochs", 0], "--epochs is 0.0; it must be above 0"),
         (["--steps", 2, "--evaluate-every", 3], "evaluate_every must be at most the 2 steps, not 3"),
         (["--patience", 0], "patience must be at least 1"),
-        (["--warmup", 1], "warmup must be at least 0 and below 1"),
+        (["--warmup", 99999], "warmup 99999 does not fit into steps"),
         (["--dropout", "nan"], "dropout must be at least 0 and below 1"),
         (["--weight-decay", -1], "weight_decay must be at least 0"),
         (["--clip", 0], "clip must be above 0"),

@@ -18,6 +18,13 @@ from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import PretrainingConfig, pretrain
 
 
+def test_a_warm_up_longer_than_the_run_is_refused() -> None:
+    """The paper's 10,000 steps of a short run would never reach the rate; a share is taken too."""
+    with pytest.raises(ValueError, match="warmup 10000 does not fit into steps 600"):
+        PretrainingConfig(steps=600)
+    assert PretrainingConfig(steps=600, warmup=0.1).warmup == 0.1
+
+
 def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
     groups = ExampleGroups(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)

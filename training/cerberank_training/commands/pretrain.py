@@ -96,7 +96,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="examples, a multiple of 4")
     parser.add_argument("--accumulate", type=int, default=1, help="batches whose gradients make one step")
     parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
-    parser.add_argument("--warmup", type=int, default=defaults.warmup, help="steps")
+    parser.add_argument(
+        "--warmup",
+        type=float,
+        default=defaults.warmup,
+        help="in which the rate rises: a share of the steps, or from 1 on steps",
+    )
     parser.add_argument("--weight-decay", type=float, default=defaults.weight_decay)
     parser.add_argument("--max-length", type=int, default=defaults.max_length)
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")

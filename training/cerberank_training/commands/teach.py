@@ -80,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--questions-per-step", type=int, help="groups, or pairs, of a batch")
     training.add_argument("--accumulate", type=int, help="batches whose gradients make one step")
     training.add_argument("--learning-rate", type=float)
-    training.add_argument("--warmup", type=float, help="share of the steps in which the learning rate rises")
+    training.add_argument(
+        "--warmup", type=float, help="in which the rate rises: a share of the steps, or from 1 on steps"
+    )
     training.add_argument("--weight-decay", type=float)
     training.add_argument("--clip", type=float, help="the largest norm of a step's gradients")
     training.add_argument("--dropout", type=float, help="of hidden states and attention (default: the base's)")

@@ -7,6 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 
+def ramp_steps(warmup: float, steps: int) -> float:
+    """The steps in which a learning rate rises: `warmup` is a share of the `steps`, or from 1 on their number.
+
+    Raises ValueError for a warm-up below 0 or longer than the run.
+    """
+    ramp = warmup if warmup >= 1 else warmup * steps
+    if not warmup >= 0 or ramp > max(1, steps):
+        raise ValueError(f"warmup {warmup:g} does not fit into steps {steps}: give another of either")
+    return ramp
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
     """All settings that determine the result of a run, apart from its data and objective."""
@@ -43,13 +54,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a warm-up that does not end within the run."""
-        if not self.warmup >= 0 or self._ramp > max(1, self.steps):
-            raise ValueError(f"warmup {self.warmup:g} does not fit into steps {self.steps}: give another of either")
-
-    @property
-    def _ramp(self) -> float:
-        """The steps in which the learning rate rises."""
-        return self.warmup if self.warmup >= 1 else self.warmup * self.steps
+        ramp_steps(self.warmup, self.steps)
 
     def trained(self, step: int, stages: int) -> tuple[int, ...]:
         """The stages that `step` trains, from the seed and the step alone (every process draws the same)."""
@@ -65,6 +70,6 @@ class TrainConfig:
 
     def rate(self, step: int) -> float:
         """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step."""
-        ramp = max(1.0, self._ramp)
+        ramp = max(1.0, ramp_steps(self.warmup, self.steps))
         rising = (step + 1) / ramp
         return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)

@@ -6,6 +6,7 @@ state of the random numbers) is all that a killed run needs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
+from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
 from cerberank_training.pretraining.batches import Batches, Item
@@ -36,8 +38,8 @@ class PretrainingConfig:
     accumulate: int = 1
     """The number of batches whose gradients make one optimiser step."""
     learning_rate: float = 1e-4
-    warmup: int = 10_000
-    """Steps in which the rate rises; after them it falls to 0 in proportion to the steps that are left."""
+    warmup: float = 10_000
+    """In which the rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
     weight_decay: float = 0.01
     max_length: int = 128
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -46,7 +48,8 @@ class PretrainingConfig:
     device: Literal["auto", "cpu"] = "auto"
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a batch that holds no whole groups."""
+        """Raise ValueError for a batch that holds no whole groups, and a warm-up longer than the run."""
+        ramp_steps(self.warmup, self.steps)
         if self.batch_size < GROUP or self.batch_size % GROUP:
             raise ValueError(f"batch_size must be a multiple of {GROUP}, not {self.batch_size}")
 
@@ -92,7 +95,7 @@ def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
-        warmup_steps=config.warmup,
+        warmup_steps=math.ceil(ramp_steps(config.warmup, config.steps)),
         weight_decay=config.weight_decay,
         lr_scheduler_type="linear",
         bf16=config.precision == "bf16",

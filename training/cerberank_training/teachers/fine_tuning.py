@@ -36,6 +36,7 @@ from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.train import Groups
+from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 
@@ -61,7 +62,7 @@ class TeacherConfig:
     """The number of batches whose gradients make one optimiser step."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
-    """The share of the steps in which the learning rate rises linearly; then it falls linearly to 0."""
+    """In which the learning rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
     weight_decay: float = 0.0
     clip: float = 1.0
     """The largest norm of a step's gradients."""
@@ -84,9 +85,9 @@ class TeacherConfig:
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("warmup", "dropout"):
-            if not 0 <= (getattr(self, name) or 0.0) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        ramp_steps(self.warmup, self.steps)
+        if not 0 <= (self.dropout or 0.0) < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
         if not 0 <= self.seed < 2**32:
@@ -155,7 +156,7 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
-        warmup_steps=math.ceil(config.warmup * config.steps),
+        warmup_steps=math.ceil(ramp_steps(config.warmup, config.steps)),
         lr_scheduler_type="linear",
         weight_decay=config.weight_decay,
         max_grad_norm=config.clip,
