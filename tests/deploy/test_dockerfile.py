@@ -171,7 +171,7 @@ def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
         assert found.stdout.startswith(str(tmp_path)), found.stdout + found.stderr
         shown = [line.split()[0] for line in found.stdout.splitlines() if line.startswith("  ")]
         assert shown == [
-            *("serve", "admin", "probe", "keys", "rank", "import", "first-stage", "embed", "shape"),
+            *("serve", "admin", "probe", "keys", "rank", "import", "weights", "first-stage", "embed", "shape"),
             *("push", "pull", "list", "label"),
         ]
         assert found.returncode == 2
