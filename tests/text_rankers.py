@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from tests.tiny import hugging_face_config
 
-from cerberank_models.config import Family
 from cerberank_models.importing.hugging_face import initialise, transformer_config
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.network.text_ranker.texts import Texts
 from cerberank_models.texts.config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.transformer import Family
 
 ENCODING = TextEncodingConfig(question_length=12, document_length=40, window=16)
 MONO: dict[str, Any] = {"joint": True, "first_ranker": "linear"}

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from cerberank_models.config import PAIR_TEMPLATES, EncodingConfig, Family
+from cerberank_models.config import EncodingConfig
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""

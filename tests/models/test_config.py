@@ -53,8 +53,6 @@ def test_architecture_prints_the_papers_notation() -> None:
         ({"surprise": 1}, "surprise"),
         ({"encoding": {"max_length": 512}}, "positions"),
         ({"name": "../up"}, "name"),
-        ({"transformer": transformer(layer_norm_epsilon=0.0)}, "layer_norm_epsilon"),
-        ({"transformer": transformer(attention_heads=5)}, "multiple of attention_heads"),
         ({"transformer": transformer(layers=9)}, "B3 3H1 needs 4 layers"),
         ({"encoding": {"max_length": 40, "question_length": 34}}, "at most max_length - 7"),
         ({"architecture": {"body_layers": 4, "heads": 0}, "exits": [{"after": 2}]}, "after its last layer"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tiny import TEXT, bert_tokenizer, roberta_tokenizer
 from tokenizers import Tokenizer
 
-from cerberank_models.config import PAIR_TEMPLATES, EncodingConfig, Family
+from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import (
     CHARACTERS_PER_TOKEN,
     MOST_CHARACTERS,
@@ -21,6 +21,7 @@ from cerberank_models.encoding import (
     replace_surrogates,
 )
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 FAMILIES: dict[Family, int] = {"bert": 2, "electra": 3, "roberta": 1}
 """Each family with a size of its table of segments; 2 makes the context share the candidate's."""

@@ -22,16 +22,11 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from cerberank_models.backends.contract import BackendCounts, StageOutput
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion, Manifest
-from cerberank_models.config import (
-    ArchitectureConfig,
-    EncodingConfig,
-    ExitConfig,
-    RankerConfig,
-    TransformerConfig,
-)
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.rank import rank_pairs
+from cerberank_models.transformer import TransformerConfig
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 

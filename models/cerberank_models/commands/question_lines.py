@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 
-from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate, replace_surrogates
+from cerberank_models.transformer import Frozen
 
 
 class CandidateLine(Frozen):

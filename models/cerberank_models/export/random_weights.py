@@ -14,18 +14,12 @@ import torch
 from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.config import (
-    ArchitectureConfig,
-    EncodingConfig,
-    ExitConfig,
-    Family,
-    RankerConfig,
-    TransformerConfig,
-)
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.export.checkpoint import PARITY, export_checkpoint
 from cerberank_models.importing.families import FAMILIES
 from cerberank_models.importing.hugging_face import initialise
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.transformer import Family, TransformerConfig
 
 MARK = "random-"
 """How names and versions of such checkpoints begin."""

@@ -21,8 +21,9 @@ from pydantic import ValidationError
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.regular import open_regular, read_regular
-from cerberank_models.config import Count, FirstStageConfig, Frozen
+from cerberank_models.config import FirstStageConfig
 from cerberank_models.encoding import replace_surrogates
+from cerberank_models.transformer import Count, Frozen
 
 NumberT = TypeVar("NumberT", np.uint64, np.float16, np.int64)
 MANIFEST, DIGESTS, VECTORS, OFFSETS = "manifest.json", "digests.npy", "vectors.npy", "offsets.npy"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from cerberank_models.config import Family, TransformerConfig
+from cerberank_models.transformer import Family, TransformerConfig
 
 
 class UnsupportedModelError(ValueError):

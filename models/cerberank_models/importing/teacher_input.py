@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cerberank_models.config import Count, EncodingConfig, Frozen
+from cerberank_models.config import EncodingConfig
+from cerberank_models.transformer import Count, Frozen
 
 FILE = "teacher.json"
 SPECIAL_TOKENS = 7

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from cerberank_models.config import Family, RankerConfig
+from cerberank_models.config import RankerConfig
 from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.heads import Head, Heads
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
+from cerberank_models.transformer import Family
 
 
 class Ranker(nn.Module):

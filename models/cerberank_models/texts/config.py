@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cerberank_models.config import PAIR_TEMPLATES, Count, Frozen, TransformerConfig
+from cerberank_models.transformer import PAIR_TEMPLATES, Count, Frozen, TransformerConfig
 
 
 class TextEncodingConfig(Frozen):

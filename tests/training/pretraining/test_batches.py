@@ -10,9 +10,9 @@ from tests.training.pretraining.documents import documents
 from tests.training.pretraining.networks import save_base
 from transformers import AutoTokenizer
 
-from cerberank_models.config import Family
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.transformer import Family
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import ExampleGroups
 

@@ -13,7 +13,7 @@ from tests.training.pretraining.test_batches import items
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from cerberank_models.config import Family
+from cerberank_models.transformer import Family
 from cerberank_training.pretraining import network as networks
 from cerberank_training.pretraining.base import Base, Start, build_start
 from cerberank_training.pretraining.batches import Batches

@@ -15,10 +15,11 @@ from torch import nn
 
 from cerberank_benchmarks.gpu.lab import Lab
 from cerberank_benchmarks.weights import MAX_LENGTH, head_width
-from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig, TransformerConfig
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.transformer import TransformerConfig
 
 VOCABULARY = 30_522
 """BERT's and ELECTRA's."""

@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate
+from cerberank_models.transformer import Frozen
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, parse_line, read_lines
 
 

@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
-from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate
+from cerberank_models.transformer import Frozen
 
 Subset = Literal["raw", "clean", "strict"]
 LineT = TypeVar("LineT", bound=Frozen)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from cerberank_models.backends.contract import Scores
-from cerberank_models.config import Frozen
+from cerberank_models.transformer import Frozen
 from cerberank_training.data import DataError, Question
 from cerberank_training.data.question import parse_line, read_lines
 from cerberank_training.evaluation.metrics import QuestionMetrics

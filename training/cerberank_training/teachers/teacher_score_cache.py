@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from cerberank_models.checkpoint.atomic import write_atomically
-from cerberank_models.config import Count, Frozen
 from cerberank_models.encoding import Candidate
+from cerberank_models.transformer import Count, Frozen
 from cerberank_training.teachers.pair_keys import Keys, pair_keys
 
 MANIFEST = "manifest.json"

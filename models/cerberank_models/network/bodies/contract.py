@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
-from cerberank_models.config import TransformerConfig
 from cerberank_models.network.layout import Layout
+from cerberank_models.transformer import TransformerConfig
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Tensor])
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.config import TransformerConfig
 from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.layout import Layout
+from cerberank_models.transformer import TransformerConfig
 
 AddNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 """LayerNorm of a sum: the residual and what is added to it, `[.., D]`; the norm's weight, bias and epsilon."""

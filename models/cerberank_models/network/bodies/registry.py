@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from cerberank_models.config import Family
 from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.post_norm import PostNormBody
+from cerberank_models.transformer import Family
 
 BODIES: Mapping[Family, BodyType] = MappingProxyType(
     {"albert": PostNormBody, "bert": PostNormBody, "electra": PostNormBody, "roberta": PostNormBody}

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cerberank_models.config import PAIR_TEMPLATES, Family
 from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.layout import PackedLayout
@@ -16,6 +15,7 @@ from cerberank_models.network.text_ranker.rankers import ColbertRanker, LinearRa
 from cerberank_models.network.text_ranker.side import Side
 from cerberank_models.network.text_ranker.texts import Texts, joined
 from cerberank_models.texts.config import TextRankerConfig
+from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 
 @dataclass(frozen=True, slots=True)

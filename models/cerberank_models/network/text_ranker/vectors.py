@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.config import Family, FirstStageConfig
+from cerberank_models.config import FirstStageConfig
 from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.text_ranker.rankers import ColbertRanker
+from cerberank_models.transformer import Family
 
 
 class TextVectors(nn.Module):

@@ -14,11 +14,11 @@ from tests.tiny import random_ranker
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.config import TransformerConfig
 from cerberank_models.importing.hugging_face import initialise
 from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.layout import Layout
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.transformer import TransformerConfig
 
 
 class RotaryBody:

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from cerberank_models.config import PAIR_TEMPLATES, Family
 from cerberank_models.importing.families import FAMILIES
 from cerberank_models.network.bodies.registry import BODIES
+from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 
 @pytest.mark.parametrize("table", [BODIES, FAMILIES, PAIR_TEMPLATES])

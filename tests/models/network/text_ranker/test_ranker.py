@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.text_rankers import NAMES, SHAPES, TR_TWIN, rows, text_ranker, texts, window_ids
 from torch import Tensor
 
-from cerberank_models.config import Family
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.network.text_ranker.rankers import ColbertRanker, ResidualRanker
 from cerberank_models.network.text_ranker.texts import Texts
+from cerberank_models.transformer import Family
 
 ASKED, SAID, OWNERS = [[4], [7]], [[5, 9], [3], [6, 4, 8]], [0, 0, 1]
 

@@ -15,8 +15,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from cerberank_models.config import Frozen
 from cerberank_models.encoding import Candidate
+from cerberank_models.transformer import Frozen
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 from cerberank_training.data.trec.documents import Document, read_documents
 from cerberank_training.data.trec.folds import read_folds, splits

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict
 
-from cerberank_models.config import Frozen
+from cerberank_models.transformer import Frozen
 from cerberank_training.data.question import DataError, parse_line, read_lines
 from cerberank_training.data.trec.markup import blocks, plain
 

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from cerberank_models.backends.contract import Scores
-from cerberank_models.config import Frozen
+from cerberank_models.transformer import Frozen
 from cerberank_training.data import DataError, Question
 from cerberank_training.data.question import parse_line, read_lines
 
