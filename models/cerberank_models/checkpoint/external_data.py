@@ -1,8 +1,9 @@
 """Finds the files beside an ONNX graph in which tensors of it lie.
 
 ONNX Runtime opens such files by a path that the graph states; some versions of it read files outside of the graph's
-folder. A graph that `export` writes holds all of its tensors, or names one file beside it if they take 2 GB. Only the few fields of the format that lead to
-tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is no dependency of serving.
+folder. A graph that `export` writes holds all of its tensors, or names one file beside it if they take 2 GB. Only the
+few fields of the format that lead to tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is no
+dependency of serving.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class ImportOptions:
     def key(self, source: Source) -> str:
         """Names the checkpoint: another content, option or version of this program gives another key."""
         calibration = hashlib.sha256(self.calibrate.read_bytes()).hexdigest() if self.calibrate else None
-        parts = [source.place if source.commit else source.name, source.content(), version("cerberank")]
+        parts: list[object] = [source.place if source.commit else source.name, source.content(), version("cerberank")]
         parts += [*sorted(self.precisions), self.max_length, calibration]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -89,14 +89,15 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
         text=True,
         errors="replace",
     )
-    said: list[str] = []
+    said = "it ended without a word"
     with process:
         try:
             for line in process.stdout or ():
-                said.append(line.strip().removeprefix(PREFIX))
-                logger.info("import: %s", said[-1])
+                own = line.startswith(PREFIX)
+                said = line.strip().removeprefix(PREFIX) or said
+                logger.log(logging.INFO if own else logging.DEBUG, "import: %s", line.strip().removeprefix(PREFIX))
         except BaseException:
             process.kill()
             raise
     if process.returncode and not path.exists():
-        raise ModelImportError(f"{source.place} was not imported: {said[-1] if said else process.returncode}")
+        raise ModelImportError(f"{source.place} was not imported: {said}")

@@ -52,7 +52,8 @@ def check_pairs(
     """Raise UnsupportedModelError unless both give each question with its texts the same token ids and types.
 
     `encoder` reads two segments of at most `max_length` tokens together. Pairs that are too long are cut as Hugging
-    Face's tokenizers do (`longest_first`). A tokenizer that gives no types lets the model read zeros.
+    Face's tokenizers do (`longest_first`; where two texts of different lengths each fill all room alone, the odd token
+    may go to the other). A tokenizer that gives no types lets the model read zeros.
     """
     for question, candidates in [*texts, *_long(texts, max_length)]:
         got = encoder.encode(question, [Candidate(text=text) for text in candidates])
@@ -73,10 +74,10 @@ def check_pairs(
 
 
 def _long(texts: Sequence[tuple[str, Sequence[str]]], length: int) -> list[tuple[str, list[str]]]:
-    """A long question, long candidates, and both, of the first question's words."""
-    question, candidates = texts[0]
+    """A long question, a long candidate, and both, of the first question's words."""
+    question = texts[0][0]
     words = " ".join((question.split() * length)[:length])
-    return [(words, [candidates[0], words, ""]), (question, [words])]
+    return [(words, [question, words, ""]), (question, [words])]
 
 
 def _compare(what: str, wanted: Sequence[object], got: Sequence[object]) -> None:

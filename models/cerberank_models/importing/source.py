@@ -64,7 +64,7 @@ def find_source(model: str, revision: str | None = None) -> Source:
     offline mode (HF_HUB_OFFLINE) count. Raises SourceError.
     """
     folder = Path(model)
-    if folder.is_dir():
+    if model and folder.is_dir():
         if revision:
             raise SourceError(f"{model} is a folder, which has no revision {revision!r}")
         if any(folder.glob("*/*/manifest.json")) and not (folder / CONFIG).is_file():
