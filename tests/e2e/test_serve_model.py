@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import httpx
@@ -48,26 +49,28 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
     assert "scores are the model's own" in log
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("bundled", "is a Cerberank checkpoint already: set CERBERANK_CHECKPOINT="),
-        ("three", "was not imported: "),
-    ],
-)
-def test_what_cannot_be_served_ends_the_program(
-    model: str, message: str, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
-    """Exit code 2 and the reason, before anything listens."""
-    folder = tiny_checkpoint if model == "bundled" else save_cross_encoder("bert", tmp_path / "three", num_labels=3)
+def refused(folder: Path, tmp_path: Path, **environment: str) -> str:
+    """The log of a service that cannot serve `folder`: exit code 2 before anything listens."""
     log = tmp_path / "log"
-    process = launch(
-        Path(),
-        log,
-        program=(*SERVE, "--model", str(folder), "--model-cache", str(tmp_path / "cache")),
-        CERBERANK_CHECKPOINT="",
-    )
+    program = (*SERVE, "--model", str(folder), "--model-cache", str(tmp_path / "cache"))
+    process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="", **environment)
     assert process.wait(IMPORT_SECONDS) == 2
-    assert f"cerberank serve: {folder} {message}" in log.read_text()
-    assert model == "bundled" or "has 3 labels" in log.read_text()
     assert "running on" not in log.read_text()
+    return log.read_text()
+
+
+def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> None:
+    """The import's own reason is the last line, and nothing is kept."""
+    folder = save_cross_encoder("bert", tmp_path / "three", num_labels=3)
+    wanted = f"cerberank serve: {folder} was not imported: {folder} has 3 labels; a cross-encoder has one or two\n"
+    assert refused(folder, tmp_path).endswith(wanted)
+    assert not [item for item in (tmp_path / "cache").iterdir() if item.is_dir()]
+
+
+def test_the_extra_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The service itself runs without transformers."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "transformers.py").write_text("raise ModuleNotFoundError(name='transformers')\n")
+    (tmp_path / "config.json").write_text("{}")
+    path = os.pathsep.join([str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")])
+    assert "run: pip install 'cerberank[import]'" in refused(tmp_path, tmp_path, PYTHONPATH=path)

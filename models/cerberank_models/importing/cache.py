@@ -89,15 +89,17 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
         text=True,
         errors="replace",
     )
-    said = "it ended without a word"
+    reason, last = "", "it ended without a word"
     with process:
         try:
             for line in process.stdout or ():
                 own = line.startswith(PREFIX)
-                said = line.strip().removeprefix(PREFIX) or said
-                logger.log(logging.INFO if own else logging.DEBUG, "import: %s", line.strip().removeprefix(PREFIX))
+                text = line.strip().removeprefix(PREFIX)
+                reason = text if own else f"{reason} {text}" if reason else ""  # its last message may have more lines
+                last = text or last
+                logger.log(logging.INFO if own else logging.DEBUG, "import: %s", text)
         except BaseException:
             process.kill()
             raise
     if process.returncode and not path.exists():
-        raise ModelImportError(f"{source.place} was not imported: {said}")
+        raise ModelImportError(f"{source.place} was not imported: {reason or last}")

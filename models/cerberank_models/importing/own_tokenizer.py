@@ -24,7 +24,10 @@ def read_tokenizer(source: Source) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.place, revision=source.commit or "main")
     except (OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{source.place}: its tokenizer cannot be read: {error}") from error
+        if source.has_tokenizer:
+            reason = str(error).partition("\n")[0]
+            raise UnsupportedModelError(f"{source.place}: its tokenizer cannot be read: {reason}") from error
+        tokenizer = None
     if not source.has_tokenizer:
         raise UnsupportedModelError(f"{source.place} has no tokenizer: none of {', '.join(VOCABULARIES)}")
     if not isinstance(getattr(tokenizer, "backend_tokenizer", None), Tokenizer):

@@ -32,7 +32,7 @@ class Settings(BaseSettings):
     Libraries read their own variables (`OTEL_*`, `TMPDIR`), and so do the commands `admin`, `keys` and `rank`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="CERBERANK_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="CERBERANK_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     checkpoint: Annotated[
         Path | None, Field(description="Checkpoint folder to serve; empty serves the bundled `cerberank-mini`.")

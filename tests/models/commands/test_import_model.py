@@ -21,6 +21,13 @@ from cerberank_models.importing.own_tokenizer import MOST_TOKENS
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.rank import rank_pairs
 
+
+def state(source: Path, **settings: object) -> None:
+    """Change settings of the model's tokenizer."""
+    path = source / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
 
 
@@ -31,6 +38,7 @@ def test_an_imported_model_scores_as_sentence_transformers(family: str, labels: 
     Among them are a question that takes more than half of the room, and a candidate that does not fit.
     """
     source = save_cross_encoder(family, tmp_path / "source", num_labels=labels)
+    state(source, model_max_length=48)
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32", "--name", "imported"]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
     backend, encoder = open_backend(checkpoint, precision="fp32"), checkpoint.encoder()
@@ -51,14 +59,14 @@ def test_an_imported_model_scores_as_sentence_transformers(family: str, labels: 
     assert np.ptp(got) > 1e-3
 
 
-def test_pairs_are_as_long_as_the_tokenizer_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_are_as_long_as_the_tokenizer_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """Not as long as there are positions; a longer one than these is refused, and a very long one is told of."""
     source = save_cross_encoder("bert", tmp_path / "source", max_position_embeddings=600)
-    settings = source / "tokenizer_config.json"
-    stated = json.loads(settings.read_text())
 
     def imported(length: int, *options: str) -> int:
-        settings.write_text(json.dumps(stated | {"model_max_length": length}))
+        state(source, model_max_length=length)
         out = tmp_path / f"{length}{len(options)}"
         assert main([str(source), str(out), "--precisions", "", *options]) == 0
         return read_checkpoint(out).config.encoding.max_length
@@ -67,7 +75,7 @@ def test_pairs_are_as_long_as_the_tokenizer_says(tmp_path: Path, capsys: pytest.
     assert imported(40, "--max-length", "48") == 48
     assert imported(550, "--max-length", "520") == 520
     assert imported(550) == MOST_TOKENS
-    assert f"pairs are cut at 512 of the 550 tokens that {source} reads" in capsys.readouterr().err
+    assert f"pairs are cut at 512 of the 550 tokens that {source} reads" in caplog.text
     assert main([str(source), str(tmp_path / "out"), "--max-length", "601"]) == 1
     assert "max_length 601 is more than the 600 positions" in capsys.readouterr().err
 
@@ -83,19 +91,18 @@ def test_a_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
-    """Transformers would make an empty one, which reads every text as unknown."""
+    """With its settings alone or without them; then transformers would make one that reads every text as unknown."""
     source = save_cross_encoder("bert", tmp_path / "source")
-    (source / "tokenizer.json").unlink()
-    with pytest.raises(UnsupportedModelError, match=r"has no tokenizer: none of tokenizer\.json"):
-        import_model(str(source), tmp_path / "out", precisions=())
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (source / name).unlink()
+        with pytest.raises(UnsupportedModelError, match=r"has no tokenizer: none of tokenizer\.json"):
+            import_model(str(source), tmp_path / "out", precisions=())
 
 
 def test_a_model_with_another_pair_template_is_refused(tmp_path: Path) -> None:
     """Its tokenizer tells no types, so that it was trained on zeros; the family's template has ones."""
     source = save_cross_encoder("bert", tmp_path / "source")
-    settings = source / "tokenizer_config.json"
-    stated = json.loads(settings.read_text()) | {"model_input_names": ["input_ids", "attention_mask"]}
-    settings.write_text(json.dumps(stated))
+    state(source, model_input_names=["input_ids", "attention_mask"])
     with pytest.raises(UnsupportedModelError, match="token types of the pair"):
         import_model(str(source), tmp_path / "out", precisions=())
 

@@ -75,10 +75,12 @@ def test_of_several_at_once_one_imports(source: Source, tmp_path: Path, monkeypa
 
 
 def test_a_failed_import_says_why(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last line of the process; nothing is kept, so the next start tries again."""
-    fake(monkeypatch, tmp_path, "echo noise; echo 'cerberank import: it has 3 labels' >&2; exit 1")
-    with pytest.raises(ModelImportError, match=r"model was not imported: it has 3 labels$"):
-        cached_checkpoint(source, FP32, tmp_path / "cache")
+    """All lines of the verb's message, else the last line; nothing is kept, so the next start tries again."""
+    message = "echo 'cerberank import: it has' >&2; echo '3 labels' >&2"
+    for script, said in ((f"echo noise; {message}", "it has 3 labels"), ("echo a; echo b", "b"), ("", "it ended .*")):
+        fake(monkeypatch, tmp_path, f"{script}\nexit 1")
+        with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
+            cached_checkpoint(source, FP32, tmp_path / "cache")
     fake(monkeypatch, tmp_path, 'mkdir "$5"')
     assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
 

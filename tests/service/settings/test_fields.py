@@ -105,6 +105,8 @@ def test_an_imported_model_is_served_in_its_own_precision(monkeypatch: pytest.Mo
     assert read_settings({"model": "a/b"}).precision == "fp32"
     assert read_settings({"model": "a/b", "model_calibrate": str(questions)}).precision == "int8"
     assert read_settings().precision == "int8"
+    monkeypatch.setenv("CERBERANK_CHECKPOINT", "")  # as templates leave a variable out
+    monkeypatch.setenv("CERBERANK_MODEL_MAX_LENGTH", "")
     monkeypatch.setenv("CERBERANK_MODEL", "a/b")
     monkeypatch.setenv("CERBERANK_DEVICE", "cuda")
     assert (read_settings().precision, read_settings({"model": "c"}).model) == ("fp16", "c")
