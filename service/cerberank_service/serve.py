@@ -6,6 +6,7 @@ Each server runs in a thread with an event loop of its own; the main thread wait
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import signal
 import sys
@@ -15,6 +16,8 @@ from queue import Empty, SimpleQueue
 import uvicorn
 from fastapi import FastAPI
 
+from cerberank_models.importing.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
+from cerberank_models.importing.source import find_source
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.certificate import CHECK_SECONDS, Certificate
@@ -23,6 +26,8 @@ from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
+
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 5
 """Time after the drain time for sending the last answers."""
@@ -72,25 +77,57 @@ def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
     parser = argparse.ArgumentParser(
         prog="cerberank serve", description="Serve a checkpoint. Settings are environment variables CERBERANK_*."
     )
-    parser.parse_args(argv)
+    parser.add_argument("--model", help="hub id or folder of a Hugging Face cross-encoder to import once and serve")
+    parser.add_argument("--revision", help="its branch, tag or commit on the hub")
+    parser.add_argument("--max-length", help="most tokens of a pair (default: the model's, at most 512)")
+    parser.add_argument("--calibrate", help="questions like those to come (JSON Lines): serve the model in int8")
+    parser.add_argument("--model-cache", help="folder of imported models (default: ~/.cache/cerberank)")
+    options = parser.parse_args(argv)
+    given = {
+        "model": options.model,
+        "model_revision": options.revision,
+        "model_max_length": options.max_length,
+        "model_calibrate": options.calibrate,
+        "model_cache": options.model_cache,
+    }
     try:
-        settings = read_settings()
+        settings = read_settings({name: value for name, value in given.items() if value is not None})
         app = assemble(settings, limits)
         return run(app, settings, limits)
-    except (ValueError, OSError) as error:  # settings, keys, a certificate, a store of an unknown kind
+    except (ValueError, OSError, ModelImportError) as error:  # settings, keys, a certificate, an unknown kind of store
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
 
 
 def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
-    """The app; also configures the process's logs and traces.
+    """The app; also configures the process's logs and traces, and imports the model that the settings name.
 
-    Raises SettingsError, or the error of reading a file that a setting names.
+    Raises SettingsError, SourceError, ModelImportError, or the error of reading a file that a setting names.
     """
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
     sys.setswitchinterval(SWITCH_SECONDS)
-    return create_app(settings, tracer_provider=provider, limits=limits)
+    return create_app(_with_model(settings), tracer_provider=provider, limits=limits)
+
+
+def _with_model(settings: Settings) -> Settings:
+    """The settings with the checkpoint of the imported model, which the hub's id is another name of."""
+    if not settings.model:
+        return settings
+    source = find_source(settings.model, settings.model_revision or None)
+    options = ImportOptions(
+        precisions=(settings.precision,) if settings.backend == "onnx" else (),
+        max_length=settings.model_max_length,
+        calibrate=settings.model_calibrate,
+    )
+    checkpoint = cached_checkpoint(source, options, settings.model_cache or default_cache())
+    logger.info("%s is served from %s in %s with %s", source.place, checkpoint, settings.precision, settings.backend)
+    if settings.precision == "int8" and settings.model_calibrate is None:
+        logger.warning("int8 ranges were measured on the golden texts alone; --calibrate gives scores nearer to fp32")
+    elif (settings.backend, settings.precision, settings.device) == ("onnx", "fp32", "cpu"):
+        logger.info("scores are the model's own; int8 takes half of the time or less: --calibrate QUESTIONS.jsonl")
+    names = [settings.aliases, source.place] if source.commit else [settings.aliases]
+    return settings.model_copy(update={"checkpoint": checkpoint, "aliases": ",".join(filter(None, names))})
 
 
 def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:

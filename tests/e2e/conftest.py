@@ -50,10 +50,12 @@ def launch(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **set
         return subprocess.Popen([sys.executable, *program], env=environment, stderr=output, stdout=output, cwd=ROOT)
 
 
-def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> Process:
-    """Start the service on a free port and wait until it listens; it may still be loading."""
+def start(
+    checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, seconds: float = START_SECONDS, **settings: str
+) -> Process:
+    """Start the service on a free port and wait until it listens, at most `seconds`; it may still be loading."""
     process = launch(checkpoint, log, program=program, **settings)
-    end = time.monotonic() + START_SECONDS
+    end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"running on (https?://[\d.:]+)", log.read_text()):
             return Process(process, found[1], log)

@@ -12,9 +12,11 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import wait_until
 
+from cerberank_models.importing.cache import ImportOptions
+from cerberank_models.importing.source import Source
 from cerberank_service.serve import SWITCH_SECONDS, assemble, main
 from cerberank_service.service import Service
-from cerberank_service.settings import Settings
+from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.removed import REMOVED
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
@@ -43,6 +45,29 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
     monkeypatch.setenv(name, "1")
     assert main([]) == 2
     assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
+
+
+def test_an_imported_model_is_the_checkpoint_that_is_served(
+    no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the form that the settings run; the hub's id is another name of it. The log says what int8 was measured on."""
+    source = Source(place="someone/tiny", folder=tmp_path, commit="c")
+    asked: list[tuple[object, ...]] = []
+    served: list[Settings] = []
+    monkeypatch.setattr("cerberank_service.serve.find_source", lambda *named: asked.append(named) or source)
+    monkeypatch.setattr("cerberank_service.serve.cached_checkpoint", lambda *given: asked.append(given) or tmp_path)
+    monkeypatch.setattr("cerberank_service.serve.create_app", lambda settings, **others: served.append(settings))
+    monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    given = {"model": "someone/tiny", "model_revision": "v1", "model_cache": str(tmp_path), "aliases": "mine"}
+    for more, precisions in (({}, ("fp32",)), ({"precision": "int8"}, ("int8",)), ({"backend": "torch"}, ())):
+        with caplog.at_level("INFO", "cerberank_service.serve"):
+            assemble(read_settings({**given, **more}))
+        assert asked == [("someone/tiny", "v1"), (source, ImportOptions(precisions=precisions), tmp_path)]
+        assert (served[-1].checkpoint, served[-1].alias_names) == (tmp_path, {"mine", "someone/tiny"})
+        assert ("golden texts alone" in caplog.text) == (precisions == ("int8",))
+        asked.clear()
+        caplog.clear()
 
 
 def test_no_place_for_copies_ends_the_program_before_it_serves(

@@ -1,8 +1,9 @@
-"""Finds tensors of an ONNX graph that lie in other files.
+"""Finds the files beside an ONNX graph in which tensors of it lie.
 
 ONNX Runtime opens such files by a path that the graph states; some versions of it read files outside of the graph's
-folder. The graphs that `export` writes hold all of their tensors. Only the few fields of the format that lead to
-tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is no dependency of serving.
+folder. A graph that `export` writes holds all of its tensors, or names one file beside it if they take 2 GB. Only the
+few fields of the format that lead to tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is no
+dependency of serving.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ WITHIN: Mapping[str, Fields] = MappingProxyType(
 )
 """The fields of each kind of message that lead to tensors, with the kinds of their messages."""
 EXTERNAL_DATA, DATA_LOCATION = 13, 14
-"""Fields of a tensor: the file's place, and whether the tensor lies in one."""
+"""Fields of a tensor: the file's place in entries of a key and a value, and whether the tensor lies in one."""
+KEY, VALUE = 1, 2
+"""Fields of such an entry."""
+PLACE, OTHERS = b"location", (b"offset", b"length", b"checksum")
+"""Keys of such entries: where the tensor is, and which part of the file."""
 VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
 """Protobuf's wire types."""
 DEEPEST = 100
@@ -37,21 +42,46 @@ class GraphError(ValueError):
     """The content is no ONNX graph."""
 
 
-def has_external_data(content: bytes | mmap) -> bool:
-    """Whether a tensor of an ONNX model lies in another file. Raises GraphError when the content is malformed."""
-    return _has(memoryview(content), "model", 0)
+def external_files(content: bytes | mmap) -> frozenset[str]:
+    """The paths that an ONNX model states for tensors in other files; "" stands for a tensor that states none.
+
+    Raises GraphError when the content is malformed.
+    """
+    return frozenset(_files(memoryview(content), "model", 0))
 
 
-def _has(message: memoryview, kind: str, depth: int) -> bool:
+def _files(message: memoryview, kind: str, depth: int) -> Iterator[str]:
     if depth > DEEPEST:
         raise GraphError("its messages are nested too deeply")
+    outside, places = False, list[str]()
     for number, value in _fields(message):
-        if kind == "tensor" and (number == EXTERNAL_DATA or (number == DATA_LOCATION and value != 0)):
-            return True
+        if kind == "tensor" and number == EXTERNAL_DATA:
+            outside = True
+            places += _places(value)
+        elif kind == "tensor" and number == DATA_LOCATION and value != 0:
+            outside = True
         inner = WITHIN[kind].get(number)
-        if inner is not None and isinstance(value, memoryview) and _has(value, inner, depth + 1):
-            return True
-    return False
+        if inner is not None and isinstance(value, memoryview):
+            yield from _files(value, inner, depth + 1)
+    if outside:
+        yield from places or [""]
+
+
+def _places(entry: int | memoryview) -> Iterator[str]:
+    """The paths in one entry of a tensor's external data; "" for an entry that has another meaning than the format's.
+
+    A parser takes the last of several keys or values; here each of them counts.
+    """
+    if not isinstance(entry, memoryview):
+        yield ""
+        return
+    fields = [(number, value.tobytes() if isinstance(value, memoryview) else b"") for number, value in _fields(entry)]
+    keys = {value for number, value in fields if number == KEY}
+    if not keys or not keys <= {PLACE, *OTHERS}:
+        yield ""
+    elif PLACE in keys:
+        values = [value for number, value in fields if number == VALUE]
+        yield from (value.decode("utf-8", "replace") for value in values or [b""])
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:

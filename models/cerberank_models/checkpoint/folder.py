@@ -1,7 +1,7 @@
 """The checkpoint folder: atomic write, verified strict read.
 
     config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
-    onnx/<precision>/stage-<i>.onnx  [first-stage/...]  [tune.json, tune.png, ...]  manifest.json
+    onnx/<precision>/stage-<i>.onnx[.data]  [first-stage/...]  [tune.json, tune.png, ...]  manifest.json
 
 Further files, such as the curves of `cerberank tune`, are hashed and verified like the rest; nothing here reads them.
 A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
-from cerberank_models.checkpoint.external_data import has_external_data
+from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.first_stage_files import verify_first_stage
 from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
 from cerberank_models.checkpoint.regular import open_regular, read_regular
@@ -48,6 +48,8 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
+DATA = ".data"
+"""Behind a graph's name: the file beside it that holds its tensors where these take 2 GB."""
 BLOCK = 1 << 20
 """Bytes that are read at once."""
 ModelT = TypeVar("ModelT", bound=Frozen)
@@ -123,7 +125,7 @@ def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
     _verify_graphs(path, manifest, config)
     verify_first_stage(path, manifest.files, config.first_stage)
     if not verified:
-        _refuse_external_data(path, manifest)
+        _verify_external_data(path, manifest)
     lines = (path / "golden.jsonl").read_bytes().splitlines()
     golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
     if not golden:
@@ -225,20 +227,25 @@ def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None
     for precision in precisions:
         wanted = {_graph(precision, stage) for stage in range(len(config.stages))}
         got = {name for name in manifest.files if name.startswith(f"onnx/{precision}/")}
-        if wanted != got:
+        if wanted != got - {name + DATA for name in wanted}:
             raise CheckpointError(f"{path} needs {sorted(wanted)} for its {len(wanted)} stages, it has {sorted(got)}")
 
 
-def _refuse_external_data(path: Path, manifest: Manifest) -> None:
-    """Raise CheckpointError for a graph with tensors in other files: some runtimes read them from any path."""
-    for graph in (path / name for name in manifest.files if name.endswith(".onnx")):
+def _verify_external_data(path: Path, manifest: Manifest) -> None:
+    """Raise CheckpointError for a graph with tensors in files other than its own: some runtimes read any path."""
+    for name in (name for name in manifest.files if name.endswith(".onnx")):
+        graph = path / name
         try:
             with open_regular(graph) as file:
-                external = has_external_data(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                files = external_files(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except ValueError as error:  # GraphError, or an empty file
             raise CheckpointError(f"{graph} is no ONNX graph: {error}") from error
-        if external:
-            raise CheckpointError(f"{graph} has tensors in other files (external data): it must hold all of its own")
+        own = {graph.name + DATA} if name + DATA in manifest.files else set()
+        if not files <= own:
+            raise CheckpointError(
+                f"{graph} has tensors in other files (external data): it must hold all of its own, or have them in "
+                f"{graph.name}{DATA} beside it"
+            )
 
 
 def _precisions(manifest: Manifest) -> tuple[str, ...]:

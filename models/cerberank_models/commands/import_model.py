@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+import numpy as np
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import ParityError, export_checkpoint
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.export.checkpoint import ParityError, export_checkpoint, golden_scores
+from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
+from cerberank_models.importing.own_tokenizer import (
+    MOST_TOKENS,
+    check_pairs,
+    own_length,
+    plain_tokenizer,
+    read_tokenizer,
+)
+from cerberank_models.importing.source import find_source
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
+
+logger = logging.getLogger(__name__)
 
 CARD = """# {name}
 
@@ -28,13 +40,18 @@ figures are those of the source: see its model card. Ranges of the int8 form wer
 """
 
 
+SAME_SCORE = 1e-6
+"""Golden scores that are nearer to each other than this are all the same one."""
+
+
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="cerberank import", description=__doc__)
     parser.add_argument("source", help="path or hub id of an ALBERT, BERT, ELECTRA or RoBERTa sequence classifier")
     parser.add_argument("out", type=Path, help="the checkpoint folder to make; must not exist")
+    parser.add_argument("--revision", help="branch, tag or commit of a model on the hub (default: main)")
     parser.add_argument("--name", help="model name (default: the last part of the source)")
-    parser.add_argument("--max-length", type=int, help="tokens per pair (default: the model's, at most 512)")
+    parser.add_argument("--max-length", type=int, help=f"tokens per pair (default: the model's, at most {MOST_TOKENS})")
     parser.add_argument(
         "--context",
         action="store_true",
@@ -47,11 +64,13 @@ def main(argv: list[str]) -> int:
         "--calibrate", type=Path, help="questions to measure int8 ranges on, as `cerberank rank` reads them"
     )
     arguments = parser.parse_args(argv)
+    logging.basicConfig(format="cerberank import: %(message)s")
     try:
         import_model(
             arguments.source,
             arguments.out,
-            name=arguments.name or Path(arguments.source).name,
+            revision=arguments.revision,
+            name=arguments.name,
             max_length=arguments.max_length,
             context=arguments.context,
             precisions=tuple(filter(None, arguments.precisions.split(","))),
@@ -67,64 +86,78 @@ def import_model(
     source: str,
     out: Path,
     *,
-    name: str,
+    name: str | None = None,
+    revision: str | None = None,
     max_length: int | None = None,
     context: bool = False,
     precisions: tuple[str, ...] = ("fp32", "int8"),
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
 ) -> None:
-    """Read `source`, check that every weight finds its place, write the checkpoint `out`.
+    """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
 
     A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
-    UnsupportedModelError for models that are not one- or two-logit cross-encoders of a known family.
+    UnsupportedModelError for models that are not one- or two-logit cross-encoders of a known family, SourceError where
+    there is no model.
     """
-    described: Any = AutoConfig.from_pretrained(source)
+    found = find_source(source, revision)
+    at = {"revision": found.commit or "main"}
+    described: Any = AutoConfig.from_pretrained(found.place, **at)
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
-    network, loading = AutoModelForSequenceClassification.from_pretrained(source, output_loading_info=True)
+    tokenizer = read_tokenizer(found)
+    transformer = transformer_config(described)
+    positions = transformer.max_positions - transformer.position_offset
+    if max_length is not None and max_length > positions:
+        raise UnsupportedModelError(f"max_length {max_length} is more than the {positions} positions of {source}")
+    encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
+    config = ranker_config(described, name=name or found.name, encoding=encoding, logits=described.num_labels)
+    network, loading = AutoModelForSequenceClassification.from_pretrained(found.place, **at, output_loading_info=True)
     if missing := sorted(loading["missing_keys"]):
         raise UnsupportedModelError(f"{source} is no trained cross-encoder: it lacks {', '.join(missing)}")
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    transformer = transformer_config(described)
-    room = min(512, transformer.max_positions - transformer.position_offset)
-    encoding = _encoding(source, min(max_length or 512, room), context=context, given=max_length is not None)
-    config = ranker_config(
-        described,
-        name=name,
-        encoding=encoding,
-        logits=described.num_labels,
-    )
-    ranker = Ranker(config)
+    ranker = Ranker(config).eval()
     load_weights(ranker, network.state_dict())
-    backend = tokenizer.backend_tokenizer
-    if not isinstance(backend, Tokenizer):
-        raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
+    pairs_alone = PairEncoder(
+        plain_tokenizer(tokenizer),
+        family=transformer.family,
+        config=encoding.model_copy(update={"segments": 2}),
+        type_vocab_size=transformer.type_vocab_size,
+    )
+    if encoding.segments == 2:  # with context, training decided what the model reads
+        check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
+    if np.ptp(scores := np.concatenate(golden_scores(ranker, pairs_alone))) <= SAME_SCORE:
+        raise UnsupportedModelError(f"{source} gives every pair the same score, {scores[0]:.4g}: it is not trained")
     export_checkpoint(
         ranker,
-        backend,
+        plain_tokenizer(tokenizer),
         out,
         card=CARD.format(
-            name=name,
+            name=config.name,
             source=source,
             architecture=config.architecture,
             stages=len(config.stages),
             length=encoding.max_length,
             calibration=f"{len(calibration)} given questions" if calibration else "the golden texts alone",
         ),
-        version=str(getattr(described, "_commit_hash", None) or "imported"),
+        version=found.content()[:40],
         source=source,
         precisions=precisions,
         calibration=calibration,
     )
 
 
-def _encoding(source: str, length: int, *, context: bool, given: bool) -> EncodingConfig:
-    """How the checkpoint encodes pairs of at most `length` tokens; a teacher's length counts unless one is `given`."""
+def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:
+    """How the checkpoint encodes pairs of a model that reads `own` tokens: `asked` for, or as a teacher's file says."""
+    teacher = TeacherInput(max_length=own, context=context)
     if (Path(source) / FILE).is_file():
         teacher = TeacherInput.read(source)
         if context and not teacher.context:
             raise UnsupportedModelError(f"{source} does not read context: its {FILE} says so")
-        return teacher.model_copy(
-            update={"max_length": length if given else min(length, teacher.max_length)}
-        ).encoding()
-    return EncodingConfig(max_length=length, question_length=min(64, length // 2), segments=3 if context else 2)
+    elif asked is None and own > MOST_TOKENS:
+        logger.warning(
+            "pairs are cut at %d of the %d tokens that %s reads; --max-length sets another number",
+            MOST_TOKENS,
+            own,
+            source,
+        )
+        own = MOST_TOKENS
+    return teacher.model_copy(update={"max_length": asked or min(own, teacher.max_length)}).encoding()

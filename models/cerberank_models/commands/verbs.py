@@ -17,7 +17,7 @@ VERBS = (
         name="import",
         target="cerberank_models.commands.import_model:main",
         help="make a checkpoint from a Hugging Face cross-encoder",
-        extra="training",
+        extra="import",
         order=60,
     ),
     Verb(

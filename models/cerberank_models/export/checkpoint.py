@@ -76,7 +76,7 @@ def export_checkpoint(
         type_vocab_size=config.transformer.type_vocab_size,
     )
     pairs = _golden_pairs(encoder)
-    expected = _scores(TorchBackend(ranker), pairs)
+    expected = golden_scores(ranker, encoder)
     recorded = {"fp32": expected}
     ranges_on, margin = _calibration(calibration, encoder)
     files: dict[str, Path | bytes] = dict(first_stage)
@@ -95,7 +95,7 @@ def export_checkpoint(
             check_parity(precision, expected, got, parity[precision])
             accept(precision, backend)
             recorded[precision] = got
-            files |= {f"onnx/{precision}/{graph.name}": graph for graph in graphs}
+            files |= {f"onnx/{precision}/{file.name}": file for file in graphs[0].parent.iterdir()}
         write_checkpoint(
             path,
             config=config,
@@ -116,6 +116,11 @@ def _calibration(
     if given:
         return [encoder.encode(question, candidates) for question, candidates in given], MARGIN
     return _golden_pairs(encoder), GOLDEN_MARGIN
+
+
+def golden_scores(ranker: Ranker, encoder: PairEncoder) -> list[Scores]:
+    """PyTorch's scores of every golden question's texts, in the precision of `ranker`, without dropping."""
+    return _scores(TorchBackend(ranker), _golden_pairs(encoder))
 
 
 def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:

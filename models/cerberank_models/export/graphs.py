@@ -83,6 +83,10 @@ def _outputs(ranker: Ranker, hidden: Tensor, layout: PaddedLayout, stage: int) -
     return (logits,) if last else (logits, hidden)
 
 
+INLINE_BYTES = 1_900_000_000
+"""Graphs with more bytes of weights have them in a file beside: protobuf reads no message of 2 GiB or more."""
+
+
 def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
     """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
 
@@ -111,21 +115,26 @@ def export_module(
     shapes: Mapping[str, Mapping[int, Dim]],
     outputs: Sequence[str],
 ) -> None:
-    """Write `module` as the graph `path`: examples of its inputs by name, what varies in them, names of outputs."""
+    """Write `module` as the graph `path`: examples of its inputs by name, what varies in them, names of outputs.
+
+    Weights of more than `INLINE_BYTES` are written to `<path>.data`, which the graph names.
+    """
     with warnings.catch_warnings(), torch.no_grad():
         # The exporter warns of its own internals (copyreg, deprecated pytree names), never of the model.
         warnings.simplefilter("ignore")
-        torch.onnx.export(
+        program = torch.onnx.export(
             module.eval(),
             kwargs=dict(inputs),
-            f=str(path),
             input_names=list(inputs),
             output_names=list(outputs),
             dynamic_shapes={name: dict(dimensions) for name, dimensions in shapes.items()},
             opset_version=OPSET,
-            external_data=False,
             verbose=False,
         )
+        assert program is not None, "PyTorch's exporter that uses torch.export returns the program"
+        weights = (value.const_value for value in program.model.graph.initializers.values())
+        size = sum(weight.nbytes for weight in weights if weight is not None)
+        program.save(str(path), external_data=size > INLINE_BYTES)
     _strip(path)
 
 
@@ -154,7 +163,7 @@ def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tens
 
 def _strip(path: Path) -> None:
     """Remove the exporter's stack traces from the graph: they name files of the machine that exported it."""
-    model = onnx.load(path)
+    model = onnx.load(path, load_external_data=False)
     for part in (
         model,
         model.graph,

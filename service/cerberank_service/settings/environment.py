@@ -9,6 +9,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -19,6 +20,7 @@ from cerberank_service.settings.removed import REMOVED
 PREFIX = "CERBERANK_"
 OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
 """Variables with the prefix that are no settings: those of `cerberank admin` and of docker-compose.yml."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SERVICE_VARIABLE = re.compile(
     r"CERBERANK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
@@ -31,17 +33,17 @@ class SettingsError(ValueError):
     """A variable is unknown, or has a value that cannot be used; the message names it."""
 
 
-def read_settings() -> Settings:
-    """Settings from the environment.
+def read_settings(given: Mapping[str, str] = NOTHING) -> Settings:
+    """Settings from the environment; what is `given`, by the names of fields, counts instead of its variables.
 
     Raises SettingsError naming every variable that was removed or is unknown, or else every value that is wrong.
     """
     # Templates leave a variable out by emptying it.
-    given = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
-    if foreign := list(_foreign(given)):
+    stated = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
+    if foreign := list(_foreign(stated)):
         raise SettingsError("; ".join(foreign))
     try:
-        return Settings()
+        return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
 

@@ -22,6 +22,8 @@ from cerberank_service.settings.values import (
 
 BODIES = 16
 """Number of bodies of the largest size that may be held at the same time."""
+MODEL_OPTIONS = ("model_revision", "model_max_length", "model_calibrate", "model_cache")
+"""Settings of the model that is imported."""
 
 
 class Settings(BaseSettings):
@@ -30,10 +32,28 @@ class Settings(BaseSettings):
     Libraries read their own variables (`OTEL_*`, `TMPDIR`), and so do the commands `admin`, `keys` and `rank`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="CERBERANK_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="CERBERANK_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     checkpoint: Annotated[
         Path | None, Field(description="Checkpoint folder to serve; empty serves the bundled `cerberank-mini`.")
+    ] = None
+    model: Annotated[
+        str,
+        Field(
+            description="Hub id or folder of a Hugging Face cross-encoder, imported once and served (extra `import`)."
+        ),
+    ] = ""
+    model_revision: Annotated[str, Field(description="Its branch, tag or commit on the hub; empty takes `main`.")] = ""
+    model_max_length: Annotated[
+        int | None, Field(ge=8, description="Most tokens of a pair; unset takes the model's own number, at most 512.")
+    ] = None
+    model_calibrate: Annotated[
+        Path | None,
+        AfterValidator(existing_file),
+        Field(description="Questions like those to come, as `cerberank rank` reads them; it is then served in int8."),
+    ] = None
+    model_cache: Annotated[
+        Path | None, Field(description="Folder of imported models; empty takes `~/.cache/cerberank`.")
     ] = None
     store: Annotated[
         str,
@@ -126,7 +146,7 @@ class Settings(BaseSettings):
         Field(
             validate_default=True,
             description=f"Number format of weights and activations: {precisions_help()}; empty takes fp16 on a GPU, on "
-            "a processor int8 with onnx, fp32 with torch.",
+            "a processor int8 with onnx (fp32 if the model is imported without questions), fp32 with torch.",
         ),
     ] = ""
     threads: Annotated[
@@ -223,6 +243,12 @@ class Settings(BaseSettings):
     def _whole(self) -> Settings:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY need each other")
+        if self.model and (self.checkpoint is not None or self.store):
+            raise ValueError("CERBERANK_MODEL goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE")
+        if not self.model and (alone := [name for name in MODEL_OPTIONS if getattr(self, name)]):
+            raise ValueError(f"CERBERANK_{alone[0].upper()} needs CERBERANK_MODEL (--model)")
+        if self.model_calibrate is not None and (self.backend, self.precision) != ("onnx", "int8"):
+            raise ValueError("CERBERANK_MODEL_CALIBRATE is for int8, which only the backend onnx has")
         return self
 
     @property

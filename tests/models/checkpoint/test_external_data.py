@@ -18,7 +18,7 @@ from cerberank_models.checkpoint.external_data import (
     EXTERNAL_DATA,
     WITHIN,
     GraphError,
-    has_external_data,
+    external_files,
 )
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 
@@ -64,8 +64,8 @@ PLACES = ["initializer", "sparse", "constant", "tensors", "branch", "function", 
 @pytest.mark.parametrize("where", PLACES)
 def test_external_data_is_found_wherever_it_is(where: str) -> None:
     """And nothing else is taken for it."""
-    assert has_external_data(model(tensor("weights.bin"), where))
-    assert not has_external_data(model(tensor(), where))
+    assert external_files(model(tensor("weights.bin"), where)) == {"weights.bin"}
+    assert not external_files(model(tensor(), where))
 
 
 @pytest.mark.parametrize("field", ["external_data", "data_location"])
@@ -73,7 +73,23 @@ def test_one_of_both_fields_is_enough(field: str) -> None:
     """Runtimes differ in which of them they look at."""
     inner = tensor("/etc/passwd")
     inner.ClearField(field)
-    assert has_external_data(model(inner, "initializer"))
+    assert external_files(model(inner, "initializer")) == ({"/etc/passwd"} if field == "data_location" else {""})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [b"\x0a\x08location", b"\x12\x01x", b"\x0a\x08basepath\x12\x01/", b"\x0a\x06offset\x0a\x01?", b""],
+)
+def test_an_entry_with_another_meaning_names_no_file(entry: bytes) -> None:
+    """A place without a value, no key, a key of another version, two keys: none of them is taken for the own file."""
+    content = _field(7, _field(5, _field(EXTERNAL_DATA, entry)))
+    assert external_files(content) == {""}
+
+
+def test_every_value_of_a_place_counts() -> None:
+    """A parser takes one of them, and parsers may differ in which."""
+    entry = b"\x0a\x08location" + _field(2, b"stage-0.onnx.data") + _field(2, b"/etc/passwd")
+    assert external_files(_field(7, _field(5, _field(EXTERNAL_DATA, entry)))) == {"stage-0.onnx.data", "/etc/passwd"}
 
 
 def test_exported_graphs_hold_their_tensors() -> None:
@@ -81,7 +97,7 @@ def test_exported_graphs_hold_their_tensors() -> None:
     graphs = sorted((BUNDLED / "onnx").rglob("*.onnx"))
     assert graphs
     for graph in graphs:
-        assert not has_external_data(graph.read_bytes())
+        assert not external_files(graph.read_bytes())
         assert onnx.load_model_from_string(graph.read_bytes()).graph.initializer
 
 
@@ -89,7 +105,7 @@ def test_exported_graphs_hold_their_tensors() -> None:
 def test_any_bytes_are_a_graph_or_an_error(content: bytes) -> None:
     """No other exception and no endless loop."""
     try:
-        has_external_data(content)
+        external_files(content)
     except GraphError:
         return
 
@@ -98,7 +114,7 @@ def test_any_bytes_are_a_graph_or_an_error(content: bytes) -> None:
 def test_what_is_cut_off_is_no_graph(content: bytes) -> None:
     """A message shorter than it says, a group, an endless number, half a number."""
     with pytest.raises(GraphError):
-        has_external_data(content)
+        external_files(content)
 
 
 def _ways() -> list[tuple[int, ...]]:
@@ -121,13 +137,13 @@ def test_a_tag_of_more_than_32_bits_is_refused(way: tuple[int, ...], beyond: int
     for number in reversed(way[:-1]):
         content = _field(number, content)
     with pytest.raises(GraphError, match="out of range"):
-        has_external_data(content)
+        external_files(content)
 
 
 def test_field_zero_is_refused() -> None:
     """A parser may take it for the end of the message."""
     with pytest.raises(GraphError, match="out of range"):
-        has_external_data(b"\x02\x00")
+        external_files(b"\x02\x00")
 
 
 def test_a_graph_that_is_nested_without_end_is_refused() -> None:
@@ -136,7 +152,7 @@ def test_a_graph_that_is_nested_without_end_is_refused() -> None:
     for _ in range(DEEPEST):
         graph = _field(1, _field(5, _field(6, graph)))  # a node's attribute's graph
     with pytest.raises(GraphError, match="nested"):
-        has_external_data(_field(7, graph))
+        external_files(_field(7, graph))
 
 
 def _field(number: int, content: bytes) -> bytes:

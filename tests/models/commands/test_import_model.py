@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,37 +8,103 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from sentence_transformers import CrossEncoder
 from tests.contextual import save_contextual, segments_score
-from tests.tiny import save_cross_encoder
+from tests.tiny import cross_encoder, save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model, main
 from cerberank_models.encoding import Candidate
 from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.own_tokenizer import MOST_TOKENS
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.rank import rank_pairs
+
+
+def state(source: Path, **settings: object) -> None:
+    """Change settings of the model's tokenizer."""
+    path = source / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
 
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
 
 
 @pytest.mark.parametrize(("family", "labels"), [("albert", 2), ("bert", 1), ("electra", 2), ("roberta", 1)])
-def test_an_imported_model_gives_its_own_probabilities(family: str, labels: int, tmp_path: Path) -> None:
-    """ONNX fp32 of the checkpoint against Hugging Face's model on the same token ids."""
+def test_an_imported_model_scores_as_sentence_transformers(family: str, labels: int, tmp_path: Path) -> None:
+    """ONNX fp32 against CrossEncoder.predict on texts: what docs/api.md says of one and two labels, and of Identity.
+
+    Among them are a question that takes more than half of the room, and a candidate that does not fit.
+    """
     source = save_cross_encoder(family, tmp_path / "source", num_labels=labels)
+    state(source, model_max_length=48)
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32", "--name", "imported"]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
-    pairs = checkpoint.encoder().encode("how tall ?", [Candidate(text=text) for text in TEXTS])
-    got = rank_pairs(open_backend(checkpoint, precision="fp32"), pairs).scores
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(source).eval()
-    for row, (start, stop) in enumerate(zip(pairs.offsets[:-1], pairs.offsets[1:], strict=True)):
-        ids = torch.from_numpy(pairs.token_ids[start:stop]).long()[None]
-        types = torch.from_numpy(pairs.type_ids[start:stop]).long()[None]
-        with torch.no_grad():
-            logits = model(input_ids=ids, token_type_ids=types).logits[0].double()
-        difference = logits[0] if labels == 1 else logits[1] - logits[0]
-        assert abs(got[row] - torch.sigmoid(difference).item()) <= 1e-4
-    assert np.isfinite(got).all()
+    backend, encoder = open_backend(checkpoint, precision="fp32"), checkpoint.encoder()
+    model = CrossEncoder(str(source), device="cpu")
+    for question in ("how tall ?", "how tall is the tower " * 9):
+        texts = [*TEXTS, "it was built in paris " * 20]
+        got = rank_pairs(backend, encoder.encode(question, [Candidate(text=text) for text in texts])).scores
+        log_odds = np.log(got) - np.log1p(-got)
+        pairs = [(question, text) for text in texts]
+        raw = model.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False).astype(np.float64)
+        if labels == 1:
+            wanted = model.predict(pairs, show_progress_bar=False)
+        else:
+            assert np.array_equal(model.predict(pairs, show_progress_bar=False), raw)
+            wanted, raw = model.predict(pairs, apply_softmax=True, show_progress_bar=False)[:, 1], raw[:, 1] - raw[:, 0]
+        assert np.abs(got - wanted).max() <= 1e-5
+        assert np.abs(log_odds - raw).max() <= 1e-4
+    assert np.ptp(got) > 1e-3
+
+
+def test_pairs_are_as_long_as_the_tokenizer_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not as long as there are positions; a longer one than these is refused, and a very long one is told of."""
+    source = save_cross_encoder("bert", tmp_path / "source", max_position_embeddings=600)
+
+    def imported(length: int, *options: str) -> int:
+        state(source, model_max_length=length)
+        out = tmp_path / f"{length}{len(options)}"
+        assert main([str(source), str(out), "--precisions", "", *options]) == 0
+        return read_checkpoint(out).config.encoding.max_length
+
+    assert imported(40) == 40
+    assert imported(40, "--max-length", "48") == 48
+    assert imported(550, "--max-length", "520") == 520
+    assert imported(550) == MOST_TOKENS
+    assert f"pairs are cut at 512 of the 550 tokens that {source} reads" in caplog.text
+    assert main([str(source), str(tmp_path / "out"), "--max-length", "601"]) == 1
+    assert "max_length 601 is more than the 600 positions" in capsys.readouterr().err
+
+
+def test_a_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) -> None:
+    """A classifier without weights gives every pair its bias."""
+    model = cross_encoder("bert", num_labels=1)
+    torch.nn.init.zeros_(model.classifier.weight)
+    save_cross_encoder("bert", tmp_path / "source")
+    model.save_pretrained(tmp_path / "source")
+    with pytest.raises(UnsupportedModelError, match=r"gives every pair the same score, 0\.5: it is not trained"):
+        import_model(str(tmp_path / "source"), tmp_path / "out", precisions=())
+
+
+def test_a_model_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
+    """With its settings alone or without them; then transformers would make one that reads every text as unknown."""
+    source = save_cross_encoder("bert", tmp_path / "source")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (source / name).unlink()
+        with pytest.raises(UnsupportedModelError, match=r"has no tokenizer: none of tokenizer\.json"):
+            import_model(str(source), tmp_path / "out", precisions=())
+
+
+def test_a_model_with_another_pair_template_is_refused(tmp_path: Path) -> None:
+    """Its tokenizer tells no types, so that it was trained on zeros; the family's template has ones."""
+    source = save_cross_encoder("bert", tmp_path / "source")
+    state(source, model_input_names=["input_ids", "attention_mask"])
+    with pytest.raises(UnsupportedModelError, match="token types of the pair"):
+        import_model(str(source), tmp_path / "out", precisions=())
 
 
 def test_albert_keeps_its_size(tmp_path: Path) -> None:

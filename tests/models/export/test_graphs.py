@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from tests.tiny import bert_tokenizer
+from tests.tiny import random_ranker as tiny_ranker
+
+from cerberank_models.backends.registry import open_backend, spec_of
+from cerberank_models.checkpoint.external_data import external_files
+from cerberank_models.checkpoint.folder import ChangedFileError, MissingFileError, copy_checkpoint, read_checkpoint
+from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.export.graphs import export_stages
 from cerberank_models.export.random_weights import SHAPES, random_config, random_ranker
+from cerberank_models.rank import check_golden
 
 
 def test_a_layer_that_all_depths_share_is_in_a_graph_once(tmp_path: Path) -> None:
@@ -17,3 +26,27 @@ def test_a_layer_that_all_depths_share_is_in_a_graph_once(tmp_path: Path) -> Non
     weights = 4 * sum(parameter.numel() for parameter in ranker.parameters())
     layer = 4 * sum(parameter.numel() for parameter in ranker.body[0].parameters())
     assert abs(graph.stat().st_size - weights) < layer / 100
+
+
+def test_large_weights_lie_in_a_file_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp32 and int8 with a lowered threshold: the graphs hold none, the checkpoint is verified and scores right."""
+    monkeypatch.setattr("cerberank_models.export.graphs.INLINE_BYTES", 1000)
+    folder, ranker = tmp_path / "large", tiny_ranker(heads=1, exits=())
+    export_checkpoint(
+        ranker, bert_tokenizer(), folder, card="", version="1", source="", parity={"fp32": 1e-5, "int8": 1.0}
+    )
+    checkpoint = read_checkpoint(folder)
+    for precision in ("fp32", "int8"):
+        graph = folder / "onnx" / precision / "stage-0.onnx"
+        data = graph.with_name("stage-0.onnx.data")
+        assert external_files(graph.read_bytes()) == {data.name}
+        assert data.stat().st_size > 10_000
+        check_golden(open_backend(checkpoint, precision=precision), checkpoint, precision)
+        assert f"onnx/{precision}/{data.name}" in spec_of("onnx").files(checkpoint.manifest.files, precision)
+    other = copy_checkpoint(folder, tmp_path / "copy").path / "onnx" / "fp32" / "stage-0.onnx.data"
+    other.write_bytes(other.read_bytes()[:-1] + b"\x00\x01")
+    with pytest.raises(ChangedFileError, match=r"stage-0\.onnx\.data"):
+        read_checkpoint(tmp_path / "copy")
+    other.unlink()
+    with pytest.raises(MissingFileError, match=r"stage-0\.onnx\.data"):
+        read_checkpoint(tmp_path / "copy")

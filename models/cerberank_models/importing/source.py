@@ -1,0 +1,107 @@
+"""Where a model to import comes from: a folder that `save_pretrained` wrote, or a model on the Hugging Face hub.
+
+In: what a user names. Out: the place that transformers loads from, with what identifies its content. No torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cerberank_models.checkpoint.regular import open_regular
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+CONFIG = "config.json"
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
+"""Files that transformers makes a tokenizer from; without any it makes an empty one."""
+
+
+class SourceError(ValueError):
+    """There is no model to import at the place that was named; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A Hugging Face model that exists."""
+
+    place: str
+    """The folder, or the id on the hub: what `from_pretrained` takes."""
+    folder: Path
+    """The folder, or the hub's snapshot in the local cache, which holds the files that were loaded so far."""
+    commit: str | None
+    """The hub's commit; None for a folder."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the place."""
+        return Path(self.place).name if self.commit else self.folder.resolve().name
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether a tokenizer's vocabulary is among its files; on the hub, once the tokenizer has been loaded."""
+        return any((self.folder / name).is_file() for name in VOCABULARIES)
+
+    def content(self) -> str:
+        """What identifies the content: the commit, or the SHA-256 of a folder's files with their names."""
+        if self.commit is not None:
+            return self.commit
+        digest = hashlib.sha256()
+        for path in sorted(item for item in self.folder.rglob("*") if item.is_file()):
+            name = path.relative_to(self.folder).as_posix()
+            if not name.startswith(".") and "/." not in name:
+                with open_regular(path) as file:
+                    digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+        return digest.hexdigest()
+
+
+def find_source(model: str, revision: str | None = None) -> Source:
+    """The folder `model` if there is one, else the model of this id on the hub at `revision` (a branch, tag or commit).
+
+    Of a model on the hub only its configuration is loaded, by huggingface_hub, whose cache, token (HF_TOKEN) and
+    offline mode (HF_HUB_OFFLINE) count. Raises SourceError.
+    """
+    folder = Path(model)
+    if model and folder.is_dir():
+        if revision:
+            raise SourceError(f"{model} is a folder, which has no revision {revision!r}")
+        if any(folder.glob("*/*/manifest.json")) and not (folder / CONFIG).is_file():
+            raise SourceError(f"{model} is a store of Cerberank checkpoints: set CERBERANK_STORE={model}")
+        if not (folder / CONFIG).is_file():
+            raise SourceError(f"{model} has no {CONFIG}: it is no folder that transformers' save_pretrained wrote")
+        source = Source(place=model, folder=folder, commit=None)
+    else:
+        source = _on_hub(model, revision)
+    if _model_type(source.folder / CONFIG) == "cerberank":
+        folder_of = model if source.commit is None else "FOLDER, after loading it from the hub"
+        raise SourceError(f"{model} is a Cerberank checkpoint already: set CERBERANK_CHECKPOINT={folder_of}")
+    return source
+
+
+def _on_hub(model: str, revision: str | None) -> Source:
+    if not HUB_ID.fullmatch(model):
+        raise SourceError(f"{model}: there is no such folder, and it is no id on the Hugging Face hub (OWNER/NAME)")
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub, and importing it takes long
+
+    try:
+        config = Path(hf_hub_download(model, CONFIG, revision=revision))
+    except (OSError, ValueError) as error:
+        at = f" at revision {revision}" if revision else ""
+        raise SourceError(
+            f"{model}{at}: there is no such folder, and the hub did not give it: {_first_line(error)}"
+        ) from error
+    return Source(place=model, folder=config.parent, commit=config.parent.name)  # .../snapshots/<commit>/config.json
+
+
+def _model_type(config: Path) -> object:
+    try:
+        described = json.loads(config.read_bytes())
+    except ValueError as error:
+        raise SourceError(f"{config} is no JSON: {error}") from error
+    return described.get("model_type") if isinstance(described, dict) else None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,76 @@
+"""`cerberank serve --model`: a model that transformers has written is imported once and then served."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+from sentence_transformers import CrossEncoder
+from tests.e2e.conftest import SERVE, launch, start, wait_until_ready
+from tests.models.importing.test_source import in_hub_cache
+from tests.tiny import save_cross_encoder
+
+IMPORT_SECONDS = 300.0
+"""It takes ten seconds on an idle machine: two processes import torch and transformers."""
+TEXTS = ["it was built in paris .", "330 metres", "bees make honey", "how tall is the tower ? " * 20]
+QUESTION = "how tall is the tower ? " * 12
+
+
+def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
+    """Start the service on `model`, ask for `name` once it is ready, and end it; the scores by candidate."""
+    running = start(
+        Path(), log, program=(*SERVE, "--model", model), seconds=IMPORT_SECONDS, CERBERANK_CHECKPOINT="", **settings
+    )
+    try:
+        wait_until_ready(running)
+        body = {"model": name, "question": QUESTION, "candidates": TEXTS}
+        results = httpx.post(f"{running.url}/v1/rank", json=body).raise_for_status().json()["results"]
+    finally:
+        running.process.kill()
+        running.process.wait()
+    return [result["score"] for result in sorted(results, key=lambda result: result["index"])]
+
+
+def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
+    """By its id, from the hub's cache alone; the second start imports nothing. Scores are CrossEncoder's, in fp32."""
+    folder = save_cross_encoder("bert", in_hub_cache("someone/tiny", tmp_path / "hf"), num_labels=1)
+    places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "CERBERANK_MODEL_CACHE": str(tmp_path / "cache")}
+    first = ask("someone/tiny", tmp_path / "first.log", "someone/tiny", **places)
+    again = ask("someone/tiny", tmp_path / "again.log", "tiny", **places)
+    wanted = CrossEncoder(str(folder), device="cpu").predict([(QUESTION, text) for text in TEXTS])
+    assert first == pytest.approx(wanted.tolist(), abs=1e-5)
+    assert again == first
+    assert "is imported once, into" in (tmp_path / "first.log").read_text()
+    log = (tmp_path / "again.log").read_text()
+    assert "is imported once" not in log
+    assert "is served from" in log
+    assert "scores are the model's own" in log
+
+
+def refused(folder: Path, tmp_path: Path, **environment: str) -> str:
+    """The log of a service that cannot serve `folder`: exit code 2 before anything listens."""
+    log = tmp_path / "log"
+    program = (*SERVE, "--model", str(folder), "--model-cache", str(tmp_path / "cache"))
+    process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="", **environment)
+    assert process.wait(IMPORT_SECONDS) == 2
+    assert "running on" not in log.read_text()
+    return log.read_text()
+
+
+def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> None:
+    """The import's own reason is the last line, and nothing is kept."""
+    folder = save_cross_encoder("bert", tmp_path / "three", num_labels=3)
+    wanted = f"cerberank serve: {folder} was not imported: {folder} has 3 labels; a cross-encoder has one or two\n"
+    assert refused(folder, tmp_path).endswith(wanted)
+    assert not [item for item in (tmp_path / "cache").iterdir() if item.is_dir()]
+
+
+def test_the_extra_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The service itself runs without transformers."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "transformers.py").write_text("raise ModuleNotFoundError(name='transformers')\n")
+    (tmp_path / "config.json").write_text("{}")
+    path = os.pathsep.join([str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")])
+    assert "run: pip install 'cerberank[import]'" in refused(tmp_path, tmp_path, PYTHONPATH=path)

@@ -1,0 +1,93 @@
+"""The cache of imported models: one import for each content, also of several processes at once. The import is faked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cerberank_models.importing.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
+from cerberank_models.importing.source import Source, find_source
+
+FP32 = ImportOptions(precisions=("fp32",))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """A folder with a configuration alone: only its content is looked at here."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return find_source(str(tmp_path / "model"))
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
+    """Run `script` in place of Python as the process that imports; $5 is the folder to make. Gives its notes."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> '{tmp_path}/calls'\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    return tmp_path / "calls"
+
+
+def test_the_second_start_imports_nothing(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of `cerberank import`, with the options; what a killed one left is gone."""
+    calls = fake(monkeypatch, tmp_path, 'mkdir "$5"')
+    options = ImportOptions(precisions=("int8",), max_length=64, calibrate=source.folder / "config.json")
+    path = tmp_path / "cache" / f"model-{options.key(source)}"
+    (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
+    assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
+    assert calls.read_text() == (
+        f"-m cerberank_models import {source.place} {path} --name model --precisions int8 --max-length 64 "
+        f"--calibrate {source.place}/config.json\n"
+    )
+    assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
+
+
+def test_what_is_imported_and_how_gives_the_place(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content, length, precisions, questions, the program's version and the commit each give another."""
+    config = source.folder / "config.json"
+    keys = [
+        FP32.key(source),
+        ImportOptions(precisions=("int8",)).key(source),
+        ImportOptions(precisions=("fp32",), max_length=64).key(source),
+        ImportOptions(precisions=("fp32",), calibrate=config).key(source),
+        FP32.key(Source(place="a/model", folder=source.folder, commit="1")),
+        FP32.key(Source(place="b/model", folder=source.folder, commit="1")),
+        FP32.key(Source(place="a/model", folder=source.folder, commit="2")),
+    ]
+    config.write_text('{"changed": true}')
+    keys.append(FP32.key(source))
+    monkeypatch.setattr("cerberank_models.importing.cache.version", lambda name: "9")
+    keys.append(FP32.key(source))
+    assert len(set(keys)) == len(keys)
+
+
+def test_of_several_at_once_one_imports(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it."""
+    calls = fake(monkeypatch, tmp_path, 'sleep 0.3; mkdir "$5"')
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda _: cached_checkpoint(source, FP32, tmp_path / "cache"), range(4)))
+    assert len(set(got)) == 1
+    assert len(calls.read_text().splitlines()) == 1
+
+
+def test_a_failed_import_says_why(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All lines of the verb's message, else the last line; nothing is kept, so the next start tries again."""
+    message = "echo 'cerberank import: it has' >&2; echo '3 labels' >&2"
+    for script, said in ((f"echo noise; {message}", "it has 3 labels"), ("echo a; echo b", "b"), ("", "it ended .*")):
+        fake(monkeypatch, tmp_path, f"{script}\nexit 1")
+        with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
+            cached_checkpoint(source, FP32, tmp_path / "cache")
+    fake(monkeypatch, tmp_path, 'mkdir "$5"')
+    assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
+
+
+def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the user's cache folder, which XDG_CACHE_HOME moves."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert default_cache() == Path("/caches/cerberank")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache() == Path(os.path.expanduser("~/.cache/cerberank"))
