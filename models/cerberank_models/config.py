@@ -197,8 +197,8 @@ class RankerConfig(Frozen):
         """The encoder's shape, for whatever builds, reads or changes its layers. Raises OpaqueRankerError without."""
         if isinstance(self.transformer, OpaqueTransformer):
             raise OpaqueRankerError(
-                f"{self.name} is an opaque graph ({self.transformer.model_type}), whose layers are not known: it can be "
-                "served by the onnx backend and evaluated, and not run by torch, trained, cut or read back"
+                f"{self.name} is an opaque graph ({self.transformer.model_type}), whose layers are not known: it can "
+                "be served by the onnx backend and evaluated, and not run by torch, trained, cut or read back"
             )
         return self.transformer
 

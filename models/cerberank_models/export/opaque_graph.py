@@ -13,6 +13,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 
 from cerberank_models.export.graphs import export_module, token_inputs
@@ -65,7 +66,8 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
     inputs = {each.name.removeprefix(PREFIX): each for each in graph.input if each.name not in constants}
     if not {IDS, MASK} <= set(inputs) <= {IDS, MASK, TYPES}:
         raise UnsupportedModelError(
-            f"{shipped} reads {', '.join(inputs)}: a graph that can be served reads {IDS} and {MASK}, and may read {TYPES}"
+            f"{shipped} reads {', '.join(inputs)}: a graph that can be served reads {IDS} and {MASK}, "
+            f"and may read {TYPES}"
         )
     logits = next((each for each in graph.output if each.name == PREFIX + "logits"), graph.output[0])
     last = logits.type.tensor_type.shape.dim[-1:]
@@ -101,10 +103,22 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
 def quantise_graph(fp32: Path, path: Path) -> None:
     """Write the int8 form of a graph: ONNX Runtime's dynamic quantisation of its products with weights.
 
-    The scale of each product's input is taken from the batch that is run, so that a score depends a little on what
-    runs beside it. Raises UnsupportedModelError where there is no product that can be quantised.
+    The classifier's products, which read one vector a pair, stay fp32. The scale of each product's input is taken from
+    the batch that is run, so that a score depends a little on what runs beside it. Raises UnsupportedModelError where
+    there is no product that can be quantised.
     """
+    model = onnx.load(fp32)
+    del model.graph.value_info[:]  # shapes that PyTorch's exporter noted; those that quantisation infers contradict some
+    classifier = [f"{node.name}_MatMul" for node in model.graph.node if node.op_type == "Gemm"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    quantize_dynamic(fp32, path, op_types_to_quantize=["MatMul"], weight_type=QuantType.QInt8, per_channel=True)
+    quant_pre_process(model, path, skip_optimization=True, skip_onnx_shape=True, skip_symbolic_shape=True)
+    quantize_dynamic(
+        path,
+        path,
+        op_types_to_quantize=["MatMul"],
+        nodes_to_exclude=classifier,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+    )
     if not any(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node):
         raise UnsupportedModelError("the graph has no product with constant weights that could be int8")

@@ -11,9 +11,19 @@ from tokenizers import Tokenizer
 
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.hugging_face import transformer_config
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
 QUESTION, TEXT = "How tall is it?", "It is 330 metres tall."
+
+
+def why_opaque(source: Any) -> str | None:
+    """Why the network of a `transformers` configuration has no layers here; None where it has."""
+    try:
+        transformer_config(source)
+    except UnsupportedModelError as error:
+        return str(error)
+    return None
 
 
 def opaque_config(source: Any, tokenizer: Any, *, name: str, encoding: EncodingConfig) -> RankerConfig:
@@ -24,7 +34,9 @@ def opaque_config(source: Any, tokenizer: Any, *, name: str, encoding: EncodingC
     """
     vocabulary = getattr(source, "vocab_size", None)
     if not isinstance(vocabulary, int):
-        raise UnsupportedModelError(f"the configuration of this {source.model_type} states no vocab_size: it reads no text")
+        raise UnsupportedModelError(
+            f"the configuration of this {source.model_type} states no vocab_size: it reads no text"
+        )
     layers = getattr(source, "num_hidden_layers", None) or 1
     types = tokenizer(QUESTION, TEXT).get("token_type_ids", [0])
     return RankerConfig(
@@ -56,8 +68,8 @@ def pair_template(tokenizer: Any) -> PairTemplate:
     between = len(pair) - len(question) - len(text) - 2
     if between < 1 or pair != [pair[0], *question, *[pair[-1]] * between, *text, pair[-1]]:
         raise UnsupportedModelError(
-            f"its tokenizer makes pairs such as {' '.join(tokenizer.convert_ids_to_tokens(pair))!r}, which is not a first "
-            "token, the question, separators, the text and a separator"
+            f"its tokenizer makes pairs such as {' '.join(tokenizer.convert_ids_to_tokens(pair))!r}, which is not a "
+            "first token, the question, separators, the text and a separator"
         )
     first, separator = tokenizer.convert_ids_to_tokens([pair[0], pair[-1]])
     return PairTemplate(first=first, separator=separator, between=between)
