@@ -178,28 +178,3 @@ def padded(pairs: EncodedPairs, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         types[row, : stop - start] = torch.from_numpy(pairs.type_ids[start:stop])
         mask[row, : stop - start] = True
     return ids, types, mask
-
-
-def save_deberta(folder: Path, **changes: int) -> Path:
-    """A DeBERTa-v2 cross-encoder of one label, as mxbai-rerank v1 is one, with a SentencePiece tokenizer."""
-    torch.manual_seed(changes.pop("seed", 0))
-    shape = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    shape |= {"intermediate_size": 64, "pooler_hidden_size": 32, "max_position_embeddings": 64, "num_labels": 1}
-    config = transformers.DebertaV2Config(
-        **(shape | changes),
-        type_vocab_size=0,
-        relative_attention=True,
-        position_buckets=16,
-        max_relative_positions=-1,
-        pos_att_type=["p2c", "c2p"],
-        norm_rel_ebd="layer_norm",
-        share_att_key=True,
-        position_biased_input=False,
-        initializer_range=0.3,
-    )
-    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=albert_tokenizer(), model_max_length=64, **special
-    ).save_pretrained(folder)
-    return folder

@@ -109,14 +109,16 @@ def quantise_graph(fp32: Path, path: Path) -> None:
     """
     model = onnx.load(fp32)
     del model.graph.value_info[:]  # shapes that PyTorch's exporter noted; those that quantisation infers contradict some
-    classifier = [f"{node.name}_MatMul" for node in model.graph.node if node.op_type == "Gemm"]
+    classifier = [node for node in model.graph.node if node.op_type == "Gemm"]
+    for number, node in enumerate(classifier):
+        node.name = f"classifier-{number}"
     path.parent.mkdir(parents=True, exist_ok=True)
     quant_pre_process(model, path, skip_optimization=True, skip_onnx_shape=True, skip_symbolic_shape=True)
     quantize_dynamic(
         path,
         path,
         op_types_to_quantize=["MatMul"],
-        nodes_to_exclude=classifier,
+        nodes_to_exclude=[f"{node.name}_MatMul" for node in classifier],  # what ONNX Runtime turns them into
         weight_type=QuantType.QInt8,
         per_channel=True,
     )
