@@ -31,8 +31,8 @@ SHAPES = {"table": (300, 8), "types": (2, 8), "weight": (8, 16)}
 def graph_weights(labels: int, seed: int) -> dict[str, NDArray[np.float32]]:
     """The weights of `shipped_graph`."""
     generator = np.random.default_rng(seed)
-    shapes = SHAPES | {"classifier": (16, labels)}
-    return {name: generator.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    weights = {name: generator.normal(0, 0.5, shape).astype(np.float32) for name, shape in SHAPES.items()}
+    return weights | {"classifier": generator.normal(0, 0.03, (16, labels)).astype(np.float32)}
 
 
 def shipped_graph(

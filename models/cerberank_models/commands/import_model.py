@@ -125,6 +125,8 @@ def import_model(
             raise ValueError("--calibrate has no meaning for an opaque network: its int8 measures no ranges")
         logger.warning("%s becomes one opaque stage without exits and heads: %s", source, reason)
         length = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
+        if max_length is not None and max_length > length:
+            raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
         import_opaque(
             found,
             out,
