@@ -60,7 +60,7 @@ def test_it_is_ranked_as_offline_in_two_dialects(served: tuple[TestClient, Check
     """The same scores; a ratio that cannot act is said; metrics count its one stage."""
     client, checkpoint = served
     answer = rank(client, drop_ratio=0.5)
-    assert answer["warnings"] == ["this model has no exits: drop_ratio has no effect"]
+    assert "this model has no exits: drop_ratio has no effect" in answer["warnings"]
     assert {result["stage"] for result in answer["results"]} == {0}
     cohere = client.post("/v2/rerank", json={"model": "opaque", "query": QUESTION, "documents": TEXTS}).json()
     expected = offline(checkpoint)
@@ -70,7 +70,7 @@ def test_it_is_ranked_as_offline_in_two_dialects(served: tuple[TestClient, Check
     assert [result["index"] for result in answer["results"]] == np.argsort(-np.asarray(expected)).tolist()
     version = checkpoint.manifest.version
     counted = samples(client)
-    assert counted[f"cerberank_stage_candidates_total{{model=opaque,stage=0,version={version}}}"] >= len(TEXTS)
+    assert counted[f"cerberank_tokens_total{{model=opaque,stage=0,version={version}}}"] > 64
     assert not [name for name in counted if "stage=1" in name]
 
 
@@ -78,6 +78,7 @@ def test_a_passed_deadline_has_the_one_stages_answer(served: tuple[TestClient, C
     """A question that has begun its only stage ends it: the answer is whole."""
     client, checkpoint = served
     answer = rank(client, deadline_ms=0.001)
+    assert answer["complete"] is True
     got = {result["index"]: result["score"] for result in answer["results"]}
     assert [got[index] for index in range(len(TEXTS))] == pytest.approx(offline(checkpoint), abs=1e-6)
 

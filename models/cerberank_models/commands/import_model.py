@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from cerberank_models.commands.import_opaque import import_opaque
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
@@ -109,9 +108,8 @@ def import_model(
 ) -> None:
     """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
 
-    A model of an unknown family, any with `opaque`, and the file `graph` of one become one opaque stage.
-
-    A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
+    A model of an unknown family becomes one opaque stage (`import_opaque`), as does any with `opaque`, or with `graph`,
+    a file of it. A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
     UnsupportedModelError for models that are not one- or two-logit cross-encoders, SourceError where there is no model.
     """
     found = find_source(source, revision)
@@ -127,6 +125,8 @@ def import_model(
         length = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
         if max_length is not None and max_length > length:
             raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
+        from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - it alone always needs onnx
+
         import_opaque(
             found,
             out,

@@ -59,7 +59,8 @@ def export_opaque(
     """
     if not precisions or not set(precisions) <= set(PRECISIONS):
         raise ValueError(
-            f"an opaque network has graphs in {' or '.join(PRECISIONS)}, not {', '.join(precisions) or 'none'}"
+            f"an opaque network has graphs in {' or '.join(PRECISIONS)}, not {', '.join(precisions) or 'none'}: it is "
+            "served by the onnx backend in one of these"
         )
     with tempfile.TemporaryDirectory() as scratch:
         fp32, int8 = (Path(scratch) / precision / GRAPH for precision in PRECISIONS)
@@ -76,7 +77,7 @@ def export_opaque(
                 graphs["int8"] = int8
             except ParityError as error:
                 if "fp32" not in precisions:
-                    raise ParityError(f"{error}: import it with --precisions fp32") from error
+                    raise ParityError(f"{error}: import it in fp32") from error
                 logger.warning("%s: only fp32 is written, serve it with CERBERANK_PRECISION=fp32", error)
         kept = {precision: graphs[precision] for precision in precisions if precision in graphs}
         write_checkpoint(

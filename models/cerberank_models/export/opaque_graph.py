@@ -108,7 +108,8 @@ def quantise_graph(fp32: Path, path: Path) -> None:
     there is no product that can be quantised.
     """
     model = onnx.load(fp32)
-    del model.graph.value_info[:]  # shapes that PyTorch's exporter noted; those that quantisation infers contradict some
+    # Shapes that PyTorch's exporter noted: some contradict those that quantisation infers.
+    del model.graph.value_info[:]
     classifier = [node for node in model.graph.node if node.op_type == "Gemm"]
     for number, node in enumerate(classifier):
         node.name = f"classifier-{number}"

@@ -141,7 +141,7 @@ def test_int8_beyond_its_gate_is_not_written(
     """fp32 alone, and a line says it; int8 alone is an error. The service's default, int8, names what there is."""
     monkeypatch.setattr(opaque, "PARITY", {**PARITY, "int8": 1e-7})
     source = save_shipped(tmp_path / "source")
-    with pytest.raises(ParityError, match="import it with --precisions fp32"):
+    with pytest.raises(ParityError, match="import it in fp32"):
         import_model(str(source), tmp_path / "none", precisions=("int8",), opaque=True)
     assert not (tmp_path / "none").exists()
     import_model(str(source), tmp_path / "out", opaque=True)
