@@ -12,12 +12,16 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cerberank_models.drop import DropPolicy, RatioSchedule, drop_ratios
-from cerberank_models.transformer import Count, Frozen, TransformerConfig
+from cerberank_models.transformer import Count, Frozen, OpaqueTransformer, PairTemplate, TransformerConfig
 
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
 Pooling = Literal["mean", "first"]
+
+
+class OpaqueRankerError(ValueError):
+    """The layers of a ranker are needed that is one opaque graph; the message says what it can do instead."""
 
 
 class ArchitectureConfig(Frozen):
@@ -58,6 +62,8 @@ class EncodingConfig(Frozen):
     segments, as Hugging Face's tokenizers cut (`longest_first`)."""
     segments: Literal[2, 3] = 2
     """2: question and candidate; 3: the previous and next sentence follow as a third segment (SSP section 3)."""
+    template: Annotated[PairTemplate | None, Field(exclude_if=lambda template: template is None)] = None
+    """The special tokens of an opaque network's pairs; None, and left out of `config.json`, for those of the family."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -135,7 +141,7 @@ class RankerConfig(Frozen):
 
     model_type: Literal["cerberank"] = "cerberank"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
-    transformer: TransformerConfig
+    transformer: Annotated[TransformerConfig | OpaqueTransformer, Field(discriminator="family")]
     architecture: ArchitectureConfig
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig = EncodingConfig()
@@ -173,7 +179,28 @@ class RankerConfig(Frozen):
         room = self.transformer.max_positions - self.transformer.position_offset
         if self.encoding.max_length > room:
             raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
+        if isinstance(self.transformer, OpaqueTransformer):
+            self._check_opaque()
         return self
+
+    def _check_opaque(self) -> None:
+        """Raise ValueError for what an opaque graph cannot have."""
+        if self.architecture.heads or len(self.exits) != 1:
+            raise ValueError("an opaque network has no heads, and one exit after its last layer")
+        if self.first_stage is not None:
+            raise ValueError("an opaque network takes no first stage: what its layers cost is not known")
+        if self.encoding.template is None or self.encoding.segments != 2:
+            raise ValueError("an opaque network needs encoding.template, and pairs of two segments")
+
+    @property
+    def body(self) -> TransformerConfig:
+        """The encoder's shape, for whatever builds, reads or changes its layers. Raises OpaqueRankerError without."""
+        if isinstance(self.transformer, OpaqueTransformer):
+            raise OpaqueRankerError(
+                f"{self.name} is an opaque graph ({self.transformer.model_type}), whose layers are not known: it can "
+                "be served by the onnx backend and evaluated, and not run by torch, trained, cut or read back"
+            )
+        return self.transformer
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -211,7 +238,7 @@ class RankerConfig(Frozen):
         if self.first_stage is None:
             return self.stage_layers
         first = self.first_stage.transformer
-        return (first.layers * _linear_weights(first) / _linear_weights(self.transformer), *self.stage_layers)
+        return (first.layers * _linear_weights(first) / _linear_weights(self.body), *self.stage_layers)
 
     @property
     def schedule(self) -> tuple[float, ...]:

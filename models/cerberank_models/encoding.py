@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, repeat
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.config import EncodingConfig
 from cerberank_models.token_cache import TokenCache
-from cerberank_models.transformer import PAIR_TEMPLATES, Family
+from cerberank_models.transformer import PAIR_TEMPLATES, Family, PairTemplate
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
@@ -137,20 +138,19 @@ class Tokens:
         return [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
 
 
-def special_tokens(tokenizer: Tokenizer, family: Family) -> tuple[int, int]:
+def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, int]:
     """Switch off the tokenizer's own truncation and padding; the ids of its first token and of its separator.
 
-    Raises ValueError when the family's special tokens are missing from the vocabulary.
+    Raises ValueError when the template's special tokens are missing from the vocabulary.
     """
     # Changing a tokenizer while another thread encodes with it raises an error in that thread.
     if tokenizer.truncation is not None:
         tokenizer.no_truncation()
     if tokenizer.padding is not None:
         tokenizer.no_padding()
-    template = PAIR_TEMPLATES[family]
     first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
     if first is None or separator is None:
-        raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which {family} needs")
+        raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which the model needs")
     return first, separator
 
 
@@ -171,21 +171,23 @@ class PairEncoder:
         self,
         tokenizer: Tokenizer,
         *,
-        family: Family,
+        family: Family | Literal["opaque"],
         config: EncodingConfig,
         type_vocab_size: int,
         tokenizer_digest: str | None = None,
     ) -> None:
         """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
 
-        `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError when the family's special
-        tokens are missing from the vocabulary.
+        The special tokens are the `config`'s, or else the family's. `tokenizer_digest` is the hash of the tokenizer's
+        file (`Tokens`). Raises ValueError when special tokens are missing from the vocabulary, or not known.
         """
-        first, separator = special_tokens(tokenizer, family)
+        template = config.template or (None if family == "opaque" else PAIR_TEMPLATES[family])
+        if template is None:
+            raise ValueError("the pairs of an opaque network need encoding.template")
+        first, separator = special_tokens(tokenizer, template)
         self.tokenizer = tokenizer
         """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
         self._config = config
-        template = PAIR_TEMPLATES[family]
         self._head = packed([first])
         self._join = packed([separator] * template.between)
         self._tail = packed([separator])

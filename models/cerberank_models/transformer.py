@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
 
 Count = Annotated[int, Field(ge=1)]
 
 Family = Literal["albert", "bert", "electra", "roberta"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class PairTemplate:
-    """The special tokens around the segments of a pair, as a family was pre-trained with them."""
+    """The special tokens around the segments of a pair, as a model was pre-trained with them."""
 
     first: str
     separator: str
-    between: int = 1
+    between: Count = 1
     """Separators between two segments."""
 
 
@@ -68,3 +68,26 @@ class TransformerConfig(Frozen):
     def shared_layers(self) -> bool:
         """Whether all layers have the same weights, which are then stored once; `layers` is how often they are run."""
         return self.family == "albert"
+
+
+class OpaqueTransformer(Frozen):
+    """A network of which nothing is known but its graph, which takes tokens to logits in one stage.
+
+    It has no layers that could be cut, trained or run by torch: a graph is all that there is of it.
+    """
+
+    family: Literal["opaque"]
+    model_type: str
+    """What transformers calls the network, such as `deberta-v2`; told, never acted on."""
+    vocab_size: Count
+    layers: Count = 1
+    """How deep its configuration says that it is, 1 where it does not say: an estimate of its cost."""
+    max_positions: Count
+    """Most tokens of a pair that the graph reads."""
+    type_vocab_size: Annotated[int, Field(ge=1, le=2)] = 1
+    """2 where the model's own tokenizer gives the candidate a token type of its own."""
+
+    @property
+    def position_offset(self) -> int:
+        """0: `max_positions` counts tokens."""
+        return 0

@@ -82,7 +82,7 @@ class CapturedStages:
 
 def _largest_inputs(stages: TorchStages, largest: GraphSize) -> StageInput:
     """Tensors that all graphs read, each its part of them: no two graphs run at the same time."""
-    device, width = stages.device, stages.config.transformer.hidden_size
+    device, width = stages.device, stages.config.body.hidden_size
     # Any valid lengths will do for the capture: here, pairs of one token.
     return StageInput(
         offsets=torch.arange(largest.pairs + 1, dtype=torch.int32, device=device),

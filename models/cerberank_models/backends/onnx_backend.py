@@ -86,8 +86,9 @@ class OnnxBackend:
         lengths = np.diff(state.offsets)
         columns = 1 if plan.kind == "exit" else self._config.architecture.heads
         logits = np.empty((len(lengths), columns), dtype=np.float32)
-        width = self._config.transformer.hidden_size
-        after = None if last else np.empty((int(state.offsets[-1]), width), dtype=np.float32)
+        after = None
+        if not last:
+            after = np.empty((int(state.offsets[-1]), self._config.body.hidden_size), dtype=np.float32)
 
         def run_bucket(rows: NDArray[np.int64]) -> None:
             index, _ = packed_rows(state.offsets, rows)

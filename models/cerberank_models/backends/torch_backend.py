@@ -29,6 +29,7 @@ from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.varlen import VarlenAttention
+from cerberank_models.transformer import OpaqueTransformer
 
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 """On a processor a run is cut into blocks whose hidden states fit into the cache; only attention computes padding."""
@@ -200,7 +201,13 @@ class TorchBackend:
 
 
 def load_ranker(checkpoint: Checkpoint) -> Ranker:
-    """The network of a checkpoint with its weights, in fp32 on the CPU."""
+    """The network of a checkpoint with its weights, in fp32 on the CPU. Raises CheckpointError without any."""
+    if isinstance(checkpoint.config.transformer, OpaqueTransformer):
+        raise CheckpointError(
+            f"{checkpoint.path} is an opaque {checkpoint.config.transformer.model_type} graph without layers: serve it "
+            "with the onnx backend (CERBERANK_BACKEND=onnx, CERBERANK_PRECISION=fp32 on a GPU); torch cannot run, "
+            "train or cut it"
+        )
     if checkpoint.weights is None:
         raise CheckpointError(
             f"{checkpoint.path} has no model.safetensors, so that only its ONNX graphs can be run; `cerberank import` "

@@ -110,5 +110,5 @@ def dtype_of(precision: str) -> torch.dtype:
 
 def kernel_of(config: RankerConfig, device: torch.device, precision: torch.dtype) -> VarlenAttention | None:
     """The variable-length attention that a ranker of this shape takes on the device; None where it pads instead."""
-    transformer = config.transformer
+    transformer = config.body
     return kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)

@@ -80,9 +80,10 @@ class Checkpoint:
             have = ", ".join(self.precisions) or "none"
             command = f"cerberank export {self.path if self.weights else 'FOLDER'} OUT --precisions {precision}"
             lacks = "" if self.weights else ", from a FOLDER with model.safetensors"
-            raise CheckpointError(
-                f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}. `{command}` makes them{lacks}"
-            )
+            makes = f"`{command}` makes them{lacks}"
+            if self.config.transformer.family == "opaque":
+                makes = "An opaque network gets no others after its import: serve it in one that it has"
+            raise CheckpointError(f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}. {makes}")
         return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
 
     def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:

@@ -19,6 +19,7 @@ from cerberank_models.export.checkpoint import ParityError, export_checkpoint, g
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
+from cerberank_models.importing.opaque import why_opaque
 from cerberank_models.importing.own_tokenizer import (
     MOST_TOKENS,
     check_pairs,
@@ -47,7 +48,7 @@ SAME_SCORE = 1e-6
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="cerberank import", description=__doc__)
-    parser.add_argument("source", help="path or hub id of an ALBERT, BERT, ELECTRA or RoBERTa sequence classifier")
+    parser.add_argument("source", help="path or hub id of a sequence classifier of one or two labels")
     parser.add_argument("out", type=Path, help="the checkpoint folder to make; must not exist")
     parser.add_argument("--revision", help="branch, tag or commit of a model on the hub (default: main)")
     parser.add_argument("--name", help="model name (default: the last part of the source)")
@@ -63,6 +64,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--calibrate", type=Path, help="questions to measure int8 ranges on, as `cerberank rank` reads them"
     )
+    parser.add_argument(
+        "--opaque",
+        action="store_true",
+        help="one graph without exits and heads, as for families that have no layers here",
+    )
+    parser.add_argument(
+        "--graph", help="take this ONNX file of the source as the opaque graph, such as onnx/model.onnx"
+    )
     arguments = parser.parse_args(argv)
     logging.basicConfig(format="cerberank import: %(message)s")
     try:
@@ -75,6 +84,8 @@ def main(argv: list[str]) -> int:
             context=arguments.context,
             precisions=tuple(filter(None, arguments.precisions.split(","))),
             calibration=read_questions(arguments.calibrate) if arguments.calibrate else (),
+            opaque=arguments.opaque,
+            graph=arguments.graph,
         )
     except (UnsupportedModelError, ParityError, OSError, ValueError) as error:
         print(f"cerberank import: {error}", file=sys.stderr)  # noqa: T201
@@ -92,12 +103,14 @@ def import_model(
     context: bool = False,
     precisions: tuple[str, ...] = ("fp32", "int8"),
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
+    opaque: bool = False,
+    graph: str | None = None,
 ) -> None:
     """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
 
-    A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
-    UnsupportedModelError for models that are not one- or two-logit cross-encoders of a known family, SourceError where
-    there is no model.
+    A model of an unknown family becomes one opaque stage (`import_opaque`), as does any with `opaque`, or with `graph`,
+    a file of it. A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
+    UnsupportedModelError for models that are not one- or two-logit cross-encoders, SourceError where there is no model.
     """
     found = find_source(source, revision)
     at = {"revision": found.commit or "main"}
@@ -105,6 +118,26 @@ def import_model(
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     tokenizer = read_tokenizer(found)
+    if reason := "as asked for" if opaque or graph else why_opaque(described):
+        if calibration:
+            raise ValueError("--calibrate has no meaning for an opaque network: its int8 measures no ranges")
+        logger.warning("%s becomes one opaque stage without exits and heads: %s", source, reason)
+        length = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
+        if max_length is not None and max_length > length:
+            raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
+        from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - it alone always needs onnx
+
+        import_opaque(
+            found,
+            out,
+            described=described,
+            tokenizer=tokenizer,
+            name=name or found.name,
+            encoding=_encoding(source, length, max_length, context=context),
+            precisions=precisions,
+            graph=graph,
+        )
+        return
     transformer = transformer_config(described)
     positions = transformer.max_positions - transformer.position_offset
     if max_length is not None and max_length > positions:

@@ -71,7 +71,7 @@ def export_checkpoint(
     ranker, config = ranker.float().cpu().eval(), ranker.config
     encoder = PairEncoder(
         Tokenizer.from_str(tokenizer.to_str()),
-        family=config.transformer.family,
+        family=config.body.family,
         config=config.encoding,
         type_vocab_size=config.transformer.type_vocab_size,
     )

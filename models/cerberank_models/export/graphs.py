@@ -153,7 +153,7 @@ def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tens
     pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
     mask = torch.ones((2, 16), dtype=torch.bool)
     held = Dim("held") if gather else pairs
-    size = (3 if gather else 2, 16, ranker.config.transformer.hidden_size)
+    size = (3 if gather else 2, 16, ranker.config.body.hidden_size)
     inputs = {"hidden": torch.zeros(size, dtype=next(ranker.parameters()).dtype), "mask": mask}
     shapes = {"hidden": {0: held, 1: tokens}, "mask": {0: pairs, 1: tokens}}
     if not gather:

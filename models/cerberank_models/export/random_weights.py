@@ -112,7 +112,7 @@ def random_ranker(config: RankerConfig, *, seed: int = 0) -> Ranker:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # for the embeddings
         ranker = Ranker(config)
-    initialise(ranker, seed=seed, deviation=config.transformer.hidden_size**-0.5)
+    initialise(ranker, seed=seed, deviation=config.body.hidden_size**-0.5)
     return ranker
 
 
@@ -126,7 +126,7 @@ def write_random_checkpoint(
     """
     if not config.name.startswith(MARK):
         raise ValueError(f"the name of a checkpoint with random weights begins with {MARK!r}, not {config.name!r}")
-    transformer = config.transformer
+    transformer = config.body
     if (largest := max(tokenizer.get_vocab().values())) >= transformer.vocab_size:
         raise ValueError(f"the tokenizer's ids go up to {largest}, the vocabulary has {transformer.vocab_size} entries")
     if path.exists():

@@ -46,7 +46,7 @@ def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
     form = _form(template, precision, checkpoint)
     state = {name: value.detach().numpy() for name, value in form.state_dict().items()}
     found: dict[str, Tensor] = {}
-    heads = template.config.transformer.attention_heads
+    heads = template.config.body.attention_heads
     with tempfile.TemporaryDirectory() as scratch:
         known = export_stages(form, Path(scratch), gather=precision == "fp16")
         for ours, theirs in zip(known, graphs, strict=True):

@@ -18,6 +18,7 @@ from cerberank_models.encoding import (
     special_tokens,
 )
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.transformer import PAIR_TEMPLATES
 
 
 class FirstStageEncoder:
@@ -29,7 +30,7 @@ class FirstStageEncoder:
         `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError when the family's special
         tokens are missing from the vocabulary.
         """
-        first, separator = special_tokens(tokenizer, config.transformer.family)
+        first, separator = special_tokens(tokenizer, PAIR_TEMPLATES[config.transformer.family])
         self.tokenizer = tokenizer
         """Shared between encoders."""
         self._head, self._tail = packed([first]), packed([separator])

@@ -71,7 +71,10 @@ def load_weights(
     classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation. Raises
     UnsupportedModelError naming every key without a place or without a source.
     """
-    state, family = ranker.state_dict(), ranker.config.transformer.family
+    state, family = (
+        ranker.state_dict(),
+        (ranker.config.body if isinstance(ranker, Ranker) else ranker.config.transformer).family,
+    )
     names = FAMILIES[family]
     filled, surplus = set(), []
     for key, value in weights.items():

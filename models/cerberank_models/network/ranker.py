@@ -29,7 +29,7 @@ class Ranker(nn.Module):
         `dropout` acts in training only.
         """
         super().__init__()
-        transformer, architecture = config.transformer, config.architecture
+        transformer, architecture = config.body, config.architecture
         self.config = config
         width = transformer.hidden_size
         self.encoder = body = bodies[transformer.family](transformer, architecture.body_layers, dropout)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, MOST_CHARACTERS, replace_surrogates, special_tokens
 from cerberank_models.texts.config import TextEncodingConfig
-from cerberank_models.transformer import Family
+from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class TextEncoder:
 
         Raises ValueError when the tokenizer lacks the family's special tokens.
         """
-        self._first, self._separator = special_tokens(tokenizer, family)
+        self._first, self._separator = special_tokens(tokenizer, PAIR_TEMPLATES[family])
         self.tokenizer = tokenizer
         self.config = config
 

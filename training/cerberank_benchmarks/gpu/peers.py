@@ -104,7 +104,7 @@ def _same_weights(lab: Lab, shape: Shape, settings: BenchmarkSettings) -> tuple[
     peer = CrossEncoder(str(folder), max_length=MAX_LENGTH, device=lab.device, model_kwargs={"dtype": dtype})
     encoder = PairEncoder(
         Tokenizer.from_file(str(lab.tokenizer)),
-        family=config.transformer.family,
+        family=config.body.family,
         config=config.encoding,
         type_vocab_size=config.transformer.type_vocab_size,
     )

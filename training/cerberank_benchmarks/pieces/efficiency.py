@@ -58,7 +58,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 def operations(config: RankerConfig, lengths: np.ndarray[Any, Any]) -> float:
     """Floating-point operations of linear layers and attention that a question needs, padding not counted."""
-    width, inner = config.transformer.hidden_size, config.transformer.intermediate_size
+    width, inner = config.body.hidden_size, config.body.intermediate_size
     tokens, pairs, squares = float(lengths.sum()), len(lengths), float((lengths**2).sum())
     layer = 2 * tokens * (4 * width**2 + 2 * width * inner) + 4 * squares * width
     last = 2 * tokens * 2 * width**2 + 2 * pairs * (2 * width**2 + 2 * width * inner) + 4 * tokens * width

@@ -49,7 +49,7 @@ class Student:
         config = self.ranker.config
         return PairEncoder(
             Tokenizer.from_str(self.tokenizer.to_str()),
-            family=config.transformer.family,
+            family=config.body.family,
             config=config.encoding,
             type_vocab_size=config.transformer.type_vocab_size,
         )
@@ -132,7 +132,7 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
         raise UnsupportedModelError(f"{path} has {depth} layers, not {layers}")
     if not 0 <= body <= layers:
         raise UnsupportedModelError(f"a body of {body} layers needs as many, of {path} {layers} are used")
-    one_layer = have.transformer.shared_layers
+    one_layer = have.body.shared_layers
     if one_layer and architecture.head_layers and body != architecture.body_layers:
         raise UnsupportedModelError(f"{path} is {architecture}, and its body's layers are one: body_layers must stay")
     if body > architecture.body_layers and (architecture.heads > 1 or one_layer):

@@ -1,0 +1,133 @@
+"""A cross-encoder of a family that has no body here becomes a checkpoint of one opaque stage; `cerberank import`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from cerberank_models.backends.contract import Scores, probability
+from cerberank_models.config import EncodingConfig
+from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.export.opaque import export_opaque, long_texts, opaque_encoder
+from cerberank_models.export.opaque_graph import OpaqueNetwork, adopt_graph, export_network
+from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.opaque import opaque_config
+from cerberank_models.importing.own_tokenizer import check_pairs, plain_tokenizer
+from cerberank_models.importing.source import Source
+
+SHIPPED = ("onnx/model.onnx", "model.onnx")
+"""Where a repository without weights has its graph."""
+CARD = """# {name}
+
+Imported from the Hugging Face cross-encoder `{source}` (`{model_type}`) by `cerberank import` as one opaque stage:
+{graph}. There are no exits, heads or weights: it is served by the onnx backend as it is, and cannot be trained, cut or
+run by torch. Pairs of at most {length} tokens, cut as the model's own tokenizer cuts them. Data, licence, intended use
+and figures are those of the source: see its model card.
+"""
+
+
+def import_opaque(
+    source: Source,
+    out: Path,
+    *,
+    described: Any,
+    tokenizer: Any,
+    name: str,
+    encoding: EncodingConfig,
+    precisions: Sequence[str],
+    graph: str | None,
+) -> None:
+    """Write the checkpoint `out` of the model at `source`: its own forward exported, or a graph that it ships.
+
+    `described` and `tokenizer` are its `transformers` configuration and fast tokenizer; `graph` names a file of it that
+    is taken instead of the exported forward, as is one of `SHIPPED` where there are no weights. Raises
+    UnsupportedModelError for what cannot be exported or read, ParityError for a graph that computes something else.
+    """
+    config = opaque_config(described, tokenizer, name=name, encoding=encoding)
+    plain = plain_tokenizer(tokenizer)
+    check_pairs(tokenizer, opaque_encoder(config, plain), GOLDEN_TEXTS, max_length=encoding.max_length)
+    pad = next(each for each in (described.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
+    network = _network(source, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
+    expected = None if network is None else _own_scores(network, tokenizer, encoding.max_length)
+    if network is not None and graph is None:
+        write, how = partial(export_network, network, longest=encoding.max_length), "its own forward, exported to ONNX"
+    else:
+        file = _shipped(source, SHIPPED if graph is None else (graph,))
+        write = partial(adopt_graph, file, labels=described.num_labels, pad=pad)
+        how = f"the ONNX graph `{graph or file.name}` that it ships"
+        if network is None:
+            how += ", without weights to compare it with, so that the golden scores are the graph's own"
+    export_opaque(
+        write,
+        config,
+        plain,
+        out,
+        card=CARD.format(
+            name=name, source=source.place, model_type=described.model_type, graph=how, length=encoding.max_length
+        ),
+        version=source.content()[:40],
+        source=source.place,
+        precisions=precisions,
+        expected=expected,
+    )
+
+
+def _network(source: Source, *, pad: int, reads_types: bool) -> OpaqueNetwork | None:
+    """The model with its weights; None where the repository has a graph but no weights."""
+    revision = source.commit or "main"
+    try:
+        network, loading = AutoModelForSequenceClassification.from_pretrained(
+            source.place, revision=revision, output_loading_info=True
+        )
+    except OSError as error:
+        if _found(source, SHIPPED) is None:
+            raise UnsupportedModelError(f"{source.place} has neither weights nor {SHIPPED[0]}: {error}") from error
+        return None
+    if missing := sorted(loading["missing_keys"]):
+        raise UnsupportedModelError(f"{source.place} is no trained cross-encoder: it lacks {', '.join(missing)}")
+    takes_types = "token_type_ids" in inspect.signature(network.forward).parameters
+    return OpaqueNetwork(network, pad=pad, reads_types=reads_types and takes_types)
+
+
+def _own_scores(network: OpaqueNetwork, tokenizer: Any, longest: int) -> list[Scores]:
+    """The model's scores of the golden and the longest texts, each pair alone as its own tokenizer makes it."""
+    scores = []
+    for question, texts in (*GOLDEN_TEXTS, long_texts(longest)):
+        logits = []
+        for text in texts:
+            # A list of one: transformers reads an empty text alone as if there were no pair.
+            read = tokenizer([question], [text], truncation="longest_first", max_length=longest, return_tensors="pt")
+            ids = read["input_ids"]
+            types = read.get("token_type_ids", torch.zeros_like(ids))
+            try:
+                with torch.no_grad():
+                    logits.append(network(ids, types, torch.ones_like(ids, dtype=torch.bool)).numpy()[:, 0])
+            except (IndexError, RuntimeError) as error:
+                raise UnsupportedModelError(
+                    f"the model cannot read a pair of {ids.shape[1]} tokens ({error}); --max-length sets fewer"
+                ) from error
+        scores.append(probability(np.concatenate(logits)))
+    return scores
+
+
+def _shipped(source: Source, names: Sequence[str]) -> Path:
+    """The first file of `names` that the repository has; raises UnsupportedModelError without."""
+    if (file := _found(source, names)) is None:
+        raise UnsupportedModelError(f"{source.place} has no {' or '.join(names)}")
+    return file
+
+
+def _found(source: Source, names: Sequence[str]) -> Path | None:
+    if source.commit is not None:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415 - folders need no hub
+
+        # A graph above 2 GB has its weights in files beside it, whose names begin with its own.
+        snapshot_download(source.place, revision=source.commit, allow_patterns=[f"{name}*" for name in names])
+    return next((source.folder / name for name in names if (source.folder / name).is_file()), None)
