@@ -15,7 +15,7 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
-from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.families import FAMILIES, UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
@@ -31,7 +31,9 @@ figures are those of the source: see its model card. Ranges of the int8 form wer
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="cerberank import", description=__doc__)
-    parser.add_argument("source", help="path or hub id of an ALBERT, BERT, ELECTRA or RoBERTa sequence classifier")
+    parser.add_argument(
+        "source", help=f"path or hub id of a sequence classifier of a known family: {', '.join(FAMILIES)}"
+    )
     parser.add_argument("out", type=Path, help="the checkpoint folder to make; must not exist")
     parser.add_argument("--name", help="model name (default: the last part of the source)")
     parser.add_argument("--max-length", type=int, help="tokens per pair (default: the model's, at most 512)")
