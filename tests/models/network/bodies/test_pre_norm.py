@@ -37,8 +37,8 @@ BIASED: dict[str, object] = {
 
 
 def modern(changes: dict[str, object] = PLAIN) -> Ranker:
-    """Two exits, three heads; norms and biases are random too, so that none can stand in another's place."""
-    ranker = random_ranker(family="modernbert", **changes)
+    """Two exits, three heads with a local layer; norms and biases are random, so that none passes for another."""
+    ranker = random_ranker(family="modernbert", body_layers=2, num_hidden_layers=3, **changes)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in ranker.parameters():
