@@ -38,6 +38,7 @@ ELSEWHERE = {
     "models/first_stage/embedding/test_store_texts.py": ["models/first_stage/embedding/shards"],
     "models/first_stage/test_torch_encoder.py": ["models/network/text_ranker/vectors"],
     "models/importing/test_hugging_face.py": ["models/importing/families"],
+    "models/network/bodies/test_pre_norm.py": [f"models/network/bodies/{name}" for name in ("contract", "merging")],
     "models/network/test_ranker.py": [f"models/network/{name}" for name in ("exits", "heads", "layout")],
     "e2e/test_bundled.py": ["models/checkpoint/bundled", "models/export/golden_texts"],
     "service/test_app.py": [

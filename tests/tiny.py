@@ -82,15 +82,24 @@ def hugging_face_config(family: str, **changes: object) -> transformers.Pretrain
     }
     if family == "electra":
         shape["embedding_size"] = 16
-    if family == "roberta":
+    if family in ("roberta", "xlm-roberta"):
         shape |= {"type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 66}
+    if family == "distilbert":
+        shape["hidden_dim"] = shape.pop("intermediate_size")
+    if family == "modernbert":
+        # Local attention reads 4 tokens to each side.
+        special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+        shape |= special | {"local_attention": 8}
     if family == "albert":
         shape |= {"embedding_size": 16, "pad_token_id": 0, "num_hidden_groups": 1}
     classes = {
         "albert": transformers.AlbertConfig,
         "bert": transformers.BertConfig,
+        "distilbert": transformers.DistilBertConfig,
         "electra": transformers.ElectraConfig,
+        "modernbert": transformers.ModernBertConfig,
         "roberta": transformers.RobertaConfig,
+        "xlm-roberta": transformers.XLMRobertaConfig,
     }
     return classes[family](**(shape | changes))
 
@@ -102,9 +111,20 @@ def cross_encoder(family: str, *, seed: int = 0, **changes: object) -> transform
     return transformers.AutoModelForSequenceClassification.from_config(config).eval()
 
 
-def save_cross_encoder(family: str, folder: Path, **changes: int) -> Path:
+def xlm_roberta_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """Hugging Face's own class, a SentencePiece unigram, over WORDS and letters."""
+    special = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces = [*dict.fromkeys(f"▁{word}" for word in WORDS), "▁", *(chr(code) for code in range(ord("a"), ord("z") + 1))]
+    vocabulary = special + [(piece, -2.0 - index / 100) for index, piece in enumerate(pieces)]
+    return transformers.XLMRobertaTokenizer(vocab=vocabulary)
+
+
+def save_cross_encoder(family: str, folder: Path, **changes: object) -> Path:
     """A cross-encoder with its tokenizer as `from_pretrained` reads them."""
     cross_encoder(family, **changes).save_pretrained(folder)
+    if family == "xlm-roberta":
+        xlm_roberta_tokenizer().save_pretrained(folder)
+        return folder
     special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     tokenizer = bert_tokenizer()
     if family == "roberta":
@@ -113,7 +133,9 @@ def save_cross_encoder(family: str, folder: Path, **changes: int) -> Path:
     if family == "albert":
         special |= {"unk_token": "<unk>", "pad_token": "<pad>"}
         tokenizer = albert_tokenizer()
-    names = ["input_ids", "attention_mask"] + ([] if family == "roberta" else ["token_type_ids"])
+    names = ["input_ids", "attention_mask"] + (
+        [] if family in ("roberta", "distilbert", "modernbert") else ["token_type_ids"]
+    )
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=names, **special
     ).save_pretrained(folder)
@@ -121,11 +143,17 @@ def save_cross_encoder(family: str, folder: Path, **changes: int) -> Path:
 
 
 def random_ranker(
-    *, family: str = "bert", body_layers: int = 3, heads: int = 3, exits: tuple[int, ...] = (1, 2), seed: int = 0
+    *,
+    family: str = "bert",
+    body_layers: int = 3,
+    heads: int = 3,
+    exits: tuple[int, ...] = (1, 2),
+    seed: int = 0,
+    **changes: object,
 ) -> Ranker:
-    """A ranker whose every weight is random."""
+    """A ranker whose every weight is random; `changes` are of its Hugging Face configuration."""
     config = ranker_config(
-        hugging_face_config(family),
+        hugging_face_config(family, **changes),
         name="random-tiny",
         body_layers=body_layers,
         heads=heads,

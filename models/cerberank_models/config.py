@@ -33,8 +33,14 @@ class ArchitectureConfig(Frozen):
     body_layers: Annotated[int, Field(ge=0)]
     heads: Annotated[int, Field(ge=0)] = 1
     head_layers: Annotated[int, Field(ge=0)] = 1
-    classifier_activation: Literal["tanh", "gelu"] = "tanh"
-    """The activation of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA."""
+    classifier_activation: Literal["tanh", "gelu", "relu"] = "tanh"
+    """The activation of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA and
+    ModernBERT, relu for DistilBERT."""
+    classifier_bias: Annotated[bool, Field(exclude_if=lambda bias: bias is True)] = True
+    """Whether the classifier's hidden layer has a bias; ModernBERT's has none."""
+    classifier_pooling: Annotated[Pooling, Field(exclude_if=lambda pooling: pooling == "first")] = "first"
+    """What the classifier reads: the first token, or the mean of all tokens, which needs the whole last layer. Both
+    fields are left out of `config.json` where they say what earlier releases take for granted."""
     classifier_logits: Literal[1, 2] = 2
     combine: Literal["probability", "logit"] = "probability"
     """What is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
@@ -217,11 +223,12 @@ class RankerConfig(Frozen):
         """What each stage of pairs costs, in layers of the body.
 
         A head's last layer runs its queries and feed-forward on the first token alone; all heads' last layers
-        together count as half a layer.
+        together count as half a layer. Where the classifier reads the mean of all tokens, every layer is a whole one.
         """
         layers = [float(stage.stop - stage.start) for stage in self.stages]
-        if self.architecture.heads and self.architecture.head_layers:
-            layers[-1] += (self.architecture.head_layers - 1) * self.architecture.heads + 0.5
+        heads, depth = self.architecture.heads, self.architecture.head_layers
+        if heads and depth:
+            layers[-1] += (depth - 1) * heads + (0.5 if self.architecture.classifier_pooling == "first" else heads)
         return tuple(layers)
 
     @property
@@ -262,6 +269,6 @@ class RankerConfig(Frozen):
 
 
 def _linear_weights(transformer: TransformerConfig) -> float:
-    """Weights of one layer's linear maps: four of attention and two of the feed-forward."""
+    """Weights of one layer's linear maps: four of attention and those of the feed-forward."""
     width = transformer.hidden_size
-    return float(width * (4 * width + 2 * transformer.intermediate_size))
+    return float(width * (4 * width + transformer.feed_forward_maps * transformer.intermediate_size))

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 Count = Annotated[int, Field(ge=1)]
 
-Family = Literal["albert", "bert", "electra", "roberta"]
+Family = Literal["albert", "bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -28,8 +28,11 @@ PAIR_TEMPLATES: Mapping[Family, PairTemplate] = MappingProxyType(
     {
         "albert": PairTemplate("[CLS]", "[SEP]"),
         "bert": PairTemplate("[CLS]", "[SEP]"),
+        "distilbert": PairTemplate("[CLS]", "[SEP]"),
         "electra": PairTemplate("[CLS]", "[SEP]"),
+        "modernbert": PairTemplate("[CLS]", "[SEP]"),
         "roberta": PairTemplate("<s>", "</s>", between=2),
+        "xlm-roberta": PairTemplate("<s>", "</s>", between=2),
     }
 )
 
@@ -40,8 +43,35 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class PreNormConfig(Frozen):
+    """What a pre-norm encoder has beside its sizes, as ModernBERT (Warner et al., 2024) defines it.
+
+    Rotary positions, gated feed-forwards, and local attention in most layers.
+    """
+
+    global_every: Count = 3
+    """Layers 0, `global_every`, 2 `global_every`, ... attend to the whole pair, the others to what is near."""
+    window: Count = 64
+    """Local attention reads tokens that are at most so many positions away."""
+    global_theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 160_000.0
+    """Base of the rotary frequencies in layers that attend to the whole pair."""
+    local_theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 10_000.0
+    """The same in the other layers."""
+    attention_bias: bool = False
+    feed_forward_bias: bool = False
+    norm_bias: bool = False
+
+    def window_of(self, depth: int) -> int | None:
+        """How far the layer at `depth`, counted from 0, attends; None for the whole pair."""
+        return self.window if depth % self.global_every else None
+
+    def theta_of(self, depth: int) -> float:
+        """The base of the rotary frequencies of the layer at `depth`, counted from 0."""
+        return self.local_theta if depth % self.global_every else self.global_theta
+
+
 class TransformerConfig(Frozen):
-    """A post-LN encoder as ALBERT, BERT, ELECTRA and RoBERTa define it."""
+    """An encoder's family and sizes. Its layers are post-norm, or pre-norm where `pre_norm` describes them."""
 
     family: Family
     vocab_size: Count
@@ -50,24 +80,41 @@ class TransformerConfig(Frozen):
     attention_heads: Count
     intermediate_size: Count
     max_positions: Count
-    """Rows of the position table, RoBERTa's unused first rows included."""
+    """Rows of the position table, RoBERTa's unused first rows included; for rotary positions the longest input."""
     position_offset: Annotated[int, Field(ge=0)] = 0
-    """Position id of the first token: 0, or `pad_token_id + 1` for RoBERTa."""
+    """Position id of the first token: 0, or `pad_token_id + 1` for RoBERTa and XLM-RoBERTa."""
     type_vocab_size: Count = 2
+    """1 for encoders without token types too."""
     embedding_size: Count
     """Equal to `hidden_size` except for ELECTRA-small and ALBERT, which project their embeddings up."""
     layer_norm_epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-12
+    pre_norm: Annotated[PreNormConfig | None, Field(exclude_if=lambda given: given is None)] = None
+    """ModernBERT's, and no other family's; left out of `config.json` elsewhere, which earlier releases then read."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.hidden_size % self.attention_heads:
             raise ValueError("hidden_size must be a multiple of attention_heads")
+        if (self.pre_norm is not None) != (self.family == "modernbert"):
+            raise ValueError(f"pre_norm is for modernbert, which needs it; the family is {self.family}")
+        if self.pre_norm is not None and self.hidden_size // self.attention_heads % 2:
+            raise ValueError("rotary positions need attention heads of an even size: hidden_size / attention_heads")
         return self
 
     @property
     def shared_layers(self) -> bool:
         """Whether all layers have the same weights, which are then stored once; `layers` is how often they are run."""
         return self.family == "albert"
+
+    @property
+    def token_types(self) -> bool:
+        """Whether there is a table of token types."""
+        return self.family not in ("distilbert", "modernbert")
+
+    @property
+    def feed_forward_maps(self) -> int:
+        """Linear maps of a feed-forward: two, and one more that gates the inner channels."""
+        return 2 if self.pre_norm is None else 3
 
 
 class OpaqueTransformer(Frozen):

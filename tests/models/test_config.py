@@ -74,6 +74,36 @@ def test_what_each_stage_costs() -> None:
     assert RankerConfig.model_validate(two).stage_layers == (1.0, 4.5)
 
 
+def test_a_mean_needs_whole_layers() -> None:
+    """Where the classifier reads the mean of all tokens, each head's last layer is a whole one."""
+    mean = {"body_layers": 3, "heads": 3, "classifier_pooling": "mean"}
+    config = RankerConfig.model_validate(changed(architecture=mean, exits=[{"after": 1}]))
+    assert config.stage_layers == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(("family", "changes"), [("bert", {}), ("modernbert", {"classifier_pooling": "mean"})])
+def test_fields_that_earlier_releases_lack_are_written_where_they_say_something(
+    family: str, changes: dict[str, object]
+) -> None:
+    """BERT's config.json has none of them, and ModernBERT's is read back equal."""
+    config = random_ranker(family=family, **changes).config
+    text = config.model_dump_json()
+    assert RankerConfig.model_validate_json(text) == config
+    for name in ("pre_norm", "classifier_bias", "classifier_pooling"):
+        assert (f'"{name}"' in text) == (family == "modernbert")
+
+
+def test_a_gated_feed_forward_counts_with_its_gate() -> None:
+    """A first stage's cost is told in layers of the pairs' encoder, by the weights of its linear maps."""
+    layer = {family: random_ranker(family=family).config.transformer for family in ("bert", "modernbert")}
+    first = {"encoder": "0" * 64, "token_ranker": "dot", "transformer": layer["modernbert"].model_dump()}
+    first |= {"question_length": 8, "candidate_length": 16}
+    config = RankerConfig.model_validate(changed(first_stage=first))
+    width, inner = 32, 64
+    expected = 4 * (4 * width + 3 * inner) / (4 * width + 2 * inner)
+    assert config.scored_stage_layers[0] == pytest.approx(expected)
+
+
 def test_heads_without_a_layer_cost_nothing() -> None:
     """Classifiers on the body's last layer: a stage of no layer after an exit there, or of the layers since."""
     architecture = {"body_layers": 4, "heads": 3, "head_layers": 0}

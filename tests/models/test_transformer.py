@@ -14,6 +14,9 @@ from cerberank_models.transformer import TransformerConfig
         ({"attention_heads": 5}, "multiple of attention_heads"),
         ({"family": "gpt"}, "family"),
         ({"surprise": 1}, "surprise"),
+        ({"family": "modernbert"}, "modernbert, which needs it"),
+        ({"pre_norm": {}}, "the family is bert"),
+        ({"family": "modernbert", "pre_norm": {}, "attention_heads": 32}, "heads of an even size"),
     ],
 )
 def test_an_impossible_encoder_is_refused(changes: dict[str, object], message: str) -> None:

@@ -111,4 +111,5 @@ def dtype_of(precision: str) -> torch.dtype:
 def kernel_of(config: RankerConfig, device: torch.device, precision: torch.dtype) -> VarlenAttention | None:
     """The variable-length attention that a ranker of this shape takes on the device; None where it pads instead."""
     transformer = config.body
-    return kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads)
+    windows = transformer.pre_norm is not None and transformer.pre_norm.window + 1 < config.encoding.max_length
+    return kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads, windows=windows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -17,11 +18,16 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
-from cerberank_models.network.layout import PaddedLayout
+from cerberank_models.network.layout import PaddedLayout, near
 from cerberank_models.network.ranker import Ranker
 
 OPSET = 20
 """What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""
+
+
+MASKED = -10_000.0
+"""What is added to a product of query and key that does not count: the operator's own number for padding, which fits
+float16. Infinity would leave nothing to a padding token that has padding alone within its window."""
 
 
 class _FirstStage(nn.Module):
@@ -30,7 +36,7 @@ class _FirstStage(nn.Module):
         self.ranker = ranker
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        layout = FusedAttentionLayout(mask)
+        layout = FusedAttentionLayout(mask, self.ranker.config.encoding.max_length)
         return _outputs(self.ranker, self.ranker.encoder.embed(token_ids, type_ids, layout), layout, 0)
 
 
@@ -42,20 +48,29 @@ class _LaterStage(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
         chosen = hidden if rows is None else hidden[rows]
-        return _outputs(self.ranker, chosen, FusedAttentionLayout(mask), self.stage)
+        layout = FusedAttentionLayout(mask, self.ranker.config.encoding.max_length)
+        return _outputs(self.ranker, chosen, layout, self.stage)
 
 
+@dataclass(frozen=True, slots=True)
 class FusedAttentionLayout(PaddedLayout):
     """Padded, with attention as ONNX Runtime's own operator.
 
     The exporter's transposes, masks and NaN guards around softmax took a third of an int8 stage's time.
     """
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    longest: int
+    """No pair that the graph is given has more tokens."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
         """One MultiHeadAttention node; `dropout` does not exist at inference."""
+        inputs = [query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)]
+        if window is not None and window + 1 < self.longest:
+            far = ~near(query, key, window)
+            inputs.append((far.to(query.dtype) * MASKED)[None, None])
         mixed: Tensor = torch.onnx.ops.symbolic(
             "com.microsoft::MultiHeadAttention",
-            (query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)),
+            inputs,
             attrs={"num_heads": query.shape[-2]},
             dtype=query.dtype,
             shape=query.flatten(-2).shape,

@@ -6,7 +6,7 @@ Their scores mean nothing. Whoever meets one is told so by its name, version, so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ from cerberank_models.export.checkpoint import PARITY, export_checkpoint
 from cerberank_models.importing.families import FAMILIES
 from cerberank_models.importing.hugging_face import initialise
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.transformer import Family, TransformerConfig
+from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
 
 MARK = "random-"
 """How names and versions of such checkpoints begin."""
@@ -35,20 +35,35 @@ pairs of at most {length} tokens; seed {seed}. Made to measure how fast a ranker
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """A known encoder without its depth; a feed-forward is four times as wide as the hidden states."""
+    """A known encoder without its depth."""
 
     family: Family
     width: int
     attention_heads: int
     embedding: int
+    feed: float = 4.0
+    """The width of a feed-forward, as a multiple of the hidden states'."""
     vocabulary: int = 30522
     """BERT's, which ELECTRA and MiniLM share; ALBERT's 30,000 are as good as equal, and fit no bundled tokenizer."""
+
+    @property
+    def transformer(self) -> dict[str, object]:
+        """The settings of the encoder that follow from its family, apart from its sizes."""
+        if self.family == "modernbert":
+            return {"pre_norm": PreNormConfig(), "type_vocab_size": 1, "layer_norm_epsilon": 1e-5}
+        if self.family == "xlm-roberta":
+            return {"position_offset": 2, "max_positions": POSITIONS + 2, "type_vocab_size": 1}
+        return {"type_vocab_size": 1} if self.family == "distilbert" else {}
 
 
 def _shape(family: Family, width: int, attention_heads: int, embedding: int | None = None) -> EncoderShape:
     return EncoderShape(
         family=family, width=width, attention_heads=attention_heads, embedding=width if embedding is None else embedding
     )
+
+
+def _modern(width: int, attention_heads: int, inner: int) -> EncoderShape:
+    return replace(_shape("modernbert", width, attention_heads), feed=inner / width, vocabulary=50_368)
 
 
 SHAPES: Mapping[str, EncoderShape] = MappingProxyType(
@@ -61,6 +76,11 @@ SHAPES: Mapping[str, EncoderShape] = MappingProxyType(
         "electra-small": _shape("electra", 256, 4, embedding=128),
         "electra-base": _shape("electra", 768, 12),
         "electra-large": _shape("electra", 1024, 16),
+        "distilbert-base": _shape("distilbert", 768, 12),
+        "modernbert-base": _modern(768, 12, 1152),
+        "modernbert-large": _modern(1024, 16, 2624),
+        "xlm-roberta-base": replace(_shape("xlm-roberta", 768, 12), vocabulary=250_002),
+        "xlm-roberta-large": replace(_shape("xlm-roberta", 1024, 16), vocabulary=250_002),
     }
 )
 """By name, as their configurations on the Hugging Face hub state them but for the vocabulary."""
@@ -82,21 +102,25 @@ def random_config(
     """
     return RankerConfig(
         name=MARK + name,
-        transformer=TransformerConfig(
-            family=shape.family,
-            vocab_size=shape.vocabulary,
-            hidden_size=shape.width,
-            layers=body_layers + (head_layers if heads else 0),
-            attention_heads=shape.attention_heads,
-            intermediate_size=4 * shape.width,
-            max_positions=POSITIONS,
-            embedding_size=shape.embedding,
+        transformer=TransformerConfig.model_validate(
+            {
+                "family": shape.family,
+                "vocab_size": shape.vocabulary,
+                "hidden_size": shape.width,
+                "layers": body_layers + (head_layers if heads else 0),
+                "attention_heads": shape.attention_heads,
+                "intermediate_size": round(shape.feed * shape.width),
+                "max_positions": POSITIONS,
+                "embedding_size": shape.embedding,
+                **shape.transformer,
+            }
         ),
         architecture=ArchitectureConfig(
             body_layers=body_layers,
             heads=heads,
             head_layers=head_layers,
             classifier_activation=FAMILIES[shape.family].activation,
+            classifier_bias=shape.family != "modernbert",
         ),
         exits=tuple(ExitConfig(after=after) for after in exits),
         encoding=EncodingConfig(max_length=max_length, question_length=min(64, max_length // 2)),

@@ -29,7 +29,7 @@ class _Encoder(nn.Module):
         self.network = network
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        fixed, tokens = self.network.read(token_ids, type_ids, FusedAttentionLayout(mask))
+        fixed, tokens = self.network.read(token_ids, type_ids, FusedAttentionLayout(mask, _longest(self.network)))
         parts = [fixed.float()] if self.network.config.fixed_width else []
         return tuple(parts if tokens is None else [*parts, tokens])
 
@@ -50,10 +50,15 @@ def export_encoder(
     else:
         form = network
     config = network.config
-    inputs, shapes = token_inputs(2 + max(config.question_length, config.candidate_length))
+    inputs, shapes = token_inputs(_longest(network))
     outputs = ["vectors"] * bool(config.fixed_width) + ["tokens"] * (config.token_ranker == "colbert")
     export_module(_Encoder(form), path, inputs=inputs, shapes=shapes, outputs=outputs)
     return OnnxEncoder(path, config, precision=precision)
+
+
+def _longest(network: TextVectors) -> int:
+    """Tokens of the longest text, with its two special ones."""
+    return 2 + max(network.config.question_length, network.config.candidate_length)
 
 
 def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:

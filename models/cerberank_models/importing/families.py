@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from cerberank_models.transformer import Family, TransformerConfig
+from torch import Tensor
+
+from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
 
 
 class UnsupportedModelError(ValueError):
@@ -21,11 +23,13 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportMapping:
-    """How a family's models name things, and how we do; the family's own name stands before an encoder's weights."""
+    """How a family's models name things, and how we do."""
 
+    prefix: str
+    """Stands before the names of an encoder's weights in a model with a head."""
     transformer: Callable[[Any, Family], TransformerConfig]
     """Translates a `transformers` configuration. Raises UnsupportedModelError for what the body does not compute."""
-    activation: Literal["tanh", "gelu"]
+    activation: Literal["tanh", "gelu", "relu"]
     """The activation of the classifier's hidden layer."""
     embeddings: Names
     """To names in `embeddings`."""
@@ -35,8 +39,20 @@ class ImportMapping:
     """To names in a layer of the body or a head."""
     classifier: Names
     """To names in a head, beside its layers."""
+    merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parts of the names of weights that are several of ours one after another, and the parts that name these."""
+    output_norm: str | None = None
+    """The norm behind the last layer, where the family has one: it becomes that of every exit and head."""
     unused: re.Pattern[str]
     """Weights that ranking does not use: heads for language modelling, ids that can be counted."""
+
+    def parts(self, key: str, value: Tensor) -> list[tuple[str, Tensor]]:
+        """The weight `key` as those that it holds, each with a name; most hold themselves alone."""
+        for whole, names in self.merged.items():
+            if whole in key:
+                renamed = [key.replace(whole, name) for name in names]
+                return list(zip(renamed, value.tensor_split(len(names)), strict=True))
+        return [(key, value)]
 
     def is_classifier(self, key: str) -> bool:
         """Whether `key` is a weight of a classification head, or of a pooler that may stand in its place."""
@@ -44,7 +60,7 @@ class ImportMapping:
 
 
 def _post_norm(source: Any, family: Family) -> TransformerConfig:
-    """The configuration of the post-LN encoder (`network/bodies/post_norm.py`)."""
+    """The configuration of the post-norm encoder (`network/bodies/post_norm.py`)."""
     if source.hidden_act != "gelu":
         raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only 'gelu'")
     if getattr(source, "position_embedding_type", None) not in (None, "absolute"):
@@ -57,15 +73,16 @@ def _post_norm(source: Any, family: Family) -> TransformerConfig:
         attention_heads=source.num_attention_heads,
         intermediate_size=source.intermediate_size,
         max_positions=source.max_position_embeddings,
-        position_offset=source.pad_token_id + 1 if family == "roberta" else 0,
+        position_offset=source.pad_token_id + 1 if family in ("roberta", "xlm-roberta") else 0,
         type_vocab_size=source.type_vocab_size,
         embedding_size=getattr(source, "embedding_size", source.hidden_size),
         layer_norm_epsilon=source.layer_norm_eps,
     )
 
 
-def _post_norm_mapping(activation: Literal["tanh", "gelu"], classifier: Names) -> ImportMapping:
+def _post_norm_mapping(prefix: str, activation: Literal["tanh", "gelu"], classifier: Names) -> ImportMapping:
     return ImportMapping(
+        prefix=prefix,
         transformer=_post_norm,
         activation=activation,
         embeddings={
@@ -117,6 +134,7 @@ def _albert(source: Any, family: Family) -> TransformerConfig:
 
 
 ALBERT = ImportMapping(
+    prefix="albert.",
     transformer=_albert,
     activation="tanh",
     embeddings={
@@ -140,14 +158,128 @@ ALBERT = ImportMapping(
     classifier={"pooler.": "classifier.dense.", "classifier.": "classifier.output."},
     unused=re.compile(r"position_ids$|token_type_ids$|^predictions\.|^sop_classifier\."),
 )
+
+
+def _distil(source: Any, family: Family) -> TransformerConfig:
+    """The configuration of the post-norm encoder without token types, whose norms have a fixed epsilon."""
+    if source.activation != "gelu":
+        raise UnsupportedModelError(f"activation {source.activation!r} is not supported, only 'gelu'")
+    return TransformerConfig(
+        family=family,
+        vocab_size=source.vocab_size,
+        hidden_size=source.dim,
+        layers=source.n_layers,
+        attention_heads=source.n_heads,
+        intermediate_size=source.hidden_dim,
+        max_positions=source.max_position_embeddings,
+        type_vocab_size=1,
+        embedding_size=source.dim,
+        layer_norm_epsilon=1e-12,
+    )
+
+
+DISTILBERT = ImportMapping(
+    prefix="distilbert.",
+    transformer=_distil,
+    activation="relu",
+    embeddings={
+        "embeddings.word_embeddings.": "tokens.",
+        "embeddings.position_embeddings.": "positions.",
+        "embeddings.LayerNorm.": "norm.",
+    },
+    layer=re.compile(r"transformer\.layer\.(\d+)\.(.*)"),
+    layer_names={
+        "attention.q_lin.": "query.",
+        "attention.k_lin.": "key.",
+        "attention.v_lin.": "value.",
+        "attention.out_lin.": "attention_output.",
+        "sa_layer_norm.": "attention_norm.",
+        "ffn.lin1.": "up.",
+        "ffn.lin2.": "down.",
+        "output_layer_norm.": "output_norm.",
+    },
+    classifier={"pre_classifier.": "classifier.dense.", "classifier.": "classifier.output."},
+    unused=re.compile(r"position_ids$|^vocab_|^qa_outputs\."),
+)
+
+
+def _modern(source: Any, family: Family) -> TransformerConfig:
+    """The configuration of the pre-norm encoder (`network/bodies/pre_norm.py`)."""
+    for name in ("hidden_activation", "classifier_activation"):
+        if (activation := getattr(source, name)) != "gelu":
+            raise UnsupportedModelError(f"{name} {activation!r} is not supported, only 'gelu'")
+    rope = source.rope_parameters
+    if strange := {
+        kind: given for kind, given in rope.items() if set(given) - _ROPE or given["rope_type"] != "default"
+    }:
+        raise UnsupportedModelError(f"rope_parameters {strange} are not supported, only a rope_theta")
+    wholes = [index for index, kind in enumerate(source.layer_types) if kind == "full_attention"]
+    every = wholes[1] if len(wholes) > 1 else len(source.layer_types)
+    if wholes != list(range(0, len(source.layer_types), every)):
+        raise UnsupportedModelError(f"layer_types with full_attention in {wholes} are not supported, only every n-th")
+    return TransformerConfig(
+        family=family,
+        vocab_size=source.vocab_size,
+        hidden_size=source.hidden_size,
+        layers=source.num_hidden_layers,
+        attention_heads=source.num_attention_heads,
+        intermediate_size=source.intermediate_size,
+        max_positions=source.max_position_embeddings,
+        type_vocab_size=1,
+        embedding_size=source.hidden_size,
+        layer_norm_epsilon=source.norm_eps,
+        pre_norm=PreNormConfig(
+            global_every=every,
+            window=source.local_attention // 2,
+            global_theta=rope["full_attention"]["rope_theta"],
+            local_theta=rope["sliding_attention"]["rope_theta"],
+            attention_bias=source.attention_bias,
+            feed_forward_bias=source.mlp_bias,
+            norm_bias=source.norm_bias,
+        ),
+    )
+
+
+_ROPE = {"rope_type", "rope_theta"}
+MODERNBERT = ImportMapping(
+    prefix="model.",
+    transformer=_modern,
+    activation="gelu",
+    embeddings={"embeddings.tok_embeddings.": "tokens.", "embeddings.norm.": "norm."},
+    layer=re.compile(r"layers\.(\d+)\.(.*)"),
+    layer_names={
+        "attn_norm.": "attention_norm.",
+        "attn.query.": "query.",
+        "attn.key.": "key.",
+        "attn.value.": "value.",
+        "attn.Wo.": "attention_output.",
+        "mlp_norm.": "feed_norm.",
+        "mlp.gate.": "gate.",
+        "mlp.up.": "up.",
+        "mlp.Wo.": "down.",
+    },
+    merged={"attn.Wqkv.": ("attn.query.", "attn.key.", "attn.value."), "mlp.Wi.": ("mlp.gate.", "mlp.up.")},
+    output_norm="final_norm.",
+    classifier={
+        "head.dense.": "classifier.dense.",
+        "head.norm.": "classifier.norm.",
+        "classifier.": "classifier.output.",
+    },
+    unused=re.compile(r"^decoder\."),
+)
 _TWO_LINEARS = {"classifier.dense.": "classifier.dense.", "classifier.out_proj.": "classifier.output."}
 
 FAMILIES: Mapping[Family, ImportMapping] = MappingProxyType(
     {
         "albert": ALBERT,
-        "bert": _post_norm_mapping("tanh", {"pooler.dense.": "classifier.dense.", "classifier.": "classifier.output."}),
-        "electra": _post_norm_mapping("gelu", _TWO_LINEARS),
-        "roberta": _post_norm_mapping("tanh", _TWO_LINEARS),
+        "bert": _post_norm_mapping(
+            "bert.", "tanh", {"pooler.dense.": "classifier.dense.", "classifier.": "classifier.output."}
+        ),
+        "distilbert": DISTILBERT,
+        "electra": _post_norm_mapping("electra.", "gelu", _TWO_LINEARS),
+        "modernbert": MODERNBERT,
+        "roberta": _post_norm_mapping("roberta.", "tanh", _TWO_LINEARS),
+        "xlm-roberta": _post_norm_mapping("roberta.", "tanh", _TWO_LINEARS),
     }
 )
 """By `model_type` of the `transformers` configuration, which is the family's name here too."""

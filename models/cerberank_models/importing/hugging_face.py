@@ -7,6 +7,7 @@ unless it belongs to a head that ranking does not use (language modelling, an un
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -53,6 +54,8 @@ def ranker_config(
             heads=heads,
             head_layers=transformer.layers - body,
             classifier_activation=FAMILIES[transformer.family].activation,
+            classifier_bias=getattr(source, "classifier_bias", True),
+            classifier_pooling="mean" if getattr(source, "classifier_pooling", "cls") == "mean" else "first",
             classifier_logits=logits,
         ),
         exits=exits,
@@ -68,7 +71,8 @@ def load_weights(
     Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3); a layer that all depths share is
     the body's one layer and every head's. With
     `fresh_classifier` the weights come from a model without a classification head, and the heads'
-    classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation. Raises
+    classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation; the norm
+    behind the last layer, where a family has one, is copied to every exit and head. Raises
     UnsupportedModelError naming every key without a place or without a source.
     """
     state, family = (
@@ -77,8 +81,8 @@ def load_weights(
     )
     names = FAMILIES[family]
     filled, surplus = set(), []
-    for key, value in weights.items():
-        own = key.removeprefix(f"{family}.")
+    for key, value in chain.from_iterable(names.parts(*item) for item in weights.items()):
+        own = key.removeprefix(names.prefix)
         if names.unused.search(key) or (fresh_classifier and names.is_classifier(own)):
             continue
         targets = _targets(own, names, ranker)
@@ -90,7 +94,7 @@ def load_weights(
                 continue
             state[target] = value.to(state[target].dtype)
             filled.add(target)
-    copied = ("embeddings.", "body.", "heads.")
+    copied = ("embeddings.", "body.", "heads.", "norm.")
     fresh = {key for key in state if not key.startswith(copied) or (fresh_classifier and ".classifier." in key)}
     missing = sorted(set(state) - filled - fresh)
     if surplus or missing:
@@ -117,6 +121,14 @@ def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextV
         return [] if name is None else [f"{place}.{name}" for place in _layer_places(int(matched[1]), ranker)]
     if name := _renamed(key, names.embeddings):
         return [f"embeddings.{name}"]
+    if names.output_norm is not None and key.startswith(names.output_norm):
+        part = key.removeprefix(names.output_norm)
+        if not isinstance(ranker, Ranker):
+            return [f"norm.{part}"]
+        return [
+            f"{place}.norm.{part}"
+            for place in (*(f"exits.{i}" for i in range(len(ranker.exits))), *(f"heads.{k}" for k in heads))
+        ]
     if name := _renamed(key, names.classifier):
         return [f"heads.{k}.{name}" for k in heads]
     return []

@@ -28,11 +28,13 @@ from cerberank_models.network.ranker import Ranker
 def can_absorb(ranker: Ranker) -> bool:
     """Whether the heads have a layer, and their key and value projections can be absorbed.
 
-    Those of a layer that runs at several depths of a head cannot: below the last depth every token needs them.
+    Those of a layer that runs at several depths of a head cannot: below the last depth every token needs them. So does
+    a classifier that reads the mean of all tokens.
     """
     architecture, body = ranker.config.architecture, ranker.encoder
     alone = architecture.head_layers == 1 or not body.shared_layers
-    return body.linear_keys and architecture.heads > 0 and architecture.head_layers > 0 and alone
+    deep = architecture.heads > 0 and architecture.head_layers > 0
+    return body.linear_keys and architecture.classifier_pooling == "first" and deep and alone
 
 
 class AbsorbedHeads(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import cast
 
 import torch
@@ -13,29 +15,35 @@ from cerberank_models.network.bodies.contract import Body, Layer
 from cerberank_models.network.layout import Layout
 from cerberank_models.network.precision import LastLinear
 
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
+    {"tanh": torch.tanh, "gelu": functional.gelu, "relu": functional.relu}
+)
+
 
 class Classifier(nn.Module):
-    """First token -> Linear -> activation -> Linear.
+    """First token, or the mean of all -> Linear -> activation -> norm, in ModernBERT -> Linear.
 
-    BERT's pooler and classifier, RoBERTa's and ELECTRA's classification heads are all this shape.
+    BERT's pooler and classifier, and the classification heads of all other families, are this shape.
     """
 
-    def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
-        """`width` D; one logit or two by `architecture.classifier_logits`."""
+    def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float, norm: nn.Module) -> None:
+        """`width` D; one logit or two by `architecture.classifier_logits`; `norm` is the body's output norm."""
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = nn.Linear(width, width, bias=architecture.classifier_bias)
+        self.norm = norm
         self.output = LastLinear(width, architecture.classifier_logits)
-        self.activation = torch.tanh if architecture.classifier_activation == "tanh" else functional.gelu
+        self.activation = ACTIVATIONS[architecture.classifier_activation]
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, first: Tensor) -> Tensor:
+    def forward(self, pooled: Tensor) -> Tensor:
         """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
-        logits: Tensor = self.output(self.dropout(self.activation(self.dense(self.dropout(first))))).float()
+        inner = self.norm(self.activation(self.dense(self.dropout(pooled))))
+        logits: Tensor = self.output(self.dropout(inner)).float()
         return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
 class Head(nn.Module):
-    """h layers, the last of which computes the first token alone, and a classifier."""
+    """h layers and a classifier; if that reads the first token, the last layer computes nothing else."""
 
     def __init__(self, body: Body, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
         """Allocate one head of layers like the `body`'s.
@@ -46,13 +54,18 @@ class Head(nn.Module):
         super().__init__()
         self.depth = architecture.head_layers
         count = min(self.depth, 1) if body.shared_layers else self.depth
-        self.layers = nn.ModuleList(body.head_layer() for _ in range(count))
+        self.layers = nn.ModuleList(body.head_layer(architecture.body_layers + index) for index in range(count))
         self.norm = body.output_norm()
-        self.classifier = Classifier(width, architecture, dropout)
+        self.pooling = architecture.classifier_pooling
+        self.classifier = Classifier(width, architecture, dropout, body.output_norm())
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""
         below = self.below_last(hidden, layout)
+        if self.pooling == "mean":
+            last = self.last_layer(below, layout) if len(self.layers) else below
+            means: Tensor = self.classifier(layout.mean(self.norm(last)))
+            return means
         first = self.last_layer.forward_first(below, layout) if len(self.layers) else layout.first(below)
         return self.classify(first)
 
@@ -69,7 +82,7 @@ class Head(nn.Module):
 
     @property
     def last_layer(self) -> Layer:
-        """The layer that computes the first token alone; h must not be 0."""
+        """The layer that may compute the first token alone; h must not be 0."""
         return cast(Layer, self.layers[-1])
 
 

@@ -22,10 +22,15 @@ class Layout(Protocol):
     def positions(self) -> Tensor:
         """Each token's position within its pair, from 0: `[T]` packed, `[1, S]` padded; computed when asked for."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-        """Attention within each pair; all `[.., H, d]` as the hidden states lie."""
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+        """Attention within each pair; all `[.., H, d]` as the hidden states lie.
 
-    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+        With a `window` a token attends to those that are at most so many positions away.
+        """
+
+    def attend_first(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
+    ) -> Tensor:
         """Attention of each pair's first token, query and result `[N, H, d]`."""
 
     def first(self, hidden: Tensor) -> Tensor:
@@ -46,13 +51,15 @@ class PaddedLayout:
         """`[1, S]`: positions are the same in every pair."""
         return torch.arange(self.mask.shape[1], device=self.mask.device)[None, :]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-        """Softmax attention with padding masked out."""
-        return _attention(query, key, value, self.mask[:, None, None, :], dropout)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+        """Softmax attention with padding, and what is outside the window, masked out."""
+        return _attention(query, key, value, self.mask[:, None, None, :], dropout, window)
 
-    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend_first(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
+    ) -> Tensor:
         """As `attend` for one query a pair."""
-        return self.attend(query[:, None], key, value, dropout)[:, 0]
+        return self.attend(query[:, None], key, value, dropout, window=window)[:, 0]
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
         """Attention of Q queries a pair, `[N, Q, D]`, to the hidden states themselves; `[N, Q, D]`."""
@@ -99,16 +106,18 @@ class PackedLayout:
         """`[T]`: each token's position within its pair."""
         return self.cells % self.mask.shape[1]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
         """Softmax attention on a padded copy."""
         mask = None if self.uniform else self.mask[:, None, None, :]
-        out = _attention(self.pad(query), self.pad(key), self.pad(value), mask, dropout)
+        out = _attention(self.pad(query), self.pad(key), self.pad(value), mask, dropout, window)
         return out.flatten(0, 1)[self.cells]
 
-    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend_first(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
+    ) -> Tensor:
         """As `attend` for one query a pair."""
         mask = None if self.uniform else self.mask[:, None, None, :]
-        return _attention(query[:, None], self.pad(key), self.pad(value), mask, dropout)[:, 0]
+        return _attention(query[:, None], self.pad(key), self.pad(value), mask, dropout, window)[:, 0]
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
         """As `PaddedLayout.read`, on a padded copy."""
@@ -134,8 +143,22 @@ class PackedLayout:
         return filled.reshape(pairs, longest, *packed.shape[1:])
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def near(query: Tensor, key: Tensor, window: int) -> Tensor:
+    """`[Q, S]`: which of the tokens of key `[N, S, H, d]` lie within the window of those of query `[N, Q, H, d]`.
+
+    Both begin with their pair's first token.
+    """
+    asking, asked = (torch.arange(each.shape[1], device=key.device) for each in (query, key))
+    return (asking[:, None] - asked[None, :]).abs() <= window
+
+
+def _attention(  # noqa: PLR0917 - as PyTorch's
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, window: int | None
+) -> Tensor:
     """Scaled dot-product attention on `[N, S, H, d]`; result `[N, S, H, d]`."""
+    if window is not None and key.shape[1] > window + 1:  # shorter pairs lie within their windows
+        local = near(query, key, window)
+        mask = local if mask is None else mask & local
     out = functional.scaled_dot_product_attention(
         query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask, dropout_p=dropout
     )

@@ -5,34 +5,27 @@ One module for a plain cross-encoder, a CERBERUS, a cascade, and a CERBERUS with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from cerberank_models.config import RankerConfig
-from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.heads import Head, Heads
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
-from cerberank_models.transformer import Family
 
 
 class Ranker(nn.Module):
     """Scores pairs stage by stage; every stage gives logits `[N, c]`, c = k after the heads, else 1."""
 
-    def __init__(
-        self, config: RankerConfig, *, dropout: float = 0.0, bodies: Mapping[Family, BodyType] = BODIES
-    ) -> None:
-        """Allocate the network with PyTorch's initial weights, its body by the config's family out of `bodies`.
-
-        `dropout` acts in training only.
-        """
+    def __init__(self, config: RankerConfig, *, dropout: float = 0.0) -> None:
+        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
         super().__init__()
         transformer, architecture = config.body, config.architecture
         self.config = config
         width = transformer.hidden_size
-        self.encoder = body = bodies[transformer.family](transformer, architecture.body_layers, dropout)
+        self.encoder = body = BODIES[transformer.family](transformer, architecture.body_layers, dropout)
         # The checkpoint format names the body's modules by these attributes.
         self.embeddings, self.body = body.embeddings, body.layers
         self.exits = nn.ModuleList(Exit(width, exit_.pooling, dropout, body.output_norm()) for exit_ in config.exits)

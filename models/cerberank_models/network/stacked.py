@@ -92,12 +92,16 @@ class _StackedLayout:
         """The layout's positions `[T]`, which broadcast over the k heads."""
         return self.layout.positions
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-        mixed = self.layout.attend(_side_by_side(query), _side_by_side(key), _side_by_side(value), dropout)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+        wide = _side_by_side(query), _side_by_side(key), _side_by_side(value)
+        mixed = self.layout.attend(*wide, dropout, window=window)
         return _apart(mixed, len(query))
 
-    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-        mixed = self.layout.attend_first(_side_by_side(query), _side_by_side(key), _side_by_side(value), dropout)
+    def attend_first(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
+    ) -> Tensor:
+        wide = _side_by_side(query), _side_by_side(key), _side_by_side(value)
+        mixed = self.layout.attend_first(*wide, dropout, window=window)
         return _apart(mixed, len(query))
 
     def first(self, hidden: Tensor) -> Tensor:

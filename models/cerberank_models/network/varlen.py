@@ -6,6 +6,7 @@ tokens as they lie; nothing here waits for the device, so that a stage can be ca
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -31,23 +32,34 @@ class VarlenAttention(Protocol):
         longest_query: int,
         longest_key: int,
         /,
+        *,
+        window_size: tuple[int, int] = (-1, -1),
     ) -> Tensor:
-        """Softmax attention within each pair: `[Tq, H, d]`, `[T, H, d]` twice, int32 offsets `[N + 1]` twice."""
+        """Softmax attention within each pair: `[Tq, H, d]`, `[T, H, d]` twice, int32 offsets `[N + 1]` twice.
+
+        `window_size` says how far a token sees to the left and to the right, itself not counted; -1 is without bound.
+        """
 
 
-def kernel_for(device: torch.device, precision: torch.dtype, head_size: int) -> VarlenAttention | None:
-    """The kernel, where the device and the ranker's shape allow it; None means `PackedLayout`."""
+def kernel_for(
+    device: torch.device, precision: torch.dtype, head_size: int, *, windows: bool = False
+) -> VarlenAttention | None:
+    """The kernel, where the device and the ranker's shape allow it; None means `PackedLayout`.
+
+    `windows` says that the ranker needs local attention, which not every version of PyTorch's kernel has.
+    """
     if device.type != "cuda" or precision not in KERNEL_PRECISIONS:
         return None
     if head_size % KERNEL_WIDTH or head_size > LARGEST_HEAD:
         return None
-    if not torch.cuda.is_available():
-        return None  # a backend says so, where it needs the device
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        return None  # FlashAttention needs Ampere
+    # A backend says so, where it needs a device that is not there; FlashAttention needs Ampere.
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability(device) < (8, 0):
+        return None
     try:
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - PyTorch calls it a prototype
     except ImportError:
+        return None
+    if windows and "window_size" not in inspect.signature(varlen_attn).parameters:
         return None
     return cast(VarlenAttention, varlen_attn)
 
@@ -70,22 +82,35 @@ class VarlenLayout:
     @property
     def positions(self) -> Tensor:
         """`[T]`: each token's position within its pair; below `longest` also for tokens that belong to no pair."""
-        token = torch.arange(self.tokens, dtype=torch.int32, device=self.offsets.device)
-        pair = torch.searchsorted(self.offsets, token, right=True) - 1
+        token, pair = self._owners()
         return (token - self.offsets[pair]).clamp(max=self.longest - 1)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
         """Softmax attention; raises ValueError for `dropout`, which the kernel does not support."""
         if dropout:
             raise ValueError("variable-length attention is for inference: it has no dropout")
-        return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest)
+        if window is None or window + 1 >= self.longest:
+            return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest)
+        near = (window, window)
+        return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest, window_size=near)
 
-    def attend_first(self, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    def attend_first(
+        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
+    ) -> Tensor:
         """As `attend` with one query a pair."""
+        if window is not None and window + 1 < self.longest:
+            # The kernel would place a pair's only query at its last key. So every token asks what the first one asks.
+            _, pair = self._owners()
+            return self.first(self.attend(query[pair.clamp(max=len(query) - 1)], key, value, dropout, window=window))
         if dropout:
             raise ValueError("variable-length attention is for inference: it has no dropout")
         ones = torch.arange(len(self.offsets), dtype=torch.int32, device=self.offsets.device)
         return self.kernel(query, key, value, ones, self.offsets, 1, self.longest)
+
+    def _owners(self) -> tuple[Tensor, Tensor]:
+        """`[T]` twice: the tokens' numbers, and the pair of each; N for tokens that belong to no pair."""
+        token = torch.arange(self.tokens, dtype=torch.int32, device=self.offsets.device)
+        return token, torch.searchsorted(self.offsets, token, right=True) - 1
 
     def first(self, hidden: Tensor) -> Tensor:
         """The token at each pair's offset."""

@@ -31,13 +31,30 @@ def state(source: Path, **settings: object) -> None:
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey"]
 
 
-@pytest.mark.parametrize(("family", "labels"), [("albert", 2), ("bert", 1), ("electra", 2), ("roberta", 1)])
-def test_an_imported_model_scores_as_sentence_transformers(family: str, labels: int, tmp_path: Path) -> None:
+MEAN = {"classifier_pooling": "mean"}
+
+
+@pytest.mark.parametrize(
+    ("family", "labels", "changes"),
+    [
+        ("albert", 2, {}),
+        ("bert", 1, {}),
+        ("distilbert", 1, {}),
+        ("electra", 2, {}),
+        ("modernbert", 1, {}),
+        ("modernbert", 2, MEAN),
+        ("roberta", 1, {}),
+        ("xlm-roberta", 1, {}),
+    ],
+)
+def test_an_imported_model_scores_as_sentence_transformers(
+    family: str, labels: int, changes: dict[str, object], tmp_path: Path
+) -> None:
     """ONNX fp32 against CrossEncoder.predict on texts: what docs/api.md says of one and two labels, and of Identity.
 
     Among them are a question that takes more than half of the room, and a candidate that does not fit.
     """
-    source = save_cross_encoder(family, tmp_path / "source", num_labels=labels)
+    source = save_cross_encoder(family, tmp_path / "source", num_labels=labels, **changes)
     state(source, model_max_length=48)
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32", "--name", "imported"]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
@@ -105,6 +122,14 @@ def test_a_model_with_another_pair_template_is_refused(tmp_path: Path) -> None:
     state(source, model_input_names=["input_ids", "attention_mask"])
     with pytest.raises(UnsupportedModelError, match="token types of the pair"):
         import_model(str(source), tmp_path / "out", precisions=())
+
+
+@pytest.mark.parametrize("family", ["distilbert", "modernbert", "xlm-roberta"])
+def test_int8_passes_the_gate(family: str, tmp_path: Path) -> None:
+    """The export compares the int8 form with the network before it writes the folder."""
+    source = save_cross_encoder(family, tmp_path / "source", num_labels=1)
+    assert main([str(source), str(tmp_path / "out"), "--precisions", "int8"]) == 0
+    assert read_checkpoint(tmp_path / "out").precisions == ("int8",)
 
 
 def test_albert_keeps_its_size(tmp_path: Path) -> None:

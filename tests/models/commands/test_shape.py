@@ -64,6 +64,16 @@ def test_a_shape_that_cannot_be_is_refused(
     assert not out.exists()
 
 
+def test_the_shape_of_a_family_that_is_not_berts(tokenizer: str, tmp_path: Path) -> None:
+    """ModernBERT's feed-forward keeps its proportion, and its classifier has no bias."""
+    out = tmp_path / "out"
+    call = ["B3", "2H1", str(out), *SMALL, "--like", "modernbert-base", "--exits", "1", "--tokenizer", tokenizer]
+    assert main(call) == 0
+    config = read_checkpoint(out).config
+    assert (config.transformer.family, config.transformer.intermediate_size) == ("modernbert", 48)
+    assert not config.architecture.classifier_bias
+
+
 @pytest.mark.parametrize("shape", [("11", "3H1"), ("B11", "3"), ("Bx", "3H1"), ("B11", "B11")])
 def test_other_notations_are_a_wrong_call(
     shape: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

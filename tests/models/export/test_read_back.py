@@ -61,6 +61,14 @@ def test_int8_graphs_hold_what_quantisation_left(tiny_checkpoint: Path, tmp_path
     assert_same_network(read_back(checkpoint, "int8"), expected)
 
 
+def test_gated_feed_forwards_and_norms_without_biases_are_read(tmp_path: Path) -> None:
+    """ModernBERT, whose keys and values are not absorbed: every weight of its fp32 graphs."""
+    ranker = random_ranker(family="modernbert", body_layers=2, heads=2, exits=(1,))
+    for norm in (parameter for parameter in ranker.parameters() if parameter.ndim == 1):
+        torch.nn.init.normal_(norm, mean=1.0, std=0.2)  # equal norms of one input become one in the graph
+    assert_same_network(read_back(exported(ranker, tmp_path / "one", "fp32"), "fp32"), ranker)
+
+
 def test_other_shapes_are_read_too_and_other_graphs_are_refused(tmp_path: Path) -> None:
     """B2 2H2 of RoBERTa, with one token type. Another precision's graph stands for another exporter's."""
     ranker = random_ranker(family="roberta", body_layers=2, heads=2, exits=())

@@ -66,10 +66,38 @@ def test_initialise_is_seeded() -> None:
     assert not torch.equal(first.weight, other.weight)
 
 
+LOCAL = "sliding_attention"
+
+
+def modern(**changes: object) -> transformers.PretrainedConfig:
+    return hugging_face_config("modernbert", **changes)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 9])
+def test_modernberts_global_layers_come_at_regular_distances(every: int) -> None:
+    """Read from the list of all layers, also when fewer of them are used."""
+    kinds = ["sliding_attention" if index % every else "full_attention" for index in range(4)]
+    described = modern(layer_types=kinds)
+    described.num_hidden_layers = 2  # as `from_pretrained(..., num_hidden_layers=2)` leaves it
+    config = transformer_config(described).pre_norm
+    assert config is not None
+    assert [config.window_of(depth) for depth in range(4)] == [4 if kind == LOCAL else None for kind in kinds]
+    assert (config.theta_of(0), config.global_theta, config.local_theta) == (160_000, 160_000, 10_000)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (transformers.DistilBertConfig(), "distilbert"),
+        (
+            transformers.DebertaV2Config(),
+            "'deberta-v2' is not one of albert, bert, distilbert, electra, modernbert, roberta, xlm-roberta",
+        ),
+        (transformers.DistilBertConfig(activation="relu"), "relu"),
+        (modern(hidden_activation="silu"), "hidden_activation 'silu'"),
+        (modern(classifier_activation="relu"), "classifier_activation 'relu'"),
+        (modern(layer_types=[LOCAL, "full_attention", LOCAL, LOCAL]), r"full_attention in \[1\]"),
+        (modern(layer_types=["full_attention", LOCAL, "full_attention", "full_attention"]), r"\[0, 2, 3\]"),
+        (modern(rope_parameters={LOCAL: {"rope_type": "linear", "factor": 2.0}}), "rope_parameters .*linear"),
         (transformers.BertConfig(hidden_act="relu"), "relu"),
         (transformers.AlbertConfig(num_hidden_groups=2), "num_hidden_groups 2"),
         (transformers.AlbertConfig(inner_group_num=3), "inner_group_num 3"),

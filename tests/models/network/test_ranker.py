@@ -17,7 +17,18 @@ from cerberank_models.network.layout import PackedLayout, PaddedLayout
 from cerberank_models.network.ranker import Ranker
 
 LENGTHS = [5, 9, 3, 12, 9]
-FAMILIES = [("albert", {}), ("bert", {}), ("electra", {}), ("electra", {"embedding_size": 32}), ("roberta", {})]
+BIASES = ("attention_bias", "classifier_bias", "mlp_bias", "norm_bias")
+FAMILIES: list[tuple[str, dict[str, object]]] = [
+    ("albert", {}),
+    ("bert", {}),
+    ("distilbert", {}),
+    ("electra", {}),
+    ("electra", {"embedding_size": 32}),
+    ("modernbert", {}),
+    ("modernbert", {"classifier_pooling": "mean", **dict.fromkeys(BIASES, True)}),
+    ("roberta", {}),
+    ("xlm-roberta", {}),
+]
 
 
 def tensors(lengths: list[int], *, types: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,9 +39,16 @@ def tensors(lengths: list[int], *, types: int = 2) -> tuple[Tensor, Tensor, Tens
 @pytest.mark.parametrize("head_layers", [1, 2, LAYERS])
 @pytest.mark.parametrize(("family", "changes"), FAMILIES)
 @pytest.mark.parametrize("labels", [1, 2])
-def test_logits_equal_hugging_face(family: str, changes: dict[str, int], head_layers: int, labels: int) -> None:
-    """B_{n-h} kH_h of a sequence classifier gives its logits, in every head and both layouts."""
+def test_logits_equal_hugging_face(family: str, changes: dict[str, object], head_layers: int, labels: int) -> None:
+    """B_{n-h} kH_h of a sequence classifier gives its logits, in every head and both layouts.
+
+    Norms and biases are random too, so that none may stand in another's place.
+    """
     model = cross_encoder(family, num_labels=labels, **changes)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
     config = ranker_config(
         model.config,
         name="copy",
@@ -41,11 +59,12 @@ def test_logits_equal_hugging_face(family: str, changes: dict[str, int], head_la
     )
     ranker = Ranker(config).eval()
     load_weights(ranker, model.state_dict())
-    types = 1 if family == "roberta" else 2
+    types = config.transformer.type_vocab_size
     pairs = random_pairs(LENGTHS, types=types)
     ids, type_ids, mask = padded(pairs, pad=model.config.pad_token_id)
+    typed = {"token_type_ids": type_ids} if config.transformer.token_types else {}
     with torch.no_grad():
-        logits = model(input_ids=ids, attention_mask=mask.long(), token_type_ids=type_ids).logits
+        logits = model(input_ids=ids, attention_mask=mask.long(), **typed).logits
         expected = logits[:, 0] if labels == 1 else logits[:, 1] - logits[:, 0]
         packed = ranker(*tensors(LENGTHS, types=types))
         unpacked = ranker.forward_padded(ids, type_ids, mask)

@@ -45,6 +45,28 @@ def test_both_layouts_attend_alike() -> None:
         assert (got - expected).abs().max() <= ATTENDED
 
 
+@pytest.mark.parametrize("window", [1, 4, 11, 60])
+def test_both_layouts_have_the_same_windows(window: int) -> None:
+    """All tokens and first tokens, in windows smaller and larger than the pairs; empty pairs change nothing."""
+    packed, varlen = layouts(extra_pairs=2)
+    query, key, value = random_qkv()
+    expected = packed.attend(query, key, value, 0.0, window=window)
+    assert (varlen.attend(query, key, value, 0.0, window=window) - expected).abs().max() <= ATTENDED
+    for layout in (packed, varlen):
+        got = layout.attend_first(layout.first(query), key, value, 0.0, window=window)[: len(LENGTHS)]
+        assert (got - packed.first(expected)).abs().max() <= ATTENDED
+
+
+def test_a_window_hides_what_is_further_away() -> None:
+    """A token's result depends on the tokens of its pair within the window, and on no others."""
+    packed, _ = layouts()
+    query, key, value = random_qkv()
+    other = value.clone()
+    other[5 + 4] += 1.0  # the fifth token of the second pair, of nine
+    moved = (packed.attend(query, key, other, 0.0, window=2) - packed.attend(query, key, value, 0.0, window=2)).abs()
+    assert moved.flatten(1).amax(1).gt(0).nonzero()[:, 0].tolist() == [7, 8, 9, 10, 11]
+
+
 def test_pairs_without_tokens_change_nothing() -> None:
     """Empty pairs at the end leave the results of the others bit for bit unchanged."""
     _, alone = layouts()
@@ -90,6 +112,7 @@ def test_the_kernel_is_taken_only_where_it_runs() -> None:
     assert kernel_for(torch.device("cuda"), torch.float32, 32) is None
     assert kernel_for(torch.device("cuda"), torch.float16, 12) is None
     assert kernel_for(torch.device("cuda"), torch.float16, 512) is None
+    assert kernel_for(torch.device("cpu"), torch.float16, 32, windows=True) is None
 
 
 def test_the_installed_kernel_takes_our_call() -> None:
@@ -100,3 +123,4 @@ def test_the_installed_kernel_takes_our_call() -> None:
         *("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
     ]
     assert all(parameter.default is not parameter.empty for parameter in parameters[7:])
+    assert all(parameter.default == (-1, -1) for parameter in parameters if parameter.name == "window_size")

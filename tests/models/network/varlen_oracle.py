@@ -14,8 +14,13 @@ def varlen_oracle(  # noqa: PLR0917 - PyTorch's own order
     key_offsets: Tensor,
     longest_query: int,
     longest_key: int,
+    *,
+    window_size: tuple[int, int] = (-1, -1),
 ) -> Tensor:
-    """As `torch.nn.attention.varlen.varlen_attn`: shapes `[Tq, H, d]` and `[T, H, d]`; refuses what that would."""
+    """As `torch.nn.attention.varlen.varlen_attn`: shapes `[Tq, H, d]` and `[T, H, d]`; refuses what that would.
+
+    A window counts from a pair's last query and last key, as FlashAttention aligns them.
+    """
     assert query_offsets.dtype == key_offsets.dtype == torch.int32
     assert len(query_offsets) == len(key_offsets)
     assert int(query_offsets.diff().max()) <= longest_query
@@ -25,5 +30,9 @@ def varlen_oracle(  # noqa: PLR0917 - PyTorch's own order
         rows = slice(int(query_offsets[pair]), int(query_offsets[pair + 1]))
         seen = slice(int(key_offsets[pair]), int(key_offsets[pair + 1]))
         logits = torch.einsum("qhd,khd->hqk", query[rows], key[seen]) / query.shape[-1] ** 0.5
+        queries, keys = logits.shape[1:]
+        ahead = torch.arange(keys)[None, :] - torch.arange(queries)[:, None] - (keys - queries)
+        far = (ahead < -window_size[0]) | (ahead > window_size[1])
+        logits = logits if window_size == (-1, -1) else logits.masked_fill(far, -torch.inf)
         out[rows] = torch.einsum("hqk,khd->qhd", logits.softmax(-1), value[seen])
     return out

@@ -32,13 +32,15 @@ def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = (
     return StudentShape(name="s", body_layers=body_layers, heads=heads, exits=exits, encoding=ENCODING)
 
 
-def classified(family: str, **changes: int) -> tuple[Tensor, EncodedPairs]:
+def classified(family: str, **changes: object) -> tuple[Tensor, EncodedPairs]:
     """Pairs and what Hugging Face's classifier of `save_cross_encoder` gives them: `z1 - z0`, or its one logit."""
     model = cross_encoder(family, **changes)
-    pairs = random_pairs([12, 30, 7, 21], types=model.config.type_vocab_size)
+    kinds = getattr(model.config, "type_vocab_size", 1)
+    pairs = random_pairs([12, 30, 7, 21], types=kinds)
     ids, types, mask = padded(pairs, pad=model.config.pad_token_id)
+    typed = {"token_type_ids": types} if kinds > 1 else {}
     with torch.no_grad():
-        logits = model(input_ids=ids, token_type_ids=types, attention_mask=mask).logits
+        logits = model(input_ids=ids, attention_mask=mask, **typed).logits
     return logits[:, -1] - (logits[:, 0] if logits.shape[1] > 1 else 0.0), pairs
 
 
@@ -84,7 +86,7 @@ def test_albert_base_has_its_own_size(heads: int, body_layers: int, millions: fl
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-@pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"])
 def test_every_head_starts_with_the_score_of_the_fine_tuned_base(family: str, tmp_path: Path) -> None:
     """B11 3H1, B10 3H2, B8 3H4 and B6 3H6 of twelve layers: each head's score is the Hugging Face classifier's."""
     base = save_cross_encoder(family, tmp_path, num_hidden_layers=12)
@@ -104,11 +106,12 @@ def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
     assert_every_head_gives(student.ranker, pairs, expected, layers=4)
 
 
-def test_an_imported_classifier_gives_all_four_shapes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["electra", "modernbert"])
+def test_an_imported_classifier_gives_all_four_shapes(family: str, tmp_path: Path) -> None:
     """From the checkpoint that `import` makes, B11 1H1, every shape has the classifier's score; also a plain body."""
-    base = save_cross_encoder("electra", tmp_path / "base", num_hidden_layers=12)
+    base = save_cross_encoder(family, tmp_path / "base", num_hidden_layers=12)
     import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
-    expected, pairs = classified("electra", num_hidden_layers=12)
+    expected, pairs = classified(family, num_hidden_layers=12)
     for heads_layers in (0, 1, 2, 4, 6):
         wanted = shape(body_layers=12 - heads_layers, heads=3)
         student = build_student(wanted, str(tmp_path / "imported"), seed=1, dropout=0.0)

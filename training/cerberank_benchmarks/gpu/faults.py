@@ -133,9 +133,12 @@ def _too_large_beyond(tokens: int, kernel: VarlenAttention) -> VarlenAttention:
         key_offsets: Tensor,
         longest_query: int,
         longest_key: int,
+        *,
+        window_size: tuple[int, int] = (-1, -1),
     ) -> Tensor:
         if len(key) > tokens:
             raise torch.OutOfMemoryError("out of memory (made up)")
-        return kernel(query, key, value, query_offsets, key_offsets, longest_query, longest_key)
+        lengths = longest_query, longest_key
+        return kernel(query, key, value, query_offsets, key_offsets, *lengths, window_size=window_size)
 
     return limited

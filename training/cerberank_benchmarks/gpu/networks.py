@@ -114,9 +114,10 @@ def operations(config: RankerConfig, candidates: int, tokens: int, policy: DropP
     queries and its feed-forward for the first token alone.
     """
     policy = policy or config.drop_policy(0.0)
-    width, inner = config.body.hidden_size, config.body.intermediate_size
-    layer = 2 * tokens * (4 * width**2 + 2 * width * inner) + 4 * tokens**2 * width
-    last = 2 * tokens * 2 * width**2 + 2 * (2 * width**2 + 2 * width * inner) + 4 * tokens * width
+    width, maps = config.body.hidden_size, config.body.feed_forward_maps
+    feed = maps * width * config.body.intermediate_size
+    layer = 2 * tokens * (4 * width**2 + feed) + 4 * tokens**2 * width
+    last = 2 * tokens * 2 * width**2 + 2 * (2 * width**2 + feed) + 4 * tokens * width
     architecture = config.architecture
     head = (architecture.head_layers - 1) * layer + last + 2 * width**2
     total = 0.0

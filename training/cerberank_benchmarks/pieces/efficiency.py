@@ -58,10 +58,11 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 def operations(config: RankerConfig, lengths: np.ndarray[Any, Any]) -> float:
     """Floating-point operations of linear layers and attention that a question needs, padding not counted."""
-    width, inner = config.body.hidden_size, config.body.intermediate_size
+    width, maps = config.body.hidden_size, config.body.feed_forward_maps
+    feed = maps * width * config.body.intermediate_size
     tokens, pairs, squares = float(lengths.sum()), len(lengths), float((lengths**2).sum())
-    layer = 2 * tokens * (4 * width**2 + 2 * width * inner) + 4 * squares * width
-    last = 2 * tokens * 2 * width**2 + 2 * pairs * (2 * width**2 + 2 * width * inner) + 4 * tokens * width
+    layer = 2 * tokens * (4 * width**2 + feed) + 4 * squares * width
+    last = 2 * tokens * 2 * width**2 + 2 * pairs * (2 * width**2 + feed) + 4 * tokens * width
     heads, depth = config.architecture.heads, config.architecture.head_layers
     return layer * (config.architecture.body_layers + heads * max(depth - 1, 0)) + (heads * last if depth else 0.0)
 

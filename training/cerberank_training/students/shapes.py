@@ -150,6 +150,7 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
     initialise(ranker.exits, seed=seed)
     ranker.embeddings.load_state_dict(source.embeddings.state_dict())
     _copy(_stack(source, 0)[: len(ranker.body)], ranker.body)
+    _copy_norm(source, ranker)
     fresh = "" if len(source.heads) and layers == depth else "has no classifier that reads this layer"
     if fresh:
         _initialise_classifiers(ranker, seed=seed)
@@ -177,6 +178,13 @@ def _copy(layers: list[nn.Module], into: nn.Module) -> None:
     targets = list(into.children())  # one stands for all depths where they share it
     for layer, target in zip(layers[: len(targets)], targets, strict=True):
         target.load_state_dict(layer.state_dict())
+
+
+def _copy_norm(source: Ranker, ranker: Ranker) -> None:
+    """What new exits and heads read is normalised as the source's last layer is."""
+    norm = (source.heads[0] if len(source.heads) else source.exits[-1]).get_submodule("norm").state_dict()
+    for part in (*ranker.exits, *ranker.heads):
+        part.get_submodule("norm").load_state_dict(norm)
 
 
 def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:

@@ -42,7 +42,10 @@ from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 
 Item = list[tuple[Pair, float]]
 """One question's pairs with their labels."""
-DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob")
+DROPOUT = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),
+    *("dropout", "attention_dropout", "seq_classif_dropout", "embedding_dropout", "mlp_dropout"),
+)
 """The names that transformers' configurations give to the shares of dropout."""
 
 

@@ -1,1 +1,1 @@
-"""Encoders, a file a family: the contract, a registry, and the post-LN encoder of ALBERT, BERT, ELECTRA and RoBERTa."""
+"""Encoders, a file a family: the contract, a registry, the post-norm encoder of BERT and its kin, ModernBERT."""

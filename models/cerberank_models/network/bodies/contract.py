@@ -79,8 +79,8 @@ class Body(Protocol):
     def fuse(self, fuse: Fuse) -> None:
         """For inference alone: replace functions that only read and write memory, such as a sum and its norm."""
 
-    def head_layer(self) -> nn.Module:
-        """A fresh layer for a head; it fulfils `Layer`."""
+    def head_layer(self, depth: int) -> nn.Module:
+        """A fresh layer for a head; it fulfils `Layer`. `depth` counts from 0, the body's layers below it included."""
 
     def output_norm(self) -> nn.Module:
         """A fresh norm of what an exit or a head's classifier reads; `nn.Identity` where layers end in a norm."""

@@ -1,8 +1,8 @@
-"""The post-LN encoder of ALBERT, BERT, ELECTRA, RoBERTa: absolute positions, full attention, a norm after residuals.
+"""The post-LN encoder of BERT and its kin: absolute positions, full attention, a norm after residuals.
 
 Legend as in `layout.py`. Only what ranking needs: no decoder, no relative positions, GELU, and a
 last layer that computes the first token alone, because that is all a head reads. ALBERT has one
-layer that runs at every depth.
+layer that runs at every depth, DistilBERT no token types; ELECTRA, RoBERTa and XLM-RoBERTa are as BERT.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.bodies.merging import side_by_side
 from cerberank_models.network.layout import Layout
 from cerberank_models.transformer import TransformerConfig
 
@@ -60,8 +60,8 @@ class PostNormBody:
     def _layers(self) -> list[PostNormLayer]:
         return [layer for layer in self.layers if isinstance(layer, PostNormLayer)]
 
-    def head_layer(self) -> PostNormLayer:
-        """A layer like those of the body."""
+    def head_layer(self, depth: int) -> PostNormLayer:
+        """A layer like those of the body, which are alike at every depth."""
         return PostNormLayer(self._config, self._dropout)
 
     def output_norm(self) -> nn.Module:
@@ -77,7 +77,7 @@ class PostNormEmbeddings(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.embedding_size)
         self.positions = nn.Embedding(config.max_positions, config.embedding_size)
-        self.types = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        self.types = nn.Embedding(config.type_vocab_size, config.embedding_size) if config.token_types else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(dropout)
         self.position_offset = config.position_offset
@@ -89,7 +89,10 @@ class PostNormEmbeddings(nn.Module):
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, positions: Tensor) -> Tensor:
         """Ids as the layout has them (positions broadcast) to hidden states `[.., D]`."""
-        summed = self.tokens(token_ids) + self.types(type_ids) + self.positions(positions + self.position_offset)
+        summed = self.tokens(token_ids)
+        if self.types is not None:
+            summed = summed + self.types(type_ids)
+        summed = summed + self.positions(positions + self.position_offset)
         hidden: Tensor = self.project(self.dropout(self.norm(summed)))
         return hidden
 
@@ -122,12 +125,7 @@ class PostNormLayer(nn.Module):
 
     def merge_projections(self) -> None:
         """Replace the layers `query`, `key` and `value` by one, `merged`; `forward_first` is then gone."""
-        parts = (self.query, self.key, self.value)
-        width = self.query.in_features
-        self.merged = nn.Linear(width, 3 * width, device=self.query.weight.device, dtype=self.query.weight.dtype)
-        with torch.no_grad():
-            self.merged.weight.copy_(torch.cat([part.weight for part in parts]))
-            self.merged.bias.copy_(torch.cat([part.bias for part in parts]))
+        self.merged = side_by_side(self.query, self.key, self.value)
         del self.query, self.key, self.value
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:

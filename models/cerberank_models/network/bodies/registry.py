@@ -7,8 +7,17 @@ from types import MappingProxyType
 
 from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.post_norm import PostNormBody
+from cerberank_models.network.bodies.pre_norm import PreNormBody
 from cerberank_models.transformer import Family
 
 BODIES: Mapping[Family, BodyType] = MappingProxyType(
-    {"albert": PostNormBody, "bert": PostNormBody, "electra": PostNormBody, "roberta": PostNormBody}
+    {
+        "albert": PostNormBody,
+        "bert": PostNormBody,
+        "distilbert": PostNormBody,
+        "electra": PostNormBody,
+        "modernbert": PreNormBody,
+        "roberta": PostNormBody,
+        "xlm-roberta": PostNormBody,
+    }
 )

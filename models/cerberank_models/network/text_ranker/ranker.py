@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.text_ranker.rankers import ColbertRanker, LinearRanker, ResidualRanker, TwinRanker
 from cerberank_models.network.text_ranker.side import Side
 from cerberank_models.network.text_ranker.texts import Texts, joined
 from cerberank_models.texts.config import TextRankerConfig
-from cerberank_models.transformer import PAIR_TEMPLATES, Family
+from cerberank_models.transformer import PAIR_TEMPLATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +34,14 @@ class Reading:
 class TextRanker(nn.Module):
     """Scores documents against questions."""
 
-    def __init__(
-        self, config: TextRankerConfig, *, dropout: float = 0.0, bodies: Mapping[Family, BodyType] = BODIES
-    ) -> None:
+    def __init__(self, config: TextRankerConfig, *, dropout: float = 0.0) -> None:
         """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
         super().__init__()
         transformer, width = config.transformer, config.transformer.hidden_size
         self.config = config
-        self.encoder = body = bodies[transformer.family](transformer, transformer.layers, dropout)
+        self.encoder = body = BODIES[transformer.family](transformer, transformer.layers, dropout)
         # Named as in a Ranker, so that weights are imported in the same way.
-        self.embeddings, self.body = body.embeddings, body.layers
+        self.embeddings, self.body, self.norm = body.embeddings, body.layers, body.output_norm()
         self.first_ranker: ResidualRanker | LinearRanker | None = None
         if config.first_ranker is not None:
             ranker = LinearRanker if config.first_ranker == "linear" else ResidualRanker
@@ -101,7 +97,8 @@ class TextRanker(nn.Module):
 
     def _encode(self, token_ids: Tensor, type_ids: Tensor, layout: PackedLayout) -> Tensor:
         hidden = self.encoder.embed(token_ids, type_ids, layout)
-        return self.encoder.run(hidden, layout, 0, self.config.transformer.layers)
+        normal: Tensor = self.norm(self.encoder.run(hidden, layout, 0, self.config.transformer.layers))
+        return normal
 
     def _read(self, hidden: Tensor) -> Tensor:
         """The token vectors that ranker 2 reads."""

@@ -5,30 +5,26 @@ Its weights are named as a `TextRanker`'s, of which it has the encoder and ColBE
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cerberank_models.config import FirstStageConfig
-from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.text_ranker.rankers import ColbertRanker
-from cerberank_models.transformer import Family
 
 
 class TextVectors(nn.Module):
     """Texts, each alone, to what the rankers of a first stage read. For inference: there is no dropout."""
 
-    def __init__(self, config: FirstStageConfig, *, bodies: Mapping[Family, BodyType] = BODIES) -> None:
+    def __init__(self, config: FirstStageConfig) -> None:
         """Allocate the network with PyTorch's initial weights."""
         super().__init__()
         transformer = config.transformer
         self.config = config
-        self.encoder = body = bodies[transformer.family](transformer, transformer.layers, 0.0)
-        self.embeddings, self.body = body.embeddings, body.layers
+        self.encoder = body = BODIES[transformer.family](transformer, transformer.layers, 0.0)
+        self.embeddings, self.body, self.norm = body.embeddings, body.layers, body.output_norm()
         colbert = config.token_ranker == "colbert"
         self.token_ranker = ColbertRanker(transformer.hidden_size, config.projection) if colbert else None
 
@@ -39,7 +35,7 @@ class TextVectors(nn.Module):
     def read(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
         """The part of each text's vector with a fixed width `[N, W]`, and ColBERT's token vectors `[.., P]` if any."""
         hidden = self.encoder.embed(token_ids, type_ids, layout)
-        hidden = self.encoder.run(hidden, layout, 0, self.config.transformer.layers)
+        hidden = self.norm(self.encoder.run(hidden, layout, 0, self.config.transformer.layers))
         parts = [layout.first(hidden)] if self.config.first_ranker else []
         if self.config.token_ranker == "twin":
             parts.append(layout.mean(hidden))

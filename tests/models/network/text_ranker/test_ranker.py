@@ -24,7 +24,8 @@ def encode(ranker: TextRanker, ids: list[int], types: list[int]) -> Tensor:
     """One sequence alone, `[S, D]`."""
     layout = PaddedLayout(torch.ones(1, len(ids), dtype=torch.bool))
     hidden = ranker.encoder.embed(torch.tensor([ids]), torch.tensor([types]), layout)
-    return ranker.encoder.run(hidden, layout, 0, ranker.config.transformer.layers)[0]
+    normal: Tensor = ranker.norm(ranker.encoder.run(hidden, layout, 0, ranker.config.transformer.layers))
+    return normal[0]
 
 
 def sides(ranker: TextRanker, questions: Texts, documents: Texts, n: int, owner: int) -> tuple[list[Any], ...]:
@@ -65,7 +66,7 @@ def reference(ranker: TextRanker, question: list[Any], document: list[Any]) -> f
     return total
 
 
-@pytest.mark.parametrize("family", ["albert", "bert", "roberta"])
+@pytest.mark.parametrize("family", ["albert", "bert", "modernbert", "roberta"])
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 @torch.no_grad()
 def test_every_shape_is_its_equations(shape: dict[str, Any], family: Family) -> None:

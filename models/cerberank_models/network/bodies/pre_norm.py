@@ -1,0 +1,171 @@
+"""The pre-norm encoder of ModernBERT (Warner et al., 2024): rotary positions, gated feed-forwards, local attention.
+
+Legend as in `layout.py`. Layers add what they compute to hidden states that are normalised only where they are read:
+in a layer before attention and before the feed-forward, and once more behind the last layer. The first layer reads the
+embeddings, which are normalised already. Every `global_every`-th layer attends to the whole pair, the others to what
+is near, and both turn queries and keys by frequencies of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.bodies.merging import side_by_side
+from cerberank_models.network.layout import Layout
+from cerberank_models.transformer import PreNormConfig, TransformerConfig
+
+
+class PreNormBody:
+    """Embeddings without positions or types, and layers whose keys depend on positions."""
+
+    linear_keys = False
+    shared_layers = False
+
+    def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
+        """Allocate the encoder; `dropout` acts in training only. Raises ValueError without `config.pre_norm`."""
+        self._config, self._dropout, self._options = config, dropout, _options(config)
+        self.embeddings: nn.Module = PreNormEmbeddings(config, self.output_norm(), dropout)
+        self.layers = nn.ModuleList(self.head_layer(depth) for depth in range(layers))
+
+    def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
+        """The normalised token embeddings; there are no types, and positions turn queries and keys instead."""
+        hidden: Tensor = self.embeddings(token_ids)
+        return hidden
+
+    def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
+        """One layer after the other."""
+        for layer in self.layers[start:stop]:
+            hidden = layer(hidden, layout)
+        return hidden
+
+    def merge_projections(self) -> None:
+        """Query, key and value of every layer become one product, and so do both maps into the feed-forward."""
+        for layer in self.layers:
+            if isinstance(layer, PreNormLayer):
+                layer.merge_projections()
+
+    def fuse(self, fuse: Fuse) -> None:
+        """Nothing is fused yet."""
+
+    def head_layer(self, depth: int) -> PreNormLayer:
+        """A layer for this depth, which decides its window, its frequencies, and whether it has a first norm."""
+        norm = self.output_norm() if depth else nn.Identity()
+        return PreNormLayer(self._config, norm, self.output_norm(), depth=depth, dropout=self._dropout)
+
+    def output_norm(self) -> nn.Module:
+        """The norm behind the last layer."""
+        epsilon, bias = self._config.layer_norm_epsilon, self._options.norm_bias
+        return nn.LayerNorm(self._config.hidden_size, eps=epsilon, bias=bias)
+
+
+class PreNormEmbeddings(nn.Module):
+    """Token embeddings and their norm."""
+
+    def __init__(self, config: TransformerConfig, norm: nn.Module, dropout: float) -> None:
+        """Allocate the table; `dropout` acts in training only."""
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Ids as the layout has them to hidden states `[.., D]`."""
+        hidden: Tensor = self.dropout(self.norm(self.tokens(token_ids)))
+        return hidden
+
+
+class PreNormLayer(nn.Module):
+    """Self-attention and a gated feed-forward, each behind a norm."""
+
+    inner_products: Mapping[str, tuple[str, ...]] = MappingProxyType({"down": ("gate", "up")})
+
+    def __init__(
+        self, config: TransformerConfig, attention_norm: nn.Module, feed_norm: nn.Module, *, depth: int, dropout: float
+    ) -> None:
+        """Allocate the layer at `depth`; `dropout` acts in training only."""
+        super().__init__()
+        options, width, inner = _options(config), config.hidden_size, config.intermediate_size
+        self.attention_heads, self.dropout = config.attention_heads, dropout
+        self.window, self.theta = options.window_of(depth), options.theta_of(depth)
+        self.attention_norm, self.feed_norm = attention_norm, feed_norm
+        self.query, self.key, self.value, self.attention_output = (
+            nn.Linear(width, width, bias=options.attention_bias) for _ in range(4)
+        )
+        self.gate, self.up = (nn.Linear(width, inner, bias=options.feed_forward_bias) for _ in range(2))
+        self.down = nn.Linear(inner, width, bias=options.feed_forward_bias)
+        self.merged: nn.Linear | None = None
+        """Query, key and value side by side, after `merge_projections`."""
+        self.merged_feed: nn.Linear | None = None
+        """Gate and up side by side."""
+
+    def merge_projections(self) -> None:
+        """Replace five linear layers by `merged` and `merged_feed`; `forward_first` is then gone."""
+        self.merged = side_by_side(self.query, self.key, self.value)
+        self.merged_feed = side_by_side(self.gate, self.up)
+        del self.query, self.key, self.value, self.gate, self.up
+
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """All tokens: `[.., D]` to `[.., D]`."""
+        read = self.attention_norm(hidden)
+        if self.merged is None:
+            query, key, value = (self._split(part(read)) for part in (self.query, self.key, self.value))
+        else:
+            query, key, value = self.merged(read).unflatten(-1, (3, self.attention_heads, -1)).unbind(-3)
+        turns = self._turns(layout, query.shape[-1])
+        query, key = (_turned(part, *turns) for part in (query, key))
+        mixed = layout.attend(query, key, value, self._attention_dropout, window=self.window)
+        return self._finish(hidden, mixed)
+
+    def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """First tokens only: `[.., D]` to `[N, D]`; exact, keys and values still see every token."""
+        read = self.attention_norm(hidden)
+        query = self._split(self.query(layout.first(read)))  # position 0 is not turned
+        key = self._split(self.key(read))
+        key = _turned(key, *self._turns(layout, key.shape[-1]))
+        value = self._split(self.value(read))
+        mixed = layout.attend_first(query, key, value, self._attention_dropout, window=self.window)
+        return self._finish(layout.first(hidden), mixed)
+
+    @property
+    def _attention_dropout(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        hidden = residual + self._drop(self.attention_output(mixed.flatten(-2)))
+        read = self.feed_norm(hidden)
+        if self.merged_feed is None:
+            gate, up = self.gate(read), self.up(read)
+        else:
+            gate, up = self.merged_feed(read).chunk(2, dim=-1)
+        return hidden + self._drop(self.down(functional.gelu(gate) * up))
+
+    def _split(self, projected: Tensor) -> Tensor:
+        return projected.reshape(*projected.shape[:-1], self.attention_heads, -1)
+
+    def _drop(self, tensor: Tensor) -> Tensor:
+        return functional.dropout(tensor, self.dropout, self.training)
+
+    def _turns(self, layout: Layout, size: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each token's angles, `[.., 1, d / 2]` in float32 whatever the precision of the weights."""
+        positions = layout.positions
+        steps = torch.arange(0, size, 2, dtype=torch.float32, device=positions.device) / size
+        angles = positions[..., None, None] / self.theta**steps
+        return angles.cos(), angles.sin()
+
+
+def _turned(split: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Queries or keys `[.., H, d]` turned by their positions, the first half of each head against the second."""
+    first, second = split.float().chunk(2, dim=-1)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(split.dtype)
+
+
+def _options(config: TransformerConfig) -> PreNormConfig:
+    if config.pre_norm is None:
+        raise ValueError(f"{config.family} has no pre_norm, which this body needs")
+    return config.pre_norm

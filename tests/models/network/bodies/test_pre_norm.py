@@ -1,0 +1,179 @@
+"""The pre-norm body against itself: one set of weights in every layout, backend and form."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.bounds import HIDDEN, PROBABILITIES
+from tests.models.network.varlen_oracle import varlen_oracle
+from tests.tiny import padded, random_pairs, random_ranker
+
+from cerberank_models.backends.contract import Backend, probability
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.export.graphs import export_stages
+from cerberank_models.export.int8 import measure_ranges, quantise
+from cerberank_models.network.bodies.pre_norm import PreNormLayer
+from cerberank_models.network.layout import PackedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.stacked import stackable
+
+LENGTHS = [5, 30, 3, 12, 1, 31, 30, 48]
+"""Below, at and above the five tokens that see each other in a local layer."""
+STAGES = (0, 1, 2)
+PLAIN: dict[str, object] = {}
+BIASED: dict[str, object] = {
+    "classifier_pooling": "mean",
+    **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True),
+}
+"""Everything that ModernBERT leaves out, and its other pooling."""
+
+
+def modern(changes: dict[str, object] = PLAIN) -> Ranker:
+    """Two exits, three heads with a local layer; norms and biases are random, so that none passes for another."""
+    ranker = random_ranker(family="modernbert", body_layers=2, num_hidden_layers=3, **changes)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in ranker.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return ranker
+
+
+def expected(pairs: EncodedPairs, changes: dict[str, object] = PLAIN) -> list[np.ndarray]:
+    """The probabilities of every stage, packed, computed by the network directly."""
+    arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets)
+    with torch.no_grad():
+        logits = modern(changes).stage_logits(*map(torch.from_numpy, arrays), STAGES)
+    return [probability(each.numpy()) for each in logits]
+
+
+def scores(backend: Backend[Any], pairs: EncodedPairs) -> list[np.ndarray]:
+    """Every stage's probabilities, of all pairs."""
+    state, found = backend.start(pairs), []
+    for stage in STAGES:
+        output = backend.run(state, stage)
+        found.append(output.scores[:, None] if output.head_scores is None else output.head_scores)
+        state = output.state
+    return found
+
+
+def check(backend: Backend[Any], changes: dict[str, object], bound: float) -> None:
+    pairs = random_pairs(LENGTHS)
+    for got, wanted in zip(scores(backend, pairs), expected(pairs, changes), strict=True):
+        assert wanted.std() > 0.05
+        assert np.abs(got - wanted).max() <= bound
+
+
+@pytest.mark.parametrize("changes", [PLAIN, BIASED])
+def test_packed_equals_padded(changes: dict[str, object]) -> None:
+    """Positions and windows are the same in both layouts, in exits and heads."""
+    pairs = random_pairs(LENGTHS)
+    with torch.no_grad():
+        for stage, wanted in zip(STAGES, expected(pairs, changes), strict=True):
+            got = probability(modern(changes).forward_padded(*padded(pairs), stage).numpy())
+            assert np.abs(got - wanted).max() <= PROBABILITIES
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_first_token_only_equals_the_full_layer(depth: int) -> None:
+    """A global layer, which has no first norm, and a local one."""
+    layout = PackedLayout.of(torch.from_numpy(random_pairs(LENGTHS).offsets))
+    hidden = torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1))
+    layer = modern().body[depth]
+    assert isinstance(layer, PreNormLayer)
+    with torch.no_grad():
+        full = layout.first(layer(hidden, layout))
+        assert (layer.forward_first(hidden, layout) - full).abs().max() <= 4 * HIDDEN  # nothing normalises the sum
+
+
+def test_local_attention_ends_at_its_window() -> None:
+    """A token five places from the first reaches it through a global layer, not through a local one: four is near."""
+    offsets = torch.tensor([0, 12])
+    layout, ranker = PackedLayout.of(offsets), modern()
+    hidden = torch.randn(12, 32, generator=torch.Generator().manual_seed(1))
+    for depth, reach in ((0, 12), (1, 5)):
+        layer = ranker.body[depth]
+        changed = []
+        for place in range(1, 12):
+            other = hidden.clone()
+            other[place] += 1.0
+            with torch.no_grad():
+                moved = (layer(other, layout)[0] - layer(hidden, layout)[0]).abs().max()
+            changed.append(bool(moved > 0))
+        assert changed == [place < reach for place in range(1, 12)]
+
+
+@pytest.mark.parametrize("changes", [PLAIN, BIASED])
+@pytest.mark.parametrize("kernel", [None, varlen_oracle])
+def test_the_torch_backend_runs_it(kernel: Any, changes: dict[str, object]) -> None:
+    """With padded attention on a processor, and with the GPU's kernel, merged projections and stacked heads."""
+    assert stackable(modern(changes).heads[0]) == (changes is BIASED)
+    check(TorchBackend(modern(changes), kernel=kernel), changes, PROBABILITIES)
+
+
+def test_captured_stages_run_it() -> None:
+    """Captured stages run it with tokens of no pair, whose positions stay in bounds."""
+    backend = TorchBackend(modern(), kernel=varlen_oracle, graph_tokens=256, capture=lambda run: run)
+    check(backend, PLAIN, PROBABILITIES)
+
+
+def test_half_precision_stays_near() -> None:
+    """bfloat16 has three digits; angles are computed in float32, or positions would be lost."""
+    pairs = random_pairs(LENGTHS)
+    for got, wanted in zip(scores(TorchBackend(modern(), precision="bf16"), pairs), expected(pairs), strict=True):
+        assert np.abs(got - wanted).max() <= 0.1
+
+
+def test_survivors_keep_their_scores() -> None:
+    """Pairs that are left after a drop, long ones and short ones, score what they score among all."""
+    pairs, kept = random_pairs(LENGTHS), np.array([6, 1, 4])
+    backend = TorchBackend(modern())
+    state = backend.run(backend.start(pairs), 0).state
+    assert state is not None
+    state = backend.run(backend.select(state, kept), 1).state
+    assert state is not None
+    got = backend.run(state, 2).head_scores
+    assert got is not None
+    assert np.abs(got - expected(pairs)[2][kept]).max() <= PROBABILITIES
+
+
+@pytest.mark.parametrize("changes", [PLAIN, BIASED])
+def test_it_is_exported(tmp_path: Path, changes: dict[str, object]) -> None:
+    """Exported graphs give the network's scores, also with hidden states that stay on the device."""
+    ranker = modern(changes)
+    check(OnnxBackend(export_stages(ranker, tmp_path / "plain"), ranker.config, threads=1), changes, 1e-5)
+    if changes is PLAIN:
+        held = export_stages(ranker, tmp_path / "held", gather=True)
+        check(OnnxDeviceBackend(held, ranker.config, threads=1), changes, 1e-5)
+
+
+def test_a_graph_of_short_pairs_has_no_window(tmp_path: Path) -> None:
+    """Where no pair is longer than the window, the graph does not ask how far tokens are."""
+    wide = {"local_attention": 2 * 47}
+    ranker = modern(wide)
+    graphs = export_stages(ranker, tmp_path)
+    assert not any(b"Abs" in graph.read_bytes() for graph in graphs)
+    check(OnnxBackend(graphs, ranker.config, threads=1), wide, 1e-5)
+
+
+def test_it_has_an_int8_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both products that compute an inner channel are reordered with the one that reads it: scores stay near fp32."""
+    monkeypatch.setattr("cerberank_models.export.int8.KEPT_CHANNELS", 4)
+    ranker = modern()
+    before = copy.deepcopy(ranker.state_dict())
+    quantised = quantise(ranker, measure_ranges(ranker, [random_pairs(LENGTHS, seed=1)]), margin=1.1)
+    assert all(torch.equal(before[name], value) for name, value in ranker.state_dict().items())
+    for layer in quantised.body:
+        assert layer.down.kept == 4  # type: ignore[union-attr]
+    pairs = random_pairs(LENGTHS)
+    got = scores(OnnxBackend(export_stages(quantised, tmp_path), ranker.config, threads=1), pairs)[-1]
+    wanted = expected(pairs)[-1]
+    assert np.corrcoef(got.ravel(), wanted.ravel())[0, 1] > 0.95
