@@ -107,7 +107,7 @@ def _parse_v2(document: Document) -> tuple[RankCall, None]:
         top_k=request.top_n,
         priority=request.priority,
         windowing=Windowing(),
-        most_tokens=request.max_tokens_per_doc,
+        most_tokens=request.max_tokens_per_doc or None,
     )
     return call, None
 

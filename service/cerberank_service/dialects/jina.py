@@ -54,7 +54,7 @@ def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
         model=request.model,
         top_k=request.top_n,
         windowing=Windowing(),
-        most_tokens=request.max_doc_length,
+        most_tokens=request.max_doc_length or None,
     )
     return call, request
 

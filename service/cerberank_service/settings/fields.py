@@ -153,8 +153,8 @@ class Settings(BaseSettings):
         Field(
             ge=1,
             le=1024,
-            description="Most windows in which one long text is read; those of a request's texts together are at most "
-            "`CERBERANK_MAX_CANDIDATES`.",
+            description="Most windows of a long text; all texts of a question have at most as many windows as a "
+            "request may have candidates.",
         ),
     ] = MOST_WINDOWS
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 4 * 1024 * 1024
