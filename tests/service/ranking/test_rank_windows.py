@@ -14,6 +14,9 @@ from tests.service.ranking.conftest import QUESTION, Open
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.rank import rank_pairs
 from cerberank_models.windows import Windowing
+from cerberank_service.call import RankCall
+from cerberank_service.ranking.first_stage import Caches, read_texts
+from cerberank_service.ranking.prepare import fold
 
 LONG = "the tower is tall and old. " * 20
 TEXTS = ["a b", LONG, "\U0001f5fc it is here", LONG[:200], LONG[50:150], "a b", "c"]
@@ -114,6 +117,29 @@ def test_the_score_cache_gives_the_same_answers_with_windows(serve: Serve) -> No
     for fields in ({}, {"windows": "off"}, {}, {"candidates": TEXTS[:3]}, {"windows": "mean", "drop_ratio": 0.4}):
         for _ in range(2):
             assert rank(cached, **fields)["results"] == rank(plain, **fields)["results"]
+
+
+def test_a_text_that_lost_windows_to_others_is_not_cached(serve: Serve) -> None:
+    """Beside three others it has one window of the four that there are; alone it has all four."""
+    plain, cached = (
+        serve(FakeBackend(), max_candidates=4),
+        serve(FakeBackend(), max_candidates=4, score_cache_entries=9),
+    )
+    rank(cached, candidates=[LONG, "a", "b", "c"])
+    assert rank(cached, candidates=[LONG])["results"] == rank(plain, candidates=[LONG])["results"]
+
+
+def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_first: Open) -> None:
+    """Before they are tokenised: at least the tokens of a text, where a cut one has those of a pair."""
+    live = serve_first().client.app.state.service.versions.find("fake-ranker", None)  # type: ignore[attr-defined]
+    expected = []
+    for windowing in (None, Windowing(), Windowing(most=3)):
+        call = RankCall(question=QUESTION, candidates=(Candidate(text="word " * 400),), windowing=windowing)
+        texts = read_texts(call, fold(call, live.checkpoint), live, live.first, Caches())
+        expected.append(texts.pair_tokens)
+    assert expected[0] == 64
+    assert expected[1] > 2000 / 4.5
+    assert expected[2] == 3 * 64
 
 
 def test_survivors_of_a_first_stage_are_read_in_windows(serve_first: Open) -> None:
