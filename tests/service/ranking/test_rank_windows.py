@@ -120,13 +120,12 @@ def test_the_score_cache_gives_the_same_answers_with_windows(serve: Serve) -> No
 
 
 def test_a_text_that_lost_windows_to_others_is_not_cached(serve: Serve) -> None:
-    """Beside three others it has one window of the four that there are; alone it has all four."""
-    plain, cached = (
-        serve(FakeBackend(), max_candidates=4),
-        serve(FakeBackend(), max_candidates=4, score_cache_entries=9),
-    )
-    rank(cached, candidates=[LONG, "a", "b", "c"])
-    assert rank(cached, candidates=[LONG])["results"] == rank(plain, candidates=[LONG])["results"]
+    """Beside 19 others it is cut, as there is room for 20 windows; alone it has all of its own, with other scores."""
+    plain = serve(FakeBackend(), max_candidates=20)
+    cached = serve(FakeBackend(), max_candidates=20, score_cache_entries=99)
+    rank(cached, candidates=[LONG, *map(str, range(19))], windows="mean")
+    alone = {"candidates": [LONG], "windows": "mean"}
+    assert rank(cached, **alone)["results"] == rank(plain, **alone)["results"]
 
 
 def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_first: Open) -> None:
