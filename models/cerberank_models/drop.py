@@ -16,6 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.windows import Windows
+
 UNSCORED = -1
 """The stage of a candidate that no stage has scored."""
 
@@ -135,32 +137,49 @@ def drop_count(alive: int, alpha: float, minimum: int = 1) -> int:
 
 
 class Survival:
-    """The state of one question's candidates between stages: which are alive, and the last score of each."""
+    """The state of one question's rows between stages: which are alive, and the last score of each.
 
-    __slots__ = ("_last", "_policy", "alive", "scores", "stages")
+    A row is a candidate, or one of its `windows`: these live and are dropped together, by their combined score.
+    """
 
-    def __init__(self, candidates: int, stages: int, policy: DropPolicy) -> None:
-        """Begin with all candidates alive and none scored."""
-        self._policy, self._last = policy, stages - 1
-        self.alive: NDArray[np.int64] = np.arange(candidates, dtype=np.int64)
-        """The candidates that are alive, ascending."""
-        self.scores: NDArray[np.float64] = np.full(candidates, np.nan)
-        """Shape [n]: each candidate's score at the last stage that it has finished, NaN before the first."""
-        self.stages: NDArray[np.int64] = np.full(candidates, UNSCORED, dtype=np.int64)
-        """Shape [n]: the last stage that each candidate has finished, or UNSCORED."""
+    __slots__ = ("_last", "_policy", "_windows", "alive", "alive_candidates", "scores", "stages")
+
+    def __init__(self, rows: int, stages: int, policy: DropPolicy, windows: Windows | None = None) -> None:
+        """Begin with all rows alive and none scored; without `windows` each is a candidate."""
+        self._policy, self._last, self._windows = policy, stages - 1, windows
+        self.alive: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
+        """The rows that are alive, ascending."""
+        self.alive_candidates = rows if windows is None else len(windows)
+        """How many candidates these belong to."""
+        self.scores: NDArray[np.float64] = np.full(rows, np.nan)
+        """Shape [n]: each row's score at the last stage that it has finished, NaN before the first."""
+        self.stages: NDArray[np.int64] = np.full(rows, UNSCORED, dtype=np.int64)
+        """Shape [n]: the last stage that each row has finished, or UNSCORED."""
 
     def end(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Record the `scores` of the alive candidates, then drop; returns the rows that stay alive, ascending.
+        """Record the `scores` of the alive rows, then drop; returns the places in them that stay alive, ascending.
 
         The last stage drops nothing.
         """
         self.scores[self.alive], self.stages[self.alive] = scores, stage
         if stage == self._last:
             return np.arange(len(self.alive), dtype=np.int64)
-        rows = self._policy.survivors(stage, scores)
-        if len(rows) < len(self.alive):
-            self.alive = self.alive[rows]
-        return rows
+        places = self._survivors(stage, scores)
+        if len(places) < len(self.alive):
+            self.alive = self.alive[places]
+        return places
+
+    def _survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        if self._windows is None:
+            places = self._policy.survivors(stage, scores)
+            self.alive_candidates = len(places)
+            return places
+        starts = self._windows.starts(self.alive)
+        kept = self._policy.survivors(stage, self._windows.combined(self.scores[self.alive], starts))
+        self.alive_candidates = len(kept)
+        stays = np.zeros(len(starts), dtype=np.bool_)
+        stays[kept] = True
+        return np.flatnonzero(np.repeat(stays, np.diff(starts, append=len(self.alive))))
 
 
 def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -10,14 +10,15 @@ is an empty segment and is scored like any other text. Lone surrogates, which UT
 become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters are cut before tokenising,
 so that a 100 kB candidate costs no more than a long sentence; beyond `MOST_CHARACTERS` they are not
 read by any encoder.
+
+With a `Windowing` a candidate that does not fit is read in several pairs: each holds a window where
+the cut text would be, beside the question and the context that the cut pair would hold.
 """
 
 from __future__ import annotations
 
-import secrets
-from array import array
-from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import Literal
 
@@ -27,16 +28,12 @@ from tokenizers import Tokenizer
 
 from cerberank_models.config import EncodingConfig
 from cerberank_models.token_cache import TokenCache
-from cerberank_models.transformer import PAIR_TEMPLATES, Family, PairTemplate
+from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, packed, special_tokens
+from cerberank_models.transformer import PAIR_TEMPLATES, Family
+from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
-
-MOST_CHARACTERS = 64 * 1024
-"""No encoder reads more characters of a text, whatever its `max_length`."""
-
-ID_BYTES = 4
-"""Tokens of a text are the `bytes` of int32, which are joined faster than lists and take less of the cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +53,23 @@ class EncodedPairs:
     type_ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
+    """Whether the question or the candidate's end is not read, neither in this pair nor in the candidate's others."""
+    windows: Windows | None = None
+    """Which pairs are windows of one candidate; None where every candidate is one pair."""
 
     def __len__(self) -> int:
         """The number of pairs n."""
         return len(self.truncated)
+
+    @property
+    def candidates(self) -> int:
+        """The number of candidates."""
+        return len(self) if self.windows is None else len(self.windows)
+
+    @property
+    def truncated_candidates(self) -> NDArray[np.bool_]:
+        """`truncated` by candidate."""
+        return self.truncated if self.windows is None else self.truncated[self.windows.first[:-1]]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -72,7 +82,7 @@ class EncodedPairs:
         return int(self.offsets[-1])
 
     def select(self, rows: NDArray[np.integer]) -> EncodedPairs:
-        """The pairs `rows`, in that order."""
+        """The pairs `rows`, in that order, each as a candidate."""
         index, offsets = packed_rows(self.offsets, rows)
         return EncodedPairs(
             token_ids=self.token_ids[index],
@@ -92,7 +102,7 @@ def packed_rows(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[
 
 
 def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
-    """All pairs of `parts`, in order."""
+    """All pairs of `parts`, in order, each as a candidate."""
     if not parts:
         raise ValueError("nothing to concatenate")
     lengths = np.concatenate([part.lengths for part in parts])
@@ -102,66 +112,6 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
         offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
         truncated=np.concatenate([part.truncated for part in parts]),
     )
-
-
-def replace_surrogates(text: str) -> str:
-    """`text` with every lone surrogate replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-class Tokens:
-    """Texts as token ids, each alone. Threads may share one, because tokenising changes nothing.
-
-    Those with the same `digest`, the hash of the tokenizer's file, and the same bounds share cached tokens; without a
-    digest one shares them with none.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, most: int, characters: int, digest: str | None) -> None:
-        """`most` tokens of a text are read, and `characters` of it, but never more than `MOST_CHARACTERS`."""
-        self.characters = min(MOST_CHARACTERS, characters)
-        """A text's characters beyond these are not read."""
-        self._tokenizer, self._most = tokenizer, most
-        self._scope = f"{digest or secrets.token_hex()} {self.characters} {most}"
-
-    def __call__(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[bytes]:
-        """The token ids of each text as int32; one more than `most` shows that the text is cut.
-
-        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
-        """
-        cut = [replace_surrogates(text[: self.characters]) for text in texts]
-        return self._tokenise(cut) if cache is None else cache.tokens(f"{self._scope} {partition}", cut, self._tokenise)
-
-    def _tokenise(self, texts: list[str]) -> list[bytes]:
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
-
-
-def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, int]:
-    """Switch off the tokenizer's own truncation and padding; the ids of its first token and of its separator.
-
-    Raises ValueError when the template's special tokens are missing from the vocabulary.
-    """
-    # Changing a tokenizer while another thread encodes with it raises an error in that thread.
-    if tokenizer.truncation is not None:
-        tokenizer.no_truncation()
-    if tokenizer.padding is not None:
-        tokenizer.no_padding()
-    first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
-    if first is None or separator is None:
-        raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which the model needs")
-    return first, separator
-
-
-def largest_token_id(tokenizer: Tokenizer) -> int:
-    """The largest id that any text can give; the network's `vocab_size` must be above it."""
-    size = tokenizer.get_vocab_size()
-    # If every id below `size` is used, none is larger. The whole vocabulary is read only where ids have gaps,
-    # because reading it blocks all other Python threads.
-    if all(tokenizer.id_to_token(number) is not None for number in range(size)):
-        return size - 1
-    return max(tokenizer.get_vocab().values())
 
 
 class PairEncoder:
@@ -209,10 +159,13 @@ class PairEncoder:
         cache: TokenCache | None = None,
         *,
         partition: str = "",
+        windowing: Windowing | None = None,
+        most_tokens: int | None = None,
     ) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once.
 
-        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
+        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one. Of a
+        candidate at most `most_tokens` are read; one that does not fit is cut, or read in windows by `windowing`.
         """
         rows = len(candidates)
         whole = [question, *(each.text for each in candidates)]
@@ -224,22 +177,70 @@ class PairEncoder:
         lengths = np.full((rows, len(segments)), len(tokens[0]) // ID_BYTES, dtype=np.int64)
         for index, segment in enumerate(segments[1:], start=1):
             lengths[:, index] = lengths_of(segment) // ID_BYTES
-        kept = self._kept(lengths)
+        unread, question_unread = lengths_of(whole[1 : rows + 1]) > characters, len(question) > characters
+        most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
+        kept = self._kept(lengths, most)
+        if windowing is not None:
+            wanted = np.minimum(lengths[:, 1], most)
+            long = np.flatnonzero((kept[:, 1] < wanted) | (unread & (lengths[:, 1] == wanted))).tolist()
+            texts = [candidates[row].text for row in long]
+            unread[long] = lengths_of(texts) > MOST_CHARACTERS
+            if long:
+                read = dict(zip(long, self._tokens.spanned(texts, cache, partition), strict=True))
+                return self._in_windows(
+                    read, segments, lengths, unread=unread | question_unread, windowing=windowing, most=most
+                )
         shorter = kept < lengths
         for index in np.flatnonzero(shorter.any(axis=0)).tolist():
             ends = (ID_BYTES * kept[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
-        cut = shorter[:, :2].any(axis=1) | (lengths_of(whole[1 : rows + 1]) > characters)
-        return self._assembled(segments, kept, truncated=cut | (len(question) > characters))
+        return self._assembled(segments, kept, truncated=shorter[:, :2].any(axis=1) | unread | question_unread)
 
-    def _kept(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many tokens of each segment fit, as `lengths`: the tokens that each has, `[n, segments]`."""
+    def _in_windows(
+        self,
+        long: Mapping[int, NDArray[np.int32]],
+        segments: list[list[bytes]],
+        lengths: NDArray[np.int64],
+        *,
+        unread: NDArray[np.bool_],
+        windowing: Windowing,
+        most: int,
+    ) -> EncodedPairs:
+        """The pairs of candidates of which those that are `long` may need several; these are their `Tokens.spanned`."""
+        for row, read in long.items():
+            lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
+        kept = self._kept(lengths, most)
+        counts, begins, sizes, covered = cut(np.minimum(lengths[:, 1], most), kept[:, 1], windowing)
+        truncated = unread | (covered < lengths[:, 1]) | (kept[:, 0] < lengths[:, 0])
+        owner, first = np.repeat(np.arange(len(counts)), counts), np.append(0, np.cumsum(counts))
+        spans = np.full((len(owner), 2), NO_SPAN, dtype=np.int64)
+        for row in np.flatnonzero(counts > 1).tolist():
+            mine = slice(first[row], first[row + 1])
+            spans[mine, 0] = long[row][1, begins[mine]]
+            spans[mine, 1] = long[row][2, begins[mine] + sizes[mine] - 1]
+        by_row, starts = kept[owner], np.zeros((len(owner), len(segments)), dtype=np.int64)
+        by_row[:, 1], starts[:, 1] = sizes, begins
+        pieces = []
+        for index, segment in enumerate(segments):
+            slices = (ID_BYTES * np.stack([starts[:, index], starts[:, index] + by_row[:, index]], axis=1)).tolist()
+            pieces.append([segment[row][start:end] for row, (start, end) in zip(owner.tolist(), slices, strict=True)])
+        pairs = self._assembled(pieces, by_row, truncated=truncated[owner])
+        if len(owner) == len(counts):
+            return pairs
+        return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
+
+    def _kept(self, lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+        """How many tokens of each segment fit, as `lengths`: the tokens that each has, `[n, segments]`.
+
+        The candidate, segment 1, keeps `most` at most.
+        """
+        wanted = lengths.copy()
+        wanted[:, 1] = np.minimum(wanted[:, 1], most)
         if self._config.truncation == "longest_first":
-            return longest_first(lengths, self._budget)
-        most = lengths.copy()
-        most[:, 0] = np.minimum(most[:, 0], self._config.question_length)
-        left = self._budget - most.cumsum(axis=1) + most
-        return np.minimum(most, np.maximum(left, 0))
+            return longest_first(wanted, self._budget)
+        wanted[:, 0] = np.minimum(wanted[:, 0], self._config.question_length)
+        left = self._budget - wanted.cumsum(axis=1) + wanted
+        return np.minimum(wanted, np.maximum(left, 0))
 
     def _assembled(
         self, segments: list[list[bytes]], lengths: NDArray[np.int64], *, truncated: NDArray[np.bool_]
@@ -273,11 +274,6 @@ def longest_first(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
         kept[rows, segment] = np.minimum(lengths[rows, segment], left // (lengths.shape[1] - place))
         left -= kept[rows, segment]
     return kept
-
-
-def packed(ids: list[int]) -> bytes:
-    """Token ids as int32."""
-    return array("i", ids).tobytes()
 
 
 def lengths_of(items: Sequence[Sized]) -> NDArray[np.int64]:

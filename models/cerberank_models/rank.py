@@ -45,10 +45,12 @@ class Ranking:
     """Shape [n]: that stage, counted from 0."""
     head_scores: Scores | None
     """Shape [n, k], NaN for candidates that were dropped before the heads; None without heads."""
+    spans: NDArray[np.int64] | None = None
+    """Shape [n, 2]: the best window of each (`Windows.folded`); None where no candidate was read in windows."""
 
 
 def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | None = None) -> Ranking:
-    """Run the stages of pairs over one question's pairs, dropping by `policy`.
+    """Run the stages of pairs over one question's pairs, dropping by `policy`; windows are folded after each stage.
 
     `policy` counts these stages alone; None means the checkpoint's own, without its first stage's ratio.
     Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError when a
@@ -58,8 +60,8 @@ def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | 
         raise ValueError("there must be at least one candidate")
     policy = pairs_policy(backend.config) if policy is None else policy
     stages = len(backend.config.stages)
-    check_exits(stages, len(policy.expected_alive(len(pairs))) - 1)
-    survival = Survival(len(pairs), stages, policy)
+    check_exits(stages, len(policy.expected_alive(pairs.candidates)) - 1)
+    survival = Survival(len(pairs), stages, policy, pairs.windows)
     heads: Scores | None = None
     state = backend.start(pairs)
     for stage in range(stages):
@@ -71,12 +73,10 @@ def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | 
             heads[survival.alive] = output.head_scores
         rows = survival.end(stage, output.scores)
         state = output.state if len(rows) == len(output.scores) else backend.select(output.state, rows)
-    return Ranking(
-        order=order(survival.stages, survival.scores),
-        scores=survival.scores,
-        stages=survival.stages,
-        head_scores=heads,
-    )
+    scores, reached, spans = survival.scores, survival.stages, None
+    if pairs.windows is not None:
+        scores, reached, spans, heads = pairs.windows.folded(scores, reached, heads)
+    return Ranking(order=order(reached, scores), scores=scores, stages=reached, head_scores=heads, spans=spans)
 
 
 def pairs_policy(config: RankerConfig, given: float | None = None) -> DropPolicy:

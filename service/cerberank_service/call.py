@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import NO_SPAN, Windowing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,10 @@ class RankCall:
     """0 (the highest) to 999."""
     refuse_truncation: bool = False
     """Fail rather than cut a text."""
+    windowing: Windowing | None = None
+    """Read candidates that do not fit in windows, within the service's limits; None cuts them."""
+    most_tokens: int | None = None
+    """Read at most so many tokens of each candidate."""
     tenant: str = ""
     """Hash of the caller's API key, empty without keys. No tenant uses what another's texts left in a cache."""
 
@@ -66,11 +71,21 @@ class RankAnswer:
     heads: Scores | None
     """Probabilities of the k heads, shape [n, k]; NaN for candidates that no head scored."""
     truncated: NDArray[np.bool_]
+    """Whether the question, or the candidate's end, was not read."""
     tokens: int
     timing: Timing
     warnings: tuple[str, ...] = field(default=())
     expected_loss: Mapping[str, float] = field(default_factory=dict)
     """Points of each metric that the schedule is expected to cost; empty when that is not known."""
+    spans: NDArray[np.int64] | None = None
+    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None where none was read in windows."""
+
+    def window(self, index: int) -> tuple[int, int] | None:
+        """The best window's span of a candidate, in code points of its text; None if it was not read in windows."""
+        if self.spans is None or self.spans[index, 0] == NO_SPAN:
+            return None
+        start, end = self.spans[index].tolist()
+        return start, end
 
     def falling_scores(self) -> Scores:
         """Scores in `order`, capped so that they never rise.

@@ -17,6 +17,7 @@ from cerberank_models.drop import (
     order,
     relative_cost,
 )
+from cerberank_models.windows import Combine, Windows
 
 hundredths = st.integers(0, 99)
 scores = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.9]), min_size=1, max_size=30).map(np.array)
@@ -105,6 +106,29 @@ def test_the_dropped_keep_the_score_of_the_stage_that_dropped_them() -> None:
     assert survival.end(2, np.array([0.4])).tolist() == [0]
     assert survival.stages.tolist() == [0, 2, 0, 1]
     assert survival.scores.tolist() == [0.1, 0.4, 0.2, 0.3]
+
+
+@given(
+    counts=st.lists(st.integers(1, 3), min_size=1, max_size=6),
+    alpha=st.sampled_from([0.0, 0.4, 0.7]),
+    combine=st.sampled_from(["best", "mean"]),
+    data=st.data(),
+)
+def test_windows_live_and_are_dropped_as_candidates(
+    counts: list[int], alpha: float, combine: Combine, data: st.DataObject
+) -> None:
+    """After each of two exits, against lists: a candidate's score is its windows' best or mean, and it keeps all."""
+    first, policy = np.append(0, np.cumsum(counts)), RatioSchedule((alpha, alpha))
+    windows = Windows(first=first, spans=np.zeros((first[-1], 2), np.int64), combine=combine)
+    survival = Survival(int(first[-1]), 3, policy, windows)
+    alive = list(range(len(counts)))
+    for stage in range(2):
+        scores = [data.draw(st.lists(st.floats(0, 1), min_size=counts[c], max_size=counts[c])) for c in alive]
+        folded = [max(each) if combine == "best" else sum(each) / len(each) for each in scores]
+        survival.end(stage, np.asarray([score for each in scores for score in each]))
+        alive = [alive[place] for place in policy.survivors(stage, np.asarray(folded)).tolist()]
+        assert survival.alive.tolist() == [row for c in alive for row in range(first[c], first[c + 1])]
+        assert survival.alive_candidates == len(alive) == policy.expected_alive(len(counts))[stage + 1]
 
 
 def test_cost_needs_one_ratio_per_exit() -> None:

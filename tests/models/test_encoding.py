@@ -16,14 +16,8 @@ from tests.tiny import TEXT, albert_tokenizer, bert_tokenizer, roberta_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import (
-    CHARACTERS_PER_TOKEN,
-    Candidate,
-    PairEncoder,
-    concat_pairs,
-    largest_token_id,
-    replace_surrogates,
-)
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder, concat_pairs
+from cerberank_models.tokens import largest_token_id, replace_surrogates
 
 TEXTS = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
     ["", " ", "\n\t", "\x00\x07", "\ud800", "a" * 500]

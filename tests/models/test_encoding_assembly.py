@@ -12,15 +12,9 @@ from tests.tiny import TEXT, bert_tokenizer, roberta_tokenizer
 from tokenizers import Tokenizer
 
 from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import (
-    CHARACTERS_PER_TOKEN,
-    MOST_CHARACTERS,
-    Candidate,
-    EncodedPairs,
-    PairEncoder,
-    replace_surrogates,
-)
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, EncodedPairs, PairEncoder
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.tokens import MOST_CHARACTERS, replace_surrogates
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 FAMILIES: dict[Family, int] = {"bert": 2, "electra": 3, "roberta": 1}

@@ -29,7 +29,8 @@ from cerberank_models.checkpoint.first_stage_files import verify_first_stage
 from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
 from cerberank_models.checkpoint.regular import open_regular, read_regular
 from cerberank_models.config import RankerConfig
-from cerberank_models.encoding import PairEncoder, largest_token_id
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.tokens import largest_token_id
 from cerberank_models.transformer import Frozen
 
 __all__ = [

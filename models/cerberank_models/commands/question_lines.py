@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 
-from cerberank_models.encoding import Candidate, replace_surrogates
+from cerberank_models.encoding import Candidate
+from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Frozen
 
 

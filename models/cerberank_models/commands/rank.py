@@ -33,6 +33,7 @@ from cerberank_models.commands.ratios import one_or_all, ratios
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
 from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
+from cerberank_models.windows import MOST_ROWS, MOST_WINDOWS, NO_SPAN, Windowing
 
 
 def main(argv: list[str]) -> int:
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--question", help="rank the input's lines for this question")
     parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
+    parser.add_argument("--windows", choices=("best", "mean", "off"), default="off", help="how long texts are read")
     parser.add_argument("--drop-ratio", type=ratios, help="one number for every exit, or one per exit: 0.3,0.3")
     add_backend_options(parser)
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
@@ -140,6 +142,9 @@ class _Ranker:
     ) -> None:
         self._checkpoint, self._first, self._backend, self.arguments = checkpoint, first, backend, arguments
         self._encoder = checkpoint.encoder()
+        self._windowing = None
+        if arguments.windows != "off":
+            self._windowing = Windowing(combine=arguments.windows, most=MOST_WINDOWS, most_rows=MOST_ROWS)
         self._policy = checkpoint.config.drop_policy(one_or_all(arguments.drop_ratio), keep=arguments.top_k or 1)
 
     def rank(self, line: QuestionLine) -> dict[str, Any]:
@@ -160,6 +165,8 @@ class _Ranker:
             heads = ranking.head_scores
             if self.arguments.return_heads and heads is not None and not np.isnan(heads[index, 0]):
                 result["heads"] = heads[index].tolist()
+            if ranking.spans is not None and ranking.spans[index, 0] != NO_SPAN:
+                result["window"] = dict(zip(("start", "end"), ranking.spans[index].tolist(), strict=True))
             if self.arguments.return_text:
                 result["text"] = items[index].text
             results.append(result)
@@ -175,7 +182,15 @@ class _Ranker:
     def _ranking(self, question: str, candidates: list[Candidate]) -> tuple[Ranking, NDArray[np.bool_], int]:
         """The ranking, which candidates were cut, and the tokens that were read."""
         if self._first is None:
-            pairs = self._encoder.encode(question, candidates)
-            return rank_pairs(self._backend, pairs, self._policy), pairs.truncated, pairs.tokens
-        got = rank_texts(self._first, self._backend, self._encoder, question, candidates, policy=self._policy)
+            pairs = self._encoder.encode(question, candidates, windowing=self._windowing)
+            return rank_pairs(self._backend, pairs, self._policy), pairs.truncated_candidates, pairs.tokens
+        got = rank_texts(
+            self._first,
+            self._backend,
+            self._encoder,
+            question,
+            candidates,
+            policy=self._policy,
+            windowing=self._windowing,
+        )
         return got.ranking, got.truncated, got.tokens

@@ -8,16 +8,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from cerberank_models.config import FirstStageConfig
-from cerberank_models.encoding import (
-    CHARACTERS_PER_TOKEN,
-    ID_BYTES,
-    EncodedPairs,
-    Tokens,
-    lengths_of,
-    packed,
-    special_tokens,
-)
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, lengths_of
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.tokens import ID_BYTES, Tokens, packed, special_tokens
 from cerberank_models.transformer import PAIR_TEMPLATES
 
 

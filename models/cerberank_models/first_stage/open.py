@@ -14,11 +14,12 @@ from cerberank_models.backends.registry import check_precision, usual_backend, u
 from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import FirstStageConfig
-from cerberank_models.encoding import concat_pairs, largest_token_id
+from cerberank_models.encoding import concat_pairs
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.tokens import largest_token_id
 
 
 def first_stage_of(checkpoint: Checkpoint) -> FirstStageConfig:

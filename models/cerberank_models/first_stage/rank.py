@@ -18,6 +18,7 @@ from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
+from cerberank_models.windows import NO_SPAN, Windowing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +82,11 @@ def rank_texts(
     candidates: Sequence[Candidate],
     *,
     policy: DropPolicy,
+    windowing: Windowing | None = None,
 ) -> TextRanking:
     """Score all texts, drop by the policy's stage 0, and rank the survivors as pairs by its later stages.
+
+    With a `windowing` survivors that do not fit are read in windows; the first stage cuts them.
 
     Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError.
     """
@@ -91,14 +95,18 @@ def rank_texts(
     check_exits(backend.config.scored_stages, len(policy.expected_alive(len(candidates))) - 1)
     scores, tokens = first.score(question, [candidate.text for candidate in candidates])
     rows = policy.survivors(0, scores)
-    pairs = encoder.encode(question, [candidates[row] for row in rows.tolist()])
+    pairs = encoder.encode(question, [candidates[row] for row in rows.tolist()], windowing=windowing)
     ranking = rank_pairs(backend, pairs, policy.after_first())
     stages, heads = np.zeros(len(candidates), dtype=np.int64), ranking.head_scores
     scores[rows], stages[rows] = ranking.scores, ranking.stages + 1
     if heads is not None:
         heads = np.full((len(candidates), heads.shape[1]), np.nan)
         heads[rows] = ranking.head_scores
-    whole = replace(ranking, order=order(stages, scores), scores=scores, stages=stages, head_scores=heads)
+    spans = None
+    if ranking.spans is not None:
+        spans = np.full((len(candidates), 2), NO_SPAN, dtype=np.int64)
+        spans[rows] = ranking.spans
+    whole = replace(ranking, order=order(stages, scores), scores=scores, stages=stages, head_scores=heads, spans=spans)
     truncated = np.zeros(len(candidates), dtype=np.bool_)
-    truncated[rows] = pairs.truncated
+    truncated[rows] = pairs.truncated_candidates
     return TextRanking(ranking=whole, truncated=truncated, tokens=tokens + pairs.tokens)

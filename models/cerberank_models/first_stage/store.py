@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.regular import open_regular, read_regular
 from cerberank_models.config import FirstStageConfig
-from cerberank_models.encoding import replace_surrogates
+from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
 
 NumberT = TypeVar("NumberT", np.uint64, np.float16, np.int64)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from cerberank_models.encoding import CHARACTERS_PER_TOKEN, MOST_CHARACTERS, replace_surrogates, special_tokens
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN
 from cerberank_models.texts.config import TextEncodingConfig
+from cerberank_models.tokens import MOST_CHARACTERS, replace_surrogates, special_tokens
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
 
 

@@ -4,7 +4,8 @@ Many other clients send v1's fields to `/v1/rerank` and expect an answer in Jina
 therefore also has their fields `model`, `object` and `usage`.
 
 `relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with a warning in
-`meta`, because the SDK silently retries every status of 500 or more.
+`meta`, because the SDK silently retries every status of 500 or more. Long documents are read in windows, of which the
+best one counts, as Cohere reads them in chunks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import NO_LIMIT, Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import Document, Few, Items, Wire, candidate_kind, not_blank, validate
@@ -28,7 +30,7 @@ class RerankV2(Wire):
     documents: Annotated[list[str], Items]
     top_n: Annotated[int | None, Field(ge=1)] = None
     max_tokens_per_doc: Annotated[
-        int | None, Field(ge=1, description="Accepted; texts are cut to the checkpoint's own limit, with a warning.")
+        int | None, Field(ge=1, description="Tokens of a document that are read; all within the limits when left out.")
     ] = None
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest.")] = 0
 
@@ -57,7 +59,9 @@ class RerankV1(Wire):
     top_n: Annotated[int | None, Field(ge=1)] = None
     rank_fields: Annotated[list[str] | None, Few] = None
     return_documents: bool = False
-    max_chunks_per_doc: Annotated[int | None, Field(ge=1, description="Accepted; documents are not chunked.")] = None
+    max_chunks_per_doc: Annotated[
+        int | None, Field(ge=1, description="Windows in which a long document is read; the service's limit also holds.")
+    ] = None
 
     _query = field_validator("query")(not_blank)
 
@@ -102,6 +106,8 @@ def _parse_v2(document: Document) -> tuple[RankCall, None]:
         model=request.model,
         top_k=request.top_n,
         priority=request.priority,
+        windowing=Windowing(),
+        most_tokens=request.max_tokens_per_doc or None,
     )
     return call, None
 
@@ -109,7 +115,13 @@ def _parse_v2(document: Document) -> tuple[RankCall, None]:
 def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
     request = validate(RerankV1, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
-    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    call = RankCall(
+        question=request.query,
+        candidates=candidates,
+        model=request.model,
+        top_k=request.top_n,
+        windowing=Windowing(most=request.max_chunks_per_doc or NO_LIMIT),
+    )
     return call, request
 
 

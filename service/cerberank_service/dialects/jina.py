@@ -1,7 +1,7 @@
 """Jina's rerank API: Cohere v1's fields, but documents are returned by default.
 
 On the shared path `/v1/rerank` it is recognised by a model name that begins with `jina-`, such as an alias for clients
-with a fixed name.
+with a fixed name. Long documents are read in windows, of which the best one counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
 from cerberank_service.dialects.dialect import Dialect
@@ -28,7 +29,7 @@ class JinaRerank(Wire):
     top_n: Annotated[int | None, Field(ge=1)] = None
     return_documents: bool = True
     max_doc_length: Annotated[
-        int | None, Field(ge=1, description="Accepted; texts are cut to the checkpoint's own limit.")
+        int | None, Field(ge=1, description="Tokens of a document that are read; all within the limits when left out.")
     ] = None
     return_embeddings: Annotated[Literal[False], Field(description="A cross-encoder has none.")] = False
 
@@ -47,7 +48,14 @@ class JinaAnswer(Wire):
 def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
     request = validate(JinaRerank, document)
     candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
-    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    call = RankCall(
+        question=request.query,
+        candidates=candidates,
+        model=request.model,
+        top_k=request.top_n,
+        windowing=Windowing(),
+        most_tokens=request.max_doc_length or None,
+    )
     return call, request
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native_schema import RankRequest, RankResponse
@@ -42,6 +43,7 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
         deadline_ms=request.deadline_ms,
         latency_target_ms=request.latency_target_ms,
         priority=request.priority,
+        windowing=None if request.windows == "off" else Windowing(combine=request.windows),
     )
     options = ResponseOptions(
         ids=tuple(None if isinstance(item, str) else item.id for item in request.candidates),
@@ -79,6 +81,8 @@ def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[st
         "stage": int(answer.stages[index]),
         "truncated": bool(answer.truncated[index]),
     }
+    if (window := answer.window(index)) is not None:
+        result["window"] = dict(zip(("start", "end"), window, strict=True))
     if (name := options.ids[index]) is not None:
         result["id"] = name
     if options.heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):

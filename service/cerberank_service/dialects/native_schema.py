@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, field_validator
 
@@ -69,11 +69,25 @@ class RankRequest(Wire):
             gt=0, allow_inf_nan=False, description="Drop as little as the model's tuned schedules allow to be in time."
         ),
     ] = None
+    windows: Annotated[
+        Literal["best", "mean", "off"],
+        Field(
+            description="Read a text that is too long in overlapping windows; its score is the best one's or their "
+            "mean. `off` cuts it."
+        ),
+    ] = "off"
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
 
     _question = field_validator("question")(not_blank)
+
+
+class Window(Wire):
+    """A part of a candidate's text, in Unicode code points: `text[start:end]` in Python."""
+
+    start: Annotated[int, Field(description="Its first code point.")]
+    end: Annotated[int, Field(description="The code point behind its last one.")]
 
 
 class Result(Wire):
@@ -83,7 +97,10 @@ class Result(Wire):
     id: Annotated[str | None, Field(description="Its id, if it came with one.")] = None
     score: Annotated[float | None, Field(description="P(correct) at the stage reached, 0..1; null before any.")]
     stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
-    truncated: Annotated[bool, Field(description="Whether it, or the question, was cut to the token limit.")]
+    truncated: Annotated[bool, Field(description="Whether its end, or the question's, was not read.")]
+    window: Annotated[
+        Window | None, Field(description="Its window with the highest score; only of a text that was read in windows.")
+    ] = None
     heads: Annotated[list[float] | None, Field(description="Each head's probability, if asked for.")] = None
     text: str | None = None
 

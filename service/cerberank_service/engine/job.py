@@ -20,21 +20,23 @@ from cerberank_service.errors import Kind, ServiceError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranked:
-    """The engine's result; arrays are by pair."""
+    """The engine's result; arrays are by candidate."""
 
     order: Rows
     scores: Scores
     """NaN for candidates that no stage scored."""
     stages: Rows
-    """The stage of each pair's score; UNSCORED when the deadline came before any."""
+    """The stage of each score; UNSCORED when the deadline came before any."""
     heads: Scores | None
     trace: Scores
-    """Shape [n, stages]: the scores of pairs that went through all stages, NaN for the others."""
+    """Shape [n, stages]: the scores of candidates of one pair that went through all stages, NaN for the others."""
     complete: bool
     queue_seconds: float
     compute_seconds: float
     vectors: Sequence[Vector | None] | None = None
     """What a first stage has computed, None for texts that it has not; only where the job ran one."""
+    spans: Rows | None = None
+    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None where none was read in windows."""
 
 
 Outcome = Ranked | ServiceError
@@ -63,8 +65,8 @@ def client_gone() -> ServiceError:
 
 def stage_tokens(pairs: EncodedPairs, policy: DropPolicy) -> tuple[float, ...]:
     """Expected tokens of each stage, on the assumption that survivors are of average length."""
-    mean = pairs.tokens / len(pairs)
-    return tuple(rows * mean for rows in policy.expected_alive(len(pairs)))
+    mean = pairs.tokens / pairs.candidates
+    return tuple(alive * mean for alive in policy.expected_alive(pairs.candidates))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -131,16 +133,18 @@ class Job:
         expected = stage_tokens(self.pairs, self.policy)
         stages = len(expected)
         self._last = stages - 1
-        self._survival = Survival(count, stages, self.policy)
+        self._survival = Survival(count, stages, self.policy, self.pairs.windows)
         self.held = WaitingStates(self.pairs.lengths)
         self.trace = np.full((count, stages), np.nan)
         self._known = np.zeros(count, dtype=np.bool_)
         if self.known is not None:
-            self._known[self.known.rows] = True
-            self.trace[self.known.rows] = self.known.trace
+            rows, windows = self.known.rows, self.pairs.windows
+            rows = rows if windows is None else windows.first[rows]
+            self._known[rows] = True
+            self.trace[rows] = self.known.trace
             if self.known.heads is not None:
                 self.heads = np.full((count, self.known.heads.shape[1]), np.nan)
-                self.heads[self.known.rows] = self.known.heads
+                self.heads[rows] = self.known.heads
         self._waiting = len(self._to_run)
         share = self._waiting / count
         own = (0.0,) * self.first_stage + tuple(share * tokens for tokens in expected)
@@ -215,13 +219,13 @@ class Job:
 
     def _finish(self, stage: int, backend: Backend[Any]) -> None:
         """Commit the stage's scores and apply its exit's drop."""
-        before = self._survival.alive
+        before, candidates = self._survival.alive, self._survival.alive_candidates
         rows = self._survival.end(stage, self.trace[before, stage])
         self.done = stage == self._last
         if self.done:
             return
         if len(rows) < len(before):
-            self.dropped.append((self.first_stage + stage, len(before) - len(rows)))
+            self.dropped.append((self.first_stage + stage, candidates - self._survival.alive_candidates))
             self.held.release(np.delete(before, rows))
             self.held.compact(backend)
         self._waiting = len(self._to_run)
@@ -238,14 +242,20 @@ class Job:
             scores = self.trace[:, 0]
             stages = np.where(np.isnan(scores), UNSCORED, 0)
         through = (stages == self._last)[:, None]
+        heads = None if self.heads is None else np.where(through, self.heads, np.nan)
+        trace, spans = np.where(through, self.trace, np.nan), None
+        if (windows := self.pairs.windows) is not None:
+            scores, stages, spans, heads = windows.folded(scores, stages, heads)
+            trace = np.where((np.diff(windows.first) == 1)[:, None], trace[windows.first[:-1]], np.nan)
         return Ranked(
             order=order(stages, np.nan_to_num(scores)),
             scores=scores,
             stages=stages,
-            heads=None if self.heads is None else np.where(through, self.heads, np.nan),
-            trace=np.where(through, self.trace, np.nan),
+            heads=heads,
+            trace=trace,
             complete=complete,
             queue_seconds=started - self.submitted,
             compute_seconds=now - started - self.waited,
             vectors=self.vectors,
+            spans=spans,
         )

@@ -1,4 +1,4 @@
-"""Cached scores of some of a question's pairs: the engine does not run these pairs, but every drop counts them."""
+"""Cached scores of some of a question's candidates: the engine does not run them, but every drop counts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cerberank_models.backends.contract import Scores
 
 @dataclass(frozen=True, slots=True)
 class KnownScores:
-    """The cached scores of m of a question's pairs; `rows` are these pairs."""
+    """The cached scores of m of a question's candidates, each of one pair; `rows` are these candidates."""
 
     rows: NDArray[np.int64]
     trace: Scores

@@ -39,6 +39,7 @@ def answer_of(
         stages=stages,
         heads=None if ranked.heads is None else ranked.heads[pair_of],
         truncated=prepared.truncated[pair_of],
+        spans=None if ranked.spans is None else ranked.spans[pair_of],
         tokens=prepared.tokens,
         timing=Timing(
             encode=1000.0 * encode_seconds,

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.drop import UNSCORED, DropPolicy, RatioSchedule, order
-from cerberank_models.encoding import EncodedPairs, concat_pairs, replace_surrogates
+from cerberank_models.encoding import EncodedPairs, concat_pairs
 from cerberank_models.first_stage.cache import VectorCache
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.tokens import replace_surrogates
+from cerberank_models.windows import NO_SPAN, OVERLAP_SHARE
 from cerberank_service.call import RankCall
 from cerberank_service.engine.job import Ranked
 from cerberank_service.engine.known_scores import KnownScores
@@ -27,6 +29,8 @@ from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 CHARACTERS_A_TOKEN = 4.5
 """The mean of English texts, by which pairs' lengths are estimated until the survivors are known."""
 SPECIAL_TOKENS = 3
+OVERLAPPING = OVERLAP_SHARE / (OVERLAP_SHARE - 1)
+"""Tokens of a text's windows for each of its own."""
 VECTORS_ALONE = RatioSchedule(())
 """The policy of a job that ends with its first stage."""
 
@@ -187,7 +191,7 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
     once all of them have a score: those that a deadline left with one are the longest, not the best.
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
-    trace, heads = np.full((len(scores), ranked.trace.shape[1] + 1), np.nan), None
+    trace, heads, spans = np.full((len(scores), ranked.trace.shape[1] + 1), np.nan), None, None
     ran = [scored.texts, ranked] if scored.texts is not None and scored.texts.complete else [ranked]
     if len(scored.alive) and not (ranked.stages == UNSCORED).any():
         scores[scored.alive], stages[scored.alive] = ranked.scores, ranked.stages + 1
@@ -197,6 +201,9 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
         if ranked.heads is not None:
             heads = np.full((len(scores), ranked.heads.shape[1]), np.nan)
             heads[scored.alive] = ranked.heads
+        if ranked.spans is not None:
+            spans = np.full((len(scores), 2), NO_SPAN, dtype=np.int64)
+            spans[scored.alive] = ranked.spans
     return Ranked(
         order=order(stages, np.nan_to_num(scores)),
         scores=scores,
@@ -206,6 +213,7 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
         complete=ranked.complete,
         queue_seconds=sum(each.queue_seconds for each in ran),
         compute_seconds=sum(each.compute_seconds for each in ran),
+        spans=spans,
     )
 
 
@@ -245,4 +253,7 @@ def _among(known: KnownScores | None, alive: NDArray[np.int64]) -> KnownScores |
 
 def _pair_tokens(call: RankCall, prepared: Prepared, longest: int) -> float:
     mean = sum(len(candidate.text) for candidate in prepared.unique) / len(prepared.unique)
-    return min(float(longest), SPECIAL_TOKENS + (len(call.question) + mean) / CHARACTERS_A_TOKEN)
+    tokens = SPECIAL_TOKENS + (len(call.question) + mean) / CHARACTERS_A_TOKEN
+    if call.windowing is None or tokens <= longest:
+        return min(float(longest), tokens)
+    return longest * min(float(call.windowing.most), OVERLAPPING * tokens / longest)

@@ -33,7 +33,7 @@ class Prepared:
     """The engine's input, and how it maps to the request's candidates."""
 
     pairs: EncodedPairs
-    """A pair of each distinct candidate, or of those that survived a first stage; none before that."""
+    """A pair, or its windows, of each distinct candidate or of those that survived a first stage; none before that."""
     truncated: NDArray[np.bool_]
     """Which of the distinct candidates were cut in their pairs."""
     pair_of: NDArray[np.int64]
@@ -101,18 +101,24 @@ def read_pairs(
     Raises ServiceError (422) for texts that are too long when the call refuses truncation.
     """
     candidates = folded.unique if rows is None else [folded.unique[row] for row in rows.tolist()]
-    pairs = encoder.encode(call.question, candidates, cache, partition=call.tenant)
-    truncated = pairs.truncated
+    pairs = encoder.encode(
+        call.question,
+        candidates,
+        cache,
+        partition=call.tenant,
+        windowing=call.windowing,
+        most_tokens=call.most_tokens,
+    )
+    truncated = pairs.truncated_candidates
     if rows is not None:
         truncated = folded.truncated.copy()
-        truncated[rows] = pairs.truncated
+        truncated[rows] = pairs.truncated_candidates
     warnings = folded.warnings
     if cut := int(truncated[folded.pair_of].sum()):
         limit = checkpoint.config.encoding.max_length
         if call.refuse_truncation:
             raise ServiceError(Kind.INVALID, f"{cut} texts exceed {limit} tokens with the question; allow truncation")
-        held = f"{cut} candidates were scored on truncated text: a pair holds {limit} tokens"
-        warnings = (held, *warnings)
+        warnings = (f"{cut} candidates were scored on truncated text: {_limits(call, limit)}", *warnings)
     return replace(folded, pairs=pairs, truncated=truncated, warnings=warnings)
 
 
@@ -121,6 +127,15 @@ def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] |
         return checkpoint.config.drop_policy(call.drop_ratio, default=default, keep=call.top_k or 1)
     except ValueError as error:
         raise ServiceError(Kind.INVALID, f"drop_ratio: {error}") from error
+
+
+def _limits(call: RankCall, longest: int) -> str:
+    """What may have cut a text."""
+    limits = f"a pair holds {longest} tokens"
+    if call.windowing is not None:
+        most, rows = call.windowing.most, call.windowing.most_rows
+        limits += f", a text has at most {most} windows, a request {rows}"
+    return limits if call.most_tokens is None else f"{limits}, {call.most_tokens} tokens were asked for"
 
 
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from pydantic_core import to_json
 
 from cerberank_models.drop import DropPolicy
@@ -85,6 +86,7 @@ class Ranking:
     def __init__(self, settings: Settings) -> None:
         """The settings contain the sizes of all caches and the default latency target."""
         self._latency_target_ms = settings.latency_target_ms
+        self._most_windows, self._most_rows = settings.max_windows, settings.max_candidates
         self._scores = ScoreCache(settings.score_cache_entries)
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
@@ -97,6 +99,8 @@ class Ranking:
     ) -> Question:
         """Choose the version, tokenise, choose the drop schedule. For a worker. Raises ServiceError."""
         live = lease.take(call.model, call.version, call.question)
+        if call.windowing is not None:
+            call = replace(call, windowing=call.windowing.within(most=self._most_windows, most_rows=self._most_rows))
         texts = scored = None
         if live.first is None:
             prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=self.tokens)
@@ -192,7 +196,10 @@ class Ranking:
             encode_seconds=question.encode_seconds,
             total_seconds=time.monotonic() - question.received,
         )
-        self._scores.keep(question.live.reference, question.call, question.prepared.unique, ranked.trace, ranked.heads)
+        trace = ranked.trace
+        if question.call.windowing is not None:
+            trace = np.where(question.prepared.truncated[:, None], np.nan, trace)
+        self._scores.keep(question.live.reference, question.call, question.prepared.unique, trace, ranked.heads)
         content = to_json(question.dialect.render(answer, question.options))
         return Rendered(content, answer, question.call.question, ranked)
 

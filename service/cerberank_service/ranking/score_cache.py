@@ -1,7 +1,8 @@
 """A cache of pairs' scores by tenant, model, version, question and candidate; off by default.
 
 Only candidates that reached the last stage are cached, with their scores of every stage, so that they take part in
-every drop as if they had been run.
+every drop as if they had been run. Candidates that were read in windows are not cached: where a window ends depends
+on the other candidates, which share the request's windows.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class ScoreCache:
 def _keys(reference: Reference, call: RankCall, candidates: Sequence[Candidate]) -> list[bytes]:
     """Digests instead of texts, because texts may be long and are private."""
     begun = blake2b(digest_size=16)
-    for part in (call.tenant, *reference, call.question):
+    reading = f"{call.windowing is not None} {call.most_tokens}"
+    for part in (call.tenant, *reference, call.question, reading):
         _add(begun, part)
     keys = []
     for candidate in candidates:

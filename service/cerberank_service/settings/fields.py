@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cerberank_models.backends.registry import BACKENDS, precisions_help
+from cerberank_models.windows import MOST_WINDOWS
 from cerberank_service.settings.values import (
     DEVICES,
     backend_of,
@@ -167,6 +168,15 @@ class Settings(BaseSettings):
         Field(ge=0, description="Tokens of one engine step, at least 128; 0: 8,192, on a GPU as measured at warm-up."),
     ] = 0
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
+    max_windows: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1024,
+            description="Most windows of a long text; all texts of a question have at most as many windows as a "
+            "request may have candidates.",
+        ),
+    ] = MOST_WINDOWS
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 4 * 1024 * 1024
     max_requests: Annotated[
         int, Field(ge=1, description="Most ranking requests in progress; further ones get 503. Probes do not count.")

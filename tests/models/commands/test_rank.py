@@ -62,6 +62,23 @@ def test_an_answer_has_the_shape_of_the_service(
     assert {result["index"] for result in results if result["truncated"]} == {3}
 
 
+def test_long_texts_are_read_in_windows(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The text that was cut is read to its end, and its best window is told; the others score as before."""
+    texts = ["it was built in paris", "what " * 60 + "tower"]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": texts}))
+    given = [str(tmp_path / "in.jsonl"), "--precision", "fp32", "--drop-ratio", "0"]
+    assert main(given) == main([*given, "--windows", "best"]) == 0
+    cut, read = (
+        {result["index"]: result for result in json.loads(line)["results"]}
+        for line in capsys.readouterr().out.splitlines()
+    )
+    assert cut[1]["truncated"]
+    assert not read[1]["truncated"]
+    assert read[0]["score"] == pytest.approx(cut[0]["score"], abs=1e-5)
+    assert texts[1][read[1]["window"]["start"] : read[1]["window"]["end"]].split()[0] == "what"
+    assert "window" not in read[0]
+
+
 @pytest.mark.parametrize(("options", "last"), [([], 4), (["--drop-ratio", "0.5"], 2), (["--top-k", "5"], 5)])
 def test_the_checkpoint_s_minimum_holds_as_in_the_service(
     checkpoint: Path,

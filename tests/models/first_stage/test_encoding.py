@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tests.first_stages import first_stage_config
 from tests.tiny import bert_tokenizer, roberta_tokenizer
 
-from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, replace_surrogates
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.tokens import replace_surrogates
 
 CONFIG = first_stage_config(token_ranker="dot")
 TEXTS = st.text(st.characters(codec=None), max_size=40) | st.sampled_from(["", " ", "\ud800", "a" * 800, "b " * 30])

@@ -52,8 +52,10 @@ def test_relevance_never_rises_when_candidates_are_dropped(serve: Serve) -> None
 
 def test_truncation_is_a_warning_in_meta(client: TestClient) -> None:
     """v2 has no field of a result for it."""
-    answer = client.post("/v2/rerank", json=QUERY | {"documents": ["a " * 500]}).json()
+    body = QUERY | {"documents": ["a " * 500], "max_tokens_per_doc": 200}
+    answer = client.post("/v2/rerank", json=body).json()
     assert "truncated" in answer["meta"]["warnings"][0]
+    assert "200 tokens" in answer["meta"]["warnings"][0]
     assert "warnings" not in client.post("/v2/rerank", json=QUERY).json()["meta"]
 
 

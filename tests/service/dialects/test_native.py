@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,23 @@ def test_the_answer_has_the_documented_shape() -> None:
     assert rendered["usage"] == {"candidates": 2, "tokens": 12}
     assert rendered["timing_ms"] == {"encode": 1.0, "queue": 2.0, "compute": 3.0, "total": 6.5}
     assert rendered["warnings"] == ["careful"]
+
+
+def test_the_best_window_of_a_text_that_was_read_in_windows_is_told() -> None:
+    """Another text, of one pair, has none."""
+    _, wanted = parse(read_json(with_fields(windows="best")))
+    rendered = render(answer(spans=np.asarray([[-1, -1], [3, 9]])), wanted)
+    RankResponse.model_validate(rendered)
+    assert rendered["results"][0]["window"] == {"start": 3, "end": 9}
+    assert "window" not in rendered["results"][1]
+
+
+@pytest.mark.parametrize("value", ["off", "best", "mean"])
+def test_windows_say_how_long_texts_are_read(value: str) -> None:
+    """Without the field they are cut."""
+    call, _ = parse(read_json(with_fields(windows=value)))
+    assert (call.windowing.combine if call.windowing else "off") == value
+    assert parse(read_json(json.dumps(GOOD).encode()))[0].windowing is None
 
 
 def test_texts_and_heads_are_given_when_asked_for() -> None:

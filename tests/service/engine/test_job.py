@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from tests.service.pairs import numbered_pairs
 
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.drop import UNSCORED, RatioSchedule
+from cerberank_models.windows import Windows
 from cerberank_service.engine.job import Job, Outcome
 
 
@@ -64,6 +66,15 @@ def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
 def test_a_drop_leaves_as_many_as_were_asked_for() -> None:
     """`top_k` results come from the last stage."""
     assert len(run(job(6, schedule=(0.9, 0.0), minimum=4), FakeBackend(), 0, list(range(6)))) == 4
+
+
+def test_drops_of_windows_are_counted_in_candidates() -> None:
+    """Two of four candidates, whatever number of windows goes with them."""
+    windows = Windows(first=np.asarray([0, 3, 4, 6, 7]), spans=np.zeros((7, 2), np.int64), combine="best")
+    question = replace(job(7), pairs=replace(numbered_pairs(7), windows=windows))
+    kept = run(question, FakeBackend(), 0, list(range(7)))
+    assert question.dropped == [(0, 2)]
+    assert len({int(np.searchsorted(windows.first, row, side="right")) for row in kept}) == 2
 
 
 def test_rows_pass_an_exit_that_drops_nothing_unless_there_is_a_deadline() -> None:

@@ -89,6 +89,19 @@ def test_the_figures_are_those_of_an_offline_comparison(mirrored: TestClient, ma
     assert counted["cerberank_shadow_flips_total{model=fake-ranker,version=2}"] == told["flips"]
 
 
+def test_the_shadow_reads_long_texts_as_the_stable_version_did(follow: Follow, store: FolderStore, made: Make) -> None:
+    """Two equal versions give one ranking, of candidates and not of windows."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "shadow")
+    client = follow(shadow_percent=100)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    served_by(client, candidates=["a b " * 60, "c", "d e " * 50, "f"], windows="best", drop_ratio=0.3)
+    wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
+    told = client.get(SHADOW).json()
+    assert (told["flips"], told["score_shift"]) == (0, 0.0)
+    assert told["rank_biased_overlap"] == pytest.approx(1.0)
+
+
 def test_without_a_shadow_there_is_nothing_to_tell(follow: Follow, store: FolderStore, made: Make) -> None:
     """404, also for a model that is not known."""
     push(store, made("1"), "stable", "shadow")

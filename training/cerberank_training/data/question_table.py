@@ -17,7 +17,8 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from cerberank_models.checkpoint.atomic import replacing
-from cerberank_models.encoding import Candidate, replace_surrogates
+from cerberank_models.encoding import Candidate
+from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 
 CANDIDATE = pa.struct([("text", pa.string()), ("previous", pa.string()), ("next", pa.string()), ("label", pa.int32())])

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
 from cerberank_models.checkpoint.regular import read_regular
 from cerberank_models.config import FirstStageConfig
-from cerberank_models.encoding import replace_surrogates
 from cerberank_models.first_stage.embedding.shards import EncodedShard, Engine, Shard
 from cerberank_models.first_stage.store import (
     DIGESTS,
@@ -34,6 +33,7 @@ from cerberank_models.first_stage.store import (
     read_manifest,
     text_digests,
 )
+from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
 
 SHARD = 4096

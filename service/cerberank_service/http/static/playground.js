@@ -9,7 +9,7 @@ import { timingBar } from "./timing.js";
 const form = byId("ask");
 const [question, candidates, ratio, example, button] = ["question", "candidates", "ratio", "example", "rank"].map(byId);
 const firstRatio = byId("first-ratio");
-const neighbours = byId("neighbours");
+const [neighbours, windows] = ["neighbours", "windows"].map(byId);
 let exits = [];
 let firstStages = 0; // 1 for a model with a first stage, which has the first ratio and is stage 0
 let latest = 0;
@@ -62,7 +62,8 @@ async function ask() {
   button.setAttribute("aria-disabled", "true");
   try {
     if (firstStages + exits.length === 0) await describeModel();
-    const answer = await rank({ question: question.value, candidates: given, return_heads: true, ...dropRatios() });
+    const reading = windows.checked ? { windows: "best" } : {};
+    const answer = await rank({ question: question.value, candidates: given, return_heads: true, ...reading, ...dropRatios() });
     if (mine === latest) show(answer, given); // an answer that was overtaken is not shown
   } catch (error) {
     if (mine === latest) showProblem(error.message);
@@ -96,7 +97,7 @@ for (const slider of [firstRatio, ratio]) {
   slider.addEventListener("input", showRatios);
   slider.addEventListener("change", () => latest > 0 && ask());
 }
-neighbours.addEventListener("change", () => latest > 0 && ask());
+for (const box of [neighbours, windows]) box.addEventListener("change", () => latest > 0 && ask());
 for (const field of [question, candidates]) field.addEventListener("input", () => (example.value = ""));
 form.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -40,10 +40,10 @@ function groupTitle(stage, count, exits) {
 
 function row(result, { text, previous, next }, names) {
   const [before, after] = [previous, next].map((beside) => beside && make("span", { class: "beside" }, beside));
-  const cut = result.truncated ? make("span", { class: "cut" }, "(cut to the token limit)") : null;
+  const cut = result.truncated ? make("span", { class: "cut" }, "(not read to its end)") : null;
   const cells = [
     make("td", { class: "place", role: "cell" }, String(result.place)),
-    make("td", { class: "text", role: "cell" }, before, text, after, cut),
+    make("td", { class: "text", role: "cell" }, before, ...marked(text, result.window), after, cut),
     make("td", { class: "score", role: "cell", "data-name": "Score" }, bar(result.score)),
   ];
   const heads = names.slice(3);
@@ -55,6 +55,14 @@ function row(result, { text, previous, next }, names) {
     cells.push(...heads.map(headCell));
   }
   return make("tr", { role: "row", class: result.place === 1 ? "best" : "" }, ...cells);
+}
+
+/** The text with its window marked; spans count code points, of which a string's length counts some twice. */
+function marked(text, window) {
+  if (window === undefined) return [text];
+  const points = Array.from(text);
+  const part = (start, end) => points.slice(start, end).join("");
+  return [part(0, window.start), make("mark", {}, part(window.start, window.end)), part(window.end)];
 }
 
 function bar(share) {

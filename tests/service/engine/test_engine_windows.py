@@ -1,0 +1,97 @@
+"""Candidates of several windows in the engine, against `rank_pairs`, which runs one question alone."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.service.asking import ranked
+from tests.service.conftest import Start
+from tests.service.fakes import FakeBackend, Faults
+from tests.service.pairs import numbered_pairs
+
+from cerberank_models.drop import UNSCORED, RatioSchedule
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.rank import rank_pairs
+from cerberank_models.windows import Combine, Windows
+from cerberank_service.engine.job import stage_tokens
+from cerberank_service.engine.known_scores import KnownScores
+
+
+def windowed(counts: list[int], combine: Combine = "best") -> EncodedPairs:
+    """Candidates of these numbers of windows; window i has the span (i, i + 1)."""
+    pairs = numbered_pairs(sum(counts))
+    spans = np.stack([np.arange(len(pairs)), np.arange(len(pairs)) + 1], axis=1)
+    return replace(pairs, windows=Windows(first=np.append(0, np.cumsum(counts)), spans=spans, combine=combine))
+
+
+@pytest.mark.parametrize("step_tokens", [10, 10_000])
+@given(
+    counts=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    policy=st.builds(RatioSchedule, st.tuples(*[st.sampled_from([0.0, 0.3, 0.6])] * 2), minimum=st.integers(1, 4)),
+    combine=st.sampled_from(["best", "mean"]),
+)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_ranking_of_windows_is_the_reference_s(
+    start: Start, step_tokens: int, counts: list[int], policy: RatioSchedule, combine: Combine
+) -> None:
+    """Order, scores, stages, heads and best windows, whatever is dropped and however the steps are cut."""
+    pairs = windowed(counts, combine)
+    wanted = rank_pairs(FakeBackend(), pairs, policy)
+    got = ranked(start(FakeBackend(), step_tokens=step_tokens).submit(pairs, policy=policy))
+    assert got.order.tolist() == wanted.order.tolist()
+    np.testing.assert_array_equal(got.scores, wanted.scores)
+    np.testing.assert_array_equal(got.stages, wanted.stages)
+    assert got.spans is not None
+    assert wanted.spans is not None
+    assert got.spans.tolist() == wanted.spans.tolist()
+    assert got.heads is not None
+    assert wanted.head_scores is not None
+    np.testing.assert_array_equal(got.heads, wanted.head_scores)
+    alive = policy.expected_alive(len(counts))
+    assert [(got.stages >= stage).sum() for stage in range(3)] == list(alive)
+    assert stage_tokens(pairs, policy)[0] == pairs.tokens
+
+
+def test_drops_are_counted_in_candidates(start: Start) -> None:
+    """Half of four candidates with nine windows are two, in the metrics too; only the survivors' windows run on."""
+    backend, counts = FakeBackend(), [4, 1, 3, 1]
+    pairs = windowed(counts)
+    asked = start(backend)
+    got = ranked(asked.submit(pairs, policy=RatioSchedule((0.5, 0.0))))
+    kept = [counts[index] for index in np.flatnonzero(got.stages == 2).tolist()]
+    assert len(kept) == 2
+    assert backend.runs == [(0, 9), (1, sum(kept)), (2, sum(kept))]
+
+
+def test_cached_scores_belong_to_candidates_of_one_pair(start: Start) -> None:
+    """Candidate 1 is row 3; only its scores are taken from the cache, and only they can be cached again."""
+    backend, pairs = FakeBackend(), windowed([3, 1, 2])
+    wanted = ranked(start(FakeBackend()).submit(pairs))
+    assert np.isnan(wanted.trace).any(axis=1).tolist() == [True, False, True]
+    assert wanted.heads is not None
+    known = KnownScores(np.asarray([1]), wanted.trace[[1]], wanted.heads[[1]])
+    got = ranked(start(backend).submit(pairs, known=known))
+    assert backend.runs == [(0, 5), (1, 5), (2, 5)]
+    assert got.scores.tolist() == wanted.scores.tolist()
+
+
+def test_a_deadline_leaves_the_order_of_the_windows_scored_so_far(start: Start) -> None:
+    """A candidate has the best score of its windows that ran; one of whose windows none ran has none, and no window."""
+    gate, times = threading.Event(), iter([0.0, 0.0])
+    backend, pairs = FakeBackend(faults=Faults(gate=gate)), windowed([2, 2])
+    asked = start(backend, step_tokens=int(pairs.lengths[2:].sum()), clock=lambda: next(times, 9.0))
+    future = asked.submit(pairs, deadline=5.0)
+    gate.set()
+    got = ranked(future)
+    assert not got.complete
+    assert got.stages.tolist() == [UNSCORED, 0]
+    assert got.order.tolist() == [1, 0]
+    assert np.isnan(got.scores[0])
+    assert got.spans is not None
+    assert got.spans[0].tolist() == [-1, -1]
+    assert got.spans[1].tolist() in ([2, 3], [3, 4])

@@ -1,0 +1,156 @@
+"""Long texts through the service: which dialects read them in windows, what is told, counted, limited and cached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend, ranker_config
+from tests.service.ranking.conftest import QUESTION, Open
+
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.rank import rank_pairs
+from cerberank_models.windows import Windowing
+from cerberank_service.call import RankCall
+from cerberank_service.ranking.first_stage import Caches, read_texts
+from cerberank_service.ranking.prepare import fold
+
+LONG = "the tower is tall and old. " * 20
+TEXTS = ["a b", LONG, "\U0001f5fc it is here", LONG[:200], LONG[50:150], "a b", "c"]
+"""Three of them do not fit into 64 tokens of a character each."""
+
+
+def rank(client: TestClient, **fields: Any) -> Any:
+    body = {"question": QUESTION, "candidates": TEXTS, "windows": "best"} | fields
+    return client.post("/v1/rank", json=body).raise_for_status().json()
+
+
+@pytest.mark.parametrize("combine", ["best", "mean"])
+def test_the_answer_is_the_offline_ranking_and_counts_candidates(
+    serve: Serve, encoder: PairEncoder, combine: Any
+) -> None:
+    """Order, scores and windows are those of `rank_pairs`; `top_k`, `usage` and results are of candidates."""
+    backend = FakeBackend(ranker_config(schedule=(0.3, 0.0)))
+    client = serve(backend)
+    unique = list(dict.fromkeys(TEXTS))
+    pairs = encoder.encode(QUESTION, [Candidate(text=text) for text in unique], windowing=Windowing(combine=combine))
+    wanted = rank_pairs(FakeBackend(backend.config), pairs)
+    answer = rank(client, windows=combine)
+    assert wanted.spans is not None
+    for result in answer["results"]:
+        row = unique.index(TEXTS[result["index"]])
+        assert (result["score"], result["stage"]) == (wanted.scores[row], wanted.stages[row])
+        start, end = wanted.spans[row].tolist()
+        assert result.get("window") == (None if start < 0 else {"start": start, "end": end})
+        assert not result["truncated"]
+    assert [unique.index(TEXTS[result["index"]]) for result in answer["results"]] == [
+        row for row in wanted.order.tolist() for _ in range(TEXTS.count(unique[row]))
+    ]
+    assert answer["usage"] == {"candidates": len(TEXTS), "tokens": pairs.tokens}
+    assert len(rank(client, windows=combine, top_k=2)["results"]) == 2
+    assert not answer["warnings"]
+
+
+def test_windows_are_off_unless_asked_for(serve: Serve) -> None:
+    """The native wire cuts texts as before; another value is refused by its name."""
+    client = serve(FakeBackend())
+    plain = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS}).json()
+    assert plain["results"] == rank(client, windows="off")["results"]
+    assert sum(result["truncated"] for result in plain["results"]) == 3
+    assert "window" not in plain["results"][0]
+    refused = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS, "windows": "all"})
+    assert refused.status_code == 422
+    assert "windows" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "model"), [("/v2/rerank", "fake-ranker"), ("/v1/rerank", None), ("/jina/v1/rerank", "fake-ranker")]
+)
+def test_cohere_and_jina_read_long_texts_in_windows(serve: Serve, path: str, model: str | None) -> None:
+    """As their vendors do: the same order as native with windows, and other scores than without."""
+    client = serve(FakeBackend())
+    body: dict[str, Any] = {"query": QUESTION, "documents": TEXTS} | ({} if model is None else {"model": model})
+    got = client.post(path, json=body).raise_for_status().json()
+    native = rank(client)["results"]
+    assert [each["index"] for each in got["results"]] == [each["index"] for each in native]
+    assert [each["relevance_score"] for each in got["results"]] == [each["score"] for each in native]
+
+
+def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder) -> None:
+    """One chunk is the beginning alone, as without windows; so many tokens of a document, and no more, are read."""
+    client = serve(FakeBackend())
+    body = {"query": QUESTION, "documents": TEXTS, "model": "fake-ranker"}
+    cut = rank(client, windows="off")
+    one = client.post("/v1/rerank", json=body | {"max_chunks_per_doc": 1}).json()
+    assert [each["relevance_score"] for each in one["results"]] == [each["score"] for each in cut["results"]]
+    assert one["usage"]["total_tokens"] == cut["usage"]["tokens"]
+    unique = [Candidate(text=text) for text in dict.fromkeys(TEXTS)]
+    beside = encoder.encode(QUESTION, [Candidate(text="")]).tokens
+    wanted = sum(beside + min(5, encoder.encode(QUESTION, [each]).tokens - beside) for each in unique)
+    for path, field in (("/v2/rerank", "max_tokens_per_doc"), ("/jina/v1/rerank", "max_doc_length")):
+        few = client.post(path, json=body | {field: 5}).raise_for_status().json()
+        tokens = few["usage"]["total_tokens"] if "usage" in few else few["meta"]["tokens"]["input_tokens"]
+        assert tokens == wanted
+        assert client.post(path, json=body | {field: 10**30}).status_code == 200
+
+
+def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve) -> None:
+    """What is beyond the settings is told as truncated, with the limits; no candidate is lost."""
+    backend = FakeBackend()
+    client = serve(backend, max_windows=2, max_candidates=9)
+    backend.runs.clear()
+    answer = rank(client)
+    assert backend.runs[0] == (0, 9)
+    assert "2 windows" in answer["warnings"][0]
+    assert [result["index"] for result in answer["results"] if result["truncated"]]
+    backend.runs.clear()
+    rank(client, candidates=[LONG, LONG[1:], LONG[2:], LONG[3:], LONG[4:]])
+    assert backend.runs[0] == (0, 5)
+
+
+def test_the_score_cache_gives_the_same_answers_with_windows(serve: Serve) -> None:
+    """With and without windows in turn: neither takes the other's scores of a text that does not fit."""
+    plain, cached = serve(FakeBackend()), serve(FakeBackend(), score_cache_entries=100)
+    for fields in ({}, {"windows": "off"}, {}, {"candidates": TEXTS[:3]}, {"windows": "mean", "drop_ratio": 0.4}):
+        for _ in range(2):
+            assert rank(cached, **fields)["results"] == rank(plain, **fields)["results"]
+
+
+def test_a_text_that_lost_windows_to_others_is_not_cached(serve: Serve) -> None:
+    """Beside 19 others it is cut, as there is room for 20 windows; alone it has all of its own, with other scores."""
+    plain = serve(FakeBackend(), max_candidates=20)
+    cached = serve(FakeBackend(), max_candidates=20, score_cache_entries=99)
+    rank(cached, candidates=[LONG, *map(str, range(19))], windows="mean")
+    alone = {"candidates": [LONG], "windows": "mean"}
+    assert rank(cached, **alone)["results"] == rank(plain, **alone)["results"]
+
+
+def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_first: Open) -> None:
+    """Before they are tokenised: at least the tokens of a text, where a cut one has those of a pair."""
+    live = serve_first().client.app.state.service.versions.find("fake-ranker", None)  # type: ignore[attr-defined]
+    expected = []
+    for windowing in (None, Windowing(), Windowing(most=3)):
+        call = RankCall(question=QUESTION, candidates=(Candidate(text="word " * 400),), windowing=windowing)
+        texts = read_texts(call, fold(call, live.checkpoint), live, live.first, Caches())
+        expected.append(texts.pair_tokens)
+    assert expected[0] == 64
+    assert expected[1] > 2000 / 4.5
+    assert expected[2] == 3 * 64
+
+
+def test_survivors_of_a_first_stage_are_read_in_windows(serve_first: Open) -> None:
+    """The first stage cuts texts as it did; a survivor's score is its best window's, a dropped one has no window."""
+    served = serve_first()
+    body = {"candidates": [*TEXTS, *(f"{LONG} {number}" for number in range(4))], "windows": "best"}
+    plain, answer = served.rank(**body | {"windows": "off"}), served.rank(**body)
+    first = {result["index"]: result["score"] for result in plain["results"] if result["stage"] == 0}
+    assert {result["index"]: result["score"] for result in answer["results"] if result["stage"] == 0} == first
+    told = {result["index"] for result in answer["results"] if "window" in result}
+    assert told
+    assert not told & set(first)
+    assert answer["usage"]["candidates"] == len(body["candidates"])
+    assert answer["usage"]["tokens"] > plain["usage"]["tokens"]
+    assert not np.isnan([result["score"] for result in answer["results"]]).any()
