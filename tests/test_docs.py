@@ -66,7 +66,7 @@ def test_every_file_of_the_architecture_exists() -> None:
 
 
 def test_the_table_of_clients_is_what_was_run() -> None:
-    """docs/api.md has a row for each folder of tests/clients, which `make test-clients` runs, and each recorded body."""
+    """docs/api.md has a row for each folder of tests/clients and for each recorded body."""
     page = (ROOT / "docs" / "api.md").read_text()
     table = page.split("<!-- clients:begin -->")[1].split("<!-- clients:end -->")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.strip().splitlines()[2:]]
