@@ -4,7 +4,7 @@ PORT ?= $(or $(CERBERANK_PORT),8000)
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test test-all test-tools check image-check fuzz soak bench bench-gpu gpu-kit train-mini lock clean
+.PHONY: help serve test test-all test-clients test-tools check image-check fuzz soak bench bench-gpu gpu-kit train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -25,6 +25,9 @@ test: $(DEV)/.installed ## run the tests that guard everyday changes, a few minu
 
 test-all: $(DEV)/.installed ## what make test runs, and the slow tests
 	$(PYTEST)
+
+test-clients: $(DEV)/.installed ## unmodified client packages from PyPI and npm: make test-clients [CLIENTS="cohere litellm"]
+	$(DEV)/bin/python -m tests.clients.run $(CLIENTS)
 
 test-tools: $(DEV)/.installed ## install the programs without which some tests are skipped, where apt and npm work
 	./tests/tools.sh
@@ -65,7 +68,7 @@ lock: ## make requirements/*.txt anew from pyproject.toml
 	./requirements/lock.sh
 
 clean: ## remove the environments
-	rm -rf $(SERVE) $(DEV)
+	rm -rf $(SERVE) $(DEV) .venv-clients
 
 # A stamp is younger than its lock: the second call installs nothing.
 $(SERVE)/.installed: requirements/serve.txt pyproject.toml

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from tests.clients.run import clients
 
 from cerberank_models.verbs import GROUP, installed_verbs
 from cerberank_service.settings.environment import markdown_table
@@ -61,3 +63,20 @@ def test_every_file_of_the_architecture_exists() -> None:
     names = {path.name for folder in ("models", "service", "training") for path in (ROOT / folder).rglob("*.py")}
     for name in re.findall(r"\b(\w+\.py)\b", text):
         assert name in names, name
+
+
+def test_the_table_of_clients_is_what_was_run() -> None:
+    """docs/api.md has a row for each folder of tests/clients and for each recorded body."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    table = page.split("<!-- clients:begin -->")[1].split("<!-- clients:end -->")[0]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.strip().splitlines()[2:]]
+    assert all(len(row) == 6 and all(row) for row in rows)
+    packages = [row[0].strip("`") for row in rows if row[4] == "package"]
+    assert packages == [client.name for client in clients()]
+    how = {"sent": "recorded body", "published source": "body after its source"}
+    recorded = [json.loads(path.read_text()) for path in (ROOT / "tests/service/dialects/recorded").glob("*.json")]
+    expected = [
+        [each["client"], each["version"], f"`{each['call']}`", f"`{each['path']}`", how[each["source"]], each["date"]]
+        for each in recorded
+    ]
+    assert sorted(row for row in rows if row[4] != "package") == sorted(expected)

@@ -1,4 +1,4 @@
-"""The unmodified SDKs of Voyage, Triton and Cohere (v1) against the real process."""
+"""The unmodified SDKs of Triton and Cohere (v1) against the real process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.http as triton
-import voyageai
 from tests.e2e.conftest import Process
 from tritonclient.utils import InferenceServerException
 
@@ -21,29 +20,6 @@ TEXTS = ["it was built in paris", "330 metres", "bees make honey", "the tower is
 def order(shared_service: Process) -> list[int]:
     answer = httpx.post(f"{shared_service.url}/v1/rank", json={"question": QUESTION, "candidates": TEXTS})
     return [result["index"] for result in answer.raise_for_status().json()["results"]]
-
-
-@pytest.fixture
-def voyage(shared_service: Process, monkeypatch: pytest.MonkeyPatch) -> voyageai.Client:
-    monkeypatch.setattr(voyageai, "api_base", f"{shared_service.url}/v1")
-    return voyageai.Client(api_key="none", max_retries=1)
-
-
-def test_the_voyage_sdk_ranks(voyage: voyageai.Client, order: list[int]) -> None:
-    """The SDK works on the shared path, with top_k and documents."""
-    answer = voyage.rerank(QUESTION, TEXTS, model="random-tiny", top_k=3)
-    assert [result.index for result in answer.results] == order[:3]
-    assert [result.document for result in answer.results] == [TEXTS[index] for index in order[:3]]
-    assert answer.total_tokens > 0
-    assert [result.index for result in voyage.rerank(QUESTION, TEXTS, model="random-tiny").results] == order
-
-
-def test_the_voyage_sdk_gets_typed_errors(voyage: voyageai.Client) -> None:
-    """422 becomes its own exception, with our message."""
-    with pytest.raises(voyageai.error.MalformedRequestError, match="documents"):
-        voyage.rerank(QUESTION, [], model="random-tiny")
-    with pytest.raises(voyageai.error.MalformedRequestError, match="exceed"):
-        voyage.rerank(QUESTION, ["word " * 5000], model="random-tiny", truncation=False)
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ DIALECTS: tuple[Dialect, ...] = (
     jina.RERANK,
     voyage.RERANK,
     tei.RERANK,
+    vllm.INFINITY,
     vllm.RERANK,
     vllm_score.SCORE,
 )
-"""On a path that several dialects share, the first is used when no other one matches."""
+"""On a path that several dialects share, the first of those that match is used, or the path's first when none does."""
 
 __all__ = ["DIALECTS", "NATIVE", "Dialect"]

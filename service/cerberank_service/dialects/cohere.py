@@ -1,7 +1,8 @@
 """Cohere's rerank API, v2 and v1, as the `cohere` SDK calls it.
 
-Many other clients send v1's fields to `/v1/rerank` and expect an answer in Jina's or vLLM's format. The answer of v1
-therefore also has their fields `model`, `object` and `usage`.
+Many other clients send v1's fields to `/v1/rerank` and expect an answer in another service's format. The answer of v1
+therefore also has the fields of Jina and vLLM (`model`, `object`, `usage`), of Voyage (`data`, the results once more,
+with documents as texts) and of Xinference (`meta.tokens.output_tokens`), and an error has Jina's `detail`.
 
 `relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with a warning in
 `meta`, because the SDK silently retries every status of 500 or more. Long documents are read in windows, of which the
@@ -10,6 +11,7 @@ best one counts, as Cohere reads them in chunks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
@@ -18,31 +20,59 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.windows import NO_LIMIT, Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Few, Items, Wire, candidate_kind, not_blank, validate
-from cerberank_service.errors import ServiceError
+from cerberank_service.dialects.voyage import VoyageResult
+from cerberank_service.dialects.wire import (
+    Document,
+    Few,
+    Flag,
+    Items,
+    Top,
+    VendorWire,
+    Wire,
+    candidate_kind,
+    not_blank,
+    validate,
+)
+from cerberank_service.errors import Kind, ServiceError
+
+TEXT = ("text",)
+"""The fields of a document that are ranked unless a request names others."""
 
 
-class RerankV2(Wire):
-    """Cohere's v2 request."""
+class RerankV2(VendorWire):
+    """Cohere's v2 request, with `return_documents`, which the service has taken at times and clients still send."""
 
     model: str
     query: str
     documents: Annotated[list[str], Items]
-    top_n: Annotated[int | None, Field(ge=1)] = None
+    top_n: Top = None
+    return_documents: Flag | None = None
     max_tokens_per_doc: Annotated[
-        int | None, Field(ge=1, description="Tokens of a document that are read; all within the limits when left out.")
+        int | None, Field(ge=0, description="Tokens of a document that are read; all within the limits when left out.")
     ] = None
-    priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest.")] = 0
+    priority: Annotated[int | None, Field(ge=0, le=999, description="0 is the highest.")] = None
 
     _query = field_validator("query")(not_blank)
 
 
-class DocumentV1(Wire):
-    """A v1 document in the form of an object: any fields are accepted, only `text` is read."""
+class DocumentV1(VendorWire):
+    """A v1 document in the form of an object with any fields; `rank_fields` says which are read."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
-    text: str
+    text: str | None = None
+
+    def fields(self, names: Sequence[str], place: int) -> str:
+        """The values of the fields `names` in their order, a line each. Raises ServiceError (422)."""
+        if names is TEXT and self.text is not None:  # in nearly all requests
+            return self.text
+        given = self.model_dump(include=set(names), exclude_none=True)
+        values = [given[name] for name in names if name in given]
+        if not values:
+            raise ServiceError(Kind.INVALID, f"documents[{place}].{names[0]}: is required")
+        if not all(isinstance(value, str | int | float) for value in values):
+            raise ServiceError(Kind.INVALID, f"documents[{place}]: the ranked fields must be texts or numbers")
+        return "\n".join(map(str, values))
 
 
 DocumentIn = Annotated[
@@ -50,27 +80,22 @@ DocumentIn = Annotated[
 ]
 
 
-class RerankV1(Wire):
+class RerankV1(VendorWire):
     """Cohere's v1 request."""
 
     query: str
     documents: Annotated[list[DocumentIn], Items]
     model: str | None = None
-    top_n: Annotated[int | None, Field(ge=1)] = None
-    rank_fields: Annotated[list[str] | None, Few] = None
-    return_documents: bool = False
+    top_n: Top = None
+    rank_fields: Annotated[
+        list[str] | None, Few, Field(description="The fields of documents to rank, in this order; `text` without it.")
+    ] = None
+    return_documents: Flag | None = None
     max_chunks_per_doc: Annotated[
-        int | None, Field(ge=1, description="Windows in which a long document is read; the service's limit also holds.")
+        int | None, Field(ge=0, description="Windows in which a long document is read; the service's limit also holds.")
     ] = None
 
     _query = field_validator("query")(not_blank)
-
-    @field_validator("rank_fields")
-    @classmethod
-    def _fields(cls, fields: list[str] | None) -> list[str] | None:
-        if fields not in (None, ["text"]):
-            raise ValueError("only ['text'] can be ranked")
-        return fields
 
 
 class ScoredDocument(Wire):
@@ -90,14 +115,15 @@ class RerankAnswer(Wire):
 
 
 class RerankAnswerV1(RerankAnswer):
-    """Cohere's v1 answer, with the fields that clients of Jina and vLLM read."""
+    """Cohere's v1 answer, with the fields that clients of Jina, vLLM and Voyage read."""
 
+    data: list[VoyageResult]
     model: str
     object: str
     usage: dict[str, int]
 
 
-def _parse_v2(document: Document) -> tuple[RankCall, None]:
+def _parse_v2(document: Document) -> tuple[RankCall, RerankV2]:
     request = validate(RerankV2, document)
     candidates = tuple(Candidate(text=text) for text in request.documents)
     call = RankCall(
@@ -105,16 +131,17 @@ def _parse_v2(document: Document) -> tuple[RankCall, None]:
         candidates=candidates,
         model=request.model,
         top_k=request.top_n,
-        priority=request.priority,
+        priority=request.priority or 0,
         windowing=Windowing(),
         most_tokens=request.max_tokens_per_doc or None,
     )
-    return call, None
+    return call, request
 
 
 def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
     request = validate(RerankV1, document)
-    candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
+    texts = texts_of(request.documents, request.rank_fields or TEXT)
+    candidates = tuple(Candidate(text=text) for text in texts)
     call = RankCall(
         question=request.query,
         candidates=candidates,
@@ -125,25 +152,36 @@ def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
     return call, request
 
 
-def text_of(document: str | DocumentV1) -> str:
-    """The text of a document in either form."""
-    return document if isinstance(document, str) else document.text
+def texts_of(documents: Sequence[str | DocumentV1], fields: Sequence[str] = TEXT) -> tuple[str, ...]:
+    """The texts of documents in either form, of objects the `fields`. Raises ServiceError (422)."""
+    return tuple(
+        document if isinstance(document, str) else document.fields(fields, place)
+        for place, document in enumerate(documents)
+    )
 
 
-def _render_v2(answer: RankAnswer, nothing: None) -> dict[str, Any]:
-    return _render(answer, "2")
+def returned(document: str | DocumentV1) -> dict[str, Any]:
+    """A document as it comes back: a text as an object, an object as it was sent."""
+    return {"text": document} if isinstance(document, str) else document.model_dump(exclude_unset=True)
+
+
+def _render_v2(answer: RankAnswer, request: RerankV2) -> dict[str, Any]:
+    return _render(answer, "2", request)
 
 
 def _render_v1(answer: RankAnswer, request: RerankV1) -> dict[str, Any]:
-    rendered = _render(answer, "1")
-    rendered |= {"model": answer.model, "object": "list", "usage": {"total_tokens": answer.tokens}}
+    rendered = _render(answer, "1", request)
+    rendered["meta"]["tokens"]["output_tokens"] = 0
+    data = [dict(result) for result in rendered["results"]]
     if request.return_documents:
-        for result in rendered["results"]:
-            result["document"] = {"text": text_of(request.documents[result["index"]])}
-    return rendered
+        texts = texts_of(request.documents, request.rank_fields or TEXT)
+        for each in data:
+            each["document"] = texts[each["index"]]
+    usage = {"total_tokens": answer.tokens}
+    return rendered | {"data": data, "model": answer.model, "object": "list", "usage": usage}
 
 
-def _render(answer: RankAnswer, version: str) -> dict[str, Any]:
+def _render(answer: RankAnswer, version: str, request: RerankV2 | RerankV1) -> dict[str, Any]:
     places = zip(answer.order.tolist(), answer.falling_scores().tolist(), strict=True)
     meta: dict[str, Any] = {
         "api_version": {"version": version},
@@ -152,11 +190,11 @@ def _render(answer: RankAnswer, version: str) -> dict[str, Any]:
     }
     if answer.warnings:
         meta["warnings"] = list(answer.warnings)
-    return {
-        "id": answer.request_id,
-        "results": [{"index": index, "relevance_score": score} for index, score in places],
-        "meta": meta,
-    }
+    results: list[dict[str, Any]] = [{"index": index, "relevance_score": score} for index, score in places]
+    if request.return_documents:
+        for result in results:
+            result["document"] = returned(request.documents[result["index"]])
+    return {"id": answer.request_id, "results": results, "meta": meta}
 
 
 class CohereError(Wire):
@@ -169,6 +207,18 @@ class CohereError(Wire):
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
     """Cohere's error body; the SDK maps the status to its own exception types."""
     return error.kind.value, {"id": request_id, "message": error.message}
+
+
+class CohereErrorV1(CohereError):
+    """Cohere's error body, with Jina's and Voyage's field."""
+
+    detail: str
+
+
+def format_error_v1(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
+    """The error body of the path that clients of Jina and Voyage share with Cohere's."""
+    status, body = format_error(error, request_id)
+    return status, body | {"detail": error.message}
 
 
 V2 = Dialect(
@@ -188,8 +238,8 @@ V1 = Dialect(
     tag="cohere",
     request=RerankV1,
     response=RerankAnswerV1,
-    error=CohereError,
+    error=CohereErrorV1,
     parse=_parse_v1,
     render=_render_v1,
-    format_error=format_error,
+    format_error=format_error_v1,
 )

@@ -40,6 +40,11 @@ class Dialect:
     json_bytes: int | None = None
     """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
 
+    @property
+    def lenient(self) -> bool:
+        """Whether fields that it does not know are taken without effect."""
+        return self.request.model_config.get("extra") == "ignore"
+
 
 class FormattedError(Exception):
     """An error with the error format of the request's dialect."""

@@ -14,24 +14,24 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, text_of
+from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, texts_of
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
 from cerberank_service.errors import ServiceError
 
 
-class JinaRerank(Wire):
+class JinaRerank(VendorWire):
     """Jina's request."""
 
     model: str
     query: str
     documents: Annotated[list[DocumentIn], Items]
-    top_n: Annotated[int | None, Field(ge=1)] = None
-    return_documents: bool = True
+    top_n: Top = None
+    return_documents: Annotated[Flag | None, Field(description="Documents come back unless it is false.")] = None
     max_doc_length: Annotated[
-        int | None, Field(ge=1, description="Tokens of a document that are read; all within the limits when left out.")
+        int | None, Field(ge=0, description="Tokens of a document that are read; all within the limits when left out.")
     ] = None
-    return_embeddings: Annotated[Literal[False], Field(description="A cross-encoder has none.")] = False
+    return_embeddings: Annotated[Literal[False] | None, Field(description="A cross-encoder has none.")] = False
 
     _query = field_validator("query")(not_blank)
 
@@ -47,7 +47,7 @@ class JinaAnswer(Wire):
 
 def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
     request = validate(JinaRerank, document)
-    candidates = tuple(Candidate(text=text_of(document)) for document in request.documents)
+    candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
     call = RankCall(
         question=request.query,
         candidates=candidates,
@@ -60,11 +60,12 @@ def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
 
 
 def _render(answer: RankAnswer, request: JinaRerank) -> dict[str, Any]:
+    texts = () if request.return_documents is False else texts_of(request.documents)
     results = []
     for index, score in zip(answer.order.tolist(), answer.falling_scores().tolist(), strict=True):
         result: dict[str, Any] = {"index": index, "relevance_score": score}
-        if request.return_documents:
-            result["document"] = {"text": text_of(request.documents[index])}
+        if texts:
+            result["document"] = {"text": texts[index]}
         results.append(result)
     return {
         "model": request.model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 
@@ -32,15 +32,22 @@ BACKEND_STATUS = 424
 """The status of text-embeddings-inference when its model fails."""
 
 
-class RerankRequest(Wire):
-    """A query and its texts."""
+class RerankRequest(VendorWire):
+    """A query and its texts. `top_n` is no field of that server, but clients send it and expect no more results."""
 
     query: str
     texts: Annotated[list[str], Items]
-    truncate: Annotated[bool | None, Field(description="False refuses texts beyond the token limit.")] = None
-    truncation_direction: Literal["Right", "right"] = "Right"
-    raw_scores: Annotated[bool, Field(description="The score's log-odds instead of the probability.")] = False
-    return_text: bool = False
+    top_n: Top = None
+    truncate: Annotated[Flag | None, Field(description="False refuses texts beyond the token limit.")] = None
+    truncation_direction: Annotated[
+        str | None,
+        Field(
+            pattern="^([Rr]ight|[Ll]eft)$",
+            description="Texts are cut on the right; with `Left` those that would have to be cut are refused.",
+        ),
+    ] = None
+    raw_scores: Annotated[Flag | None, Field(description="The score's log-odds instead of the probability.")] = None
+    return_text: Flag | None = None
 
     _query = field_validator("query")(not_blank)
 
@@ -58,7 +65,8 @@ def _parse(document: Document) -> tuple[RankCall, RerankRequest]:
     call = RankCall(
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.texts),
-        refuse_truncation=request.truncate is False,
+        top_k=request.top_n,
+        refuse_truncation=request.truncate is False or (request.truncation_direction or "").lower() == "left",
     )
     return call, request
 

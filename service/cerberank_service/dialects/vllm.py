@@ -1,11 +1,13 @@
-"""vLLM's `/rerank`, and the parts that it shares with `/score`.
+"""vLLM's `/rerank` with the parts that it shares with `/score`, and Infinity's `/rerank`.
 
-The path is shared with text-embeddings-inference, which calls the list `texts`. Texts beyond the token limit are cut;
-vLLM refuses such requests.
+The path is shared with text-embeddings-inference, which calls the list `texts`. Infinity is recognised by `raw_scores`,
+which its own client always sends; its documents come back as texts. Texts beyond the token limit are cut; vLLM refuses
+such requests.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -15,7 +17,7 @@ from pydantic import Field, JsonValue, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
 from cerberank_service.errors import Kind, ServiceError
 
 Texts = str | Annotated[list[str], Items]
@@ -23,7 +25,7 @@ STATUSES = {Kind.INVALID: 400}
 """vLLM answers 400 where others answer 422."""
 
 
-class Common(Wire):
+class Common(VendorWire):
     """The fields of both requests. Options for truncation, priority and caching are accepted without effect."""
 
     model: str | None = None
@@ -31,14 +33,14 @@ class Common(Wire):
     request_id: str | None = None
     truncate_prompt_tokens: Annotated[int | None, Field(ge=-1)] = None
     truncation_side: Literal["right"] | None = None
-    max_tokens_per_query: Annotated[int, Field(ge=0)] = 0
-    max_tokens_per_doc: Annotated[int, Field(ge=0)] = 0
+    max_tokens_per_query: Annotated[int | None, Field(ge=0)] = None
+    max_tokens_per_doc: Annotated[int | None, Field(ge=0)] = None
     padding: str | None = None
-    priority: int = 0
+    priority: int | None = None
     cache_salt: str | None = None
     mm_processor_kwargs: dict[str, JsonValue] | None = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
-    use_activation: Annotated[bool | None, Field(description="False gives log-odds instead of probabilities.")] = None
+    use_activation: Annotated[Flag | None, Field(description="False gives log-odds instead of probabilities.")] = None
 
 
 class VllmRerank(Common):
@@ -46,7 +48,7 @@ class VllmRerank(Common):
 
     query: str
     documents: Texts
-    top_n: Annotated[int, Field(ge=0, description="0 gives all.")] = 0
+    top_n: Top = None
 
     _query = field_validator("query")(not_blank)
 
@@ -76,7 +78,7 @@ def texts_of(side: str | list[str]) -> list[str]:
 def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
     request = validate(VllmRerank, document)
     candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
-    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n or None)
+    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
     return call, request
 
 
@@ -100,6 +102,64 @@ def _render_rerank(answer: RankAnswer, request: VllmRerank) -> dict[str, Any]:
         "usage": usage_of(answer),
         "results": [
             {"index": index, "document": {"text": texts[index]}, "relevance_score": score} for index, score in places
+        ],
+    }
+
+
+class InfinityRerank(VendorWire):
+    """Infinity's rerank request."""
+
+    query: str
+    documents: Annotated[list[str], Items]
+    model: str | None = None
+    top_n: Top = None
+    return_documents: Flag | None = None
+    raw_scores: Annotated[Flag | None, Field(description="The score's log-odds instead of the probability.")] = None
+
+    _query = field_validator("query")(not_blank)
+
+
+class InfinityResult(Wire):
+    """One result of Infinity's answer."""
+
+    index: int
+    relevance_score: float
+    document: str | None
+
+
+class InfinityAnswer(Wire):
+    """Infinity's answer, best first."""
+
+    object: Literal["rerank"]
+    id: str
+    created: int
+    model: str
+    usage: dict[str, int]
+    results: list[InfinityResult]
+
+
+def _parse_infinity(document: Document) -> tuple[RankCall, InfinityRerank]:
+    request = validate(InfinityRerank, document)
+    candidates = tuple(Candidate(text=text) for text in request.documents)
+    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    return call, request
+
+
+def _render_infinity(answer: RankAnswer, request: InfinityRerank) -> dict[str, Any]:
+    scores = answer.falling_log_odds() if request.raw_scores else answer.falling_scores()
+    return {
+        "object": "rerank",
+        "id": f"infinity-{answer.request_id}",
+        "created": int(time.time()),
+        "model": answer.model,
+        "usage": usage_of(answer),
+        "results": [
+            {
+                "index": index,
+                "relevance_score": score,
+                "document": request.documents[index] if request.return_documents else None,
+            }
+            for index, score in zip(answer.order.tolist(), scores.tolist(), strict=True)
         ],
     }
 
@@ -130,6 +190,10 @@ def _matches(fields: Mapping[str, Any]) -> bool:
     return "documents" in fields
 
 
+def _matches_infinity(fields: Mapping[str, Any]) -> bool:
+    return "documents" in fields and "raw_scores" in fields
+
+
 RERANK = Dialect(
     paths=("/rerank", "/vllm/rerank", "/vllm/v1/rerank"),
     summary="vLLM rerank",
@@ -141,4 +205,16 @@ RERANK = Dialect(
     render=_render_rerank,
     format_error=format_error,
     matches=_matches,
+)
+INFINITY = Dialect(
+    paths=("/rerank", "/infinity/rerank", "/infinity/v1/rerank"),
+    summary="Infinity rerank",
+    tag="infinity",
+    request=InfinityRerank,
+    response=InfinityAnswer,
+    error=VllmError,
+    parse=_parse_infinity,
+    render=_render_infinity,
+    format_error=format_error,
+    matches=_matches_infinity,
 )

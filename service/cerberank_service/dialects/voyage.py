@@ -1,10 +1,12 @@
 """Voyage's rerank API, as the `voyageai` SDK calls it.
 
-On the shared path `/v1/rerank` it is recognised by `truncation`, which the SDK always sends, or by `top_k`.
+On the shared path `/v1/rerank` it is recognised by `truncation`, which the Python SDK always sends, by `top_k`, or by a
+model name of Voyage's. Without any of them the answer is Cohere's, which has Voyage's `data` too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -13,19 +15,22 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
 from cerberank_service.errors import ServiceError
 
+MODEL = re.compile(r"rerank-(lite-)?\d")
+"""The names of Voyage's models, such as `rerank-2.5-lite`; Cohere's are like `rerank-v3.5`."""
 
-class VoyageRerank(Wire):
+
+class VoyageRerank(VendorWire):
     """Voyage's request."""
 
     model: str
     query: str
     documents: Annotated[list[str], Items]
-    top_k: Annotated[int | None, Field(ge=1)] = None
-    return_documents: bool = False
-    truncation: Annotated[bool, Field(description="False refuses texts beyond the token limit.")] = True
+    top_k: Top = None
+    return_documents: Flag | None = None
+    truncation: Annotated[Flag | None, Field(description="False refuses texts beyond the token limit.")] = None
 
     _query = field_validator("query")(not_blank)
 
@@ -54,7 +59,7 @@ def _parse(document: Document) -> tuple[RankCall, VoyageRerank]:
         candidates=tuple(Candidate(text=text) for text in request.documents),
         model=request.model,
         top_k=request.top_k,
-        refuse_truncation=not request.truncation,
+        refuse_truncation=request.truncation is False,
     )
     return call, request
 
@@ -81,7 +86,7 @@ def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, A
 
 
 def _matches(fields: Mapping[str, Any]) -> bool:
-    return "truncation" in fields or "top_k" in fields
+    return "truncation" in fields or "top_k" in fields or MODEL.match(str(fields.get("model"))) is not None
 
 
 RERANK = Dialect(

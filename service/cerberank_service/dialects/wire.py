@@ -1,13 +1,16 @@
-"""Parsing and validation shared by all dialects: JSON is parsed once, within limits, and validated strictly."""
+"""Parsing and validation shared by all dialects: JSON is parsed once, within limits, and validated.
+
+The native wire is strict. Clients of other services send fields that only their service knows: `VendorWire` takes them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from cerberank_service.errors import Kind, ServiceError, from_validation
@@ -51,6 +54,29 @@ class Wire(BaseModel):
         if isinstance(value, dict) and len(value) > MOST_FIELDS:
             raise ValueError("has far too many fields")
         return value
+
+
+class VendorWire(Wire):
+    """A request in another service's dialect: its unknown fields have no effect, which `Read.ignored` names."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+def _truth(value: bool | str) -> bool:
+    return value if isinstance(value, bool) else value.lower() == "true"
+
+
+def _all_of_none(count: int | None) -> int | None:
+    return count or None
+
+
+Flag = Annotated[bool | Annotated[str, Field(pattern="^([Tt]rue|[Ff]alse)$")], AfterValidator(_truth)]
+"""A boolean of another service's dialect, which some clients send as a text."""
+
+Top = Annotated[
+    int | None, Field(ge=0, description="Number of results; 0 and null give all."), AfterValidator(_all_of_none)
+]
+"""How many results another service's client asks for; None for all."""
 
 
 def check_structure(body: bytes, most_candidates: int) -> None:

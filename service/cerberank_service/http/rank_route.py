@@ -135,6 +135,7 @@ class RankRoute:
         """The question of a body. For a worker. Raises FormattedError."""
         read = reader(body.content)
         with errors_in(read.dialect):
+            self.metrics.ignored.saw(read.dialect.tag, read.ignored)
             call = read.call
             if caller is not None:
                 call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later

@@ -22,6 +22,8 @@ class Read:
     dialect: Dialect
     call: RankCall
     options: Any
+    ignored: tuple[str, ...] = ()
+    """Fields of the body that its dialect does not know, and takes without effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class Reader:
                     self._check_count(name, len(value))
             call, options = dialect.parse(document)
             self._check_count("candidates", len(call.candidates))
-        return Read(dialect, call, options)
+        ignored = tuple(name for name in document.fields if name not in dialect.request.model_fields)
+        return Read(dialect, call, options, ignored)
 
     def _check_count(self, name: str, count: int) -> None:
         if count > self.most_candidates:

@@ -14,6 +14,7 @@ from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.telemetry.answer_metrics import NO_VECTORS, OTHER, AnswerMetrics, label_of
+from cerberank_service.telemetry.ignored_fields import IgnoredFields
 from cerberank_service.telemetry.lifecycle_metrics import LifecycleMetrics
 from cerberank_service.telemetry.registration import RegisteredSeries
 from cerberank_service.telemetry.shadow_metrics import ShadowMetrics
@@ -30,6 +31,7 @@ class Metrics:
         self.series.create(reason=reasons)
         self.lifecycle = LifecycleMetrics(self.series, reasons)
         self.shadow = ShadowMetrics(self.series)
+        self.ignored = IgnoredFields(self.series)
         self.errors = self.series.counter("errors")
         self.in_flight = self.series.gauge("requests_in_flight")
         self.queued_tokens = self.series.gauge("queued_tokens")

@@ -145,6 +145,7 @@ SERIES = (
         "Seconds in which no file descriptor was left, so that new connections were closed at once",
     ),
     Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
+    Series("ignored_fields", "counter", "Fields of other services' dialects that had no effect here", ("dialect",)),
     Series("requests_in_flight", "gauge", "Requests being handled"),
     Series("queued_tokens", "gauge", "Tokens of accepted, unanswered requests"),
     Series("ready", "gauge", "1 when the model is ready and serving"),

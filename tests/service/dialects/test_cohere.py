@@ -60,12 +60,56 @@ def test_truncation_is_a_warning_in_meta(client: TestClient) -> None:
 
 
 def test_v1_takes_objects_and_gives_documents_back(client: TestClient) -> None:
-    """Further fields of a document are carried along by callers and ignored here."""
+    """Further fields of a document are not read, but come back with it; for Voyage's clients documents are texts."""
     documents = ["plain", {"text": "330 metres", "title": "Tower"}]
     body = {"query": "how tall?", "documents": documents, "return_documents": True, "rank_fields": ["text"]}
-    results = client.post("/v1/rerank", json=body).raise_for_status().json()["results"]
-    texts = {result["index"]: result["document"] for result in results}
-    assert texts == {0: {"text": "plain"}, 1: {"text": "330 metres"}}
+    answer = client.post("/v1/rerank", json=body).raise_for_status().json()
+    given = {result["index"]: result["document"] for result in answer["results"]}
+    assert given == {0: {"text": "plain"}, 1: documents[1]}
+    assert {each["index"]: each["document"] for each in answer["data"]} == {0: "plain", 1: "330 metres"}
+
+
+def test_the_fields_of_rank_fields_are_read_in_their_order(client: TestClient) -> None:
+    """An object ranks as the text of these fields does; a text has no fields, and is read whole."""
+    objects = ["made of iron", {"body": "330 metres", "title": "Tower", "year": 1889}, {"title": "Paris", "body": None}]
+    texts = ["made of iron", "Tower\n330 metres\n1889", "Paris"]
+    fields = {"rank_fields": ["title", "body", "year"]}
+    as_objects, as_texts = (
+        client.post("/v1/rerank", json={"query": "how tall?", "documents": documents} | fields)
+        .raise_for_status()
+        .json()
+        for documents in (objects, texts)
+    )
+    assert as_objects["results"] == as_texts["results"]
+
+
+@pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank"])
+@pytest.mark.parametrize("flag", [True, "true", "True"])
+def test_documents_come_back_when_asked_for(client: TestClient, path: str, flag: object) -> None:
+    """As objects with the text; some clients send booleans as texts."""
+    results = client.post(path, json=QUERY | {"return_documents": flag}).json()["results"]
+    assert [result["document"] for result in results] == [
+        {"text": QUERY["documents"][result["index"]]} for result in results
+    ]
+    for no in (False, "false", None):
+        results = client.post(path, json=QUERY | {"return_documents": no}).json()["results"]
+        assert all("document" not in result for result in results)
+
+
+@pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank"])
+@pytest.mark.parametrize("top_n", [None, 0])
+def test_top_n_of_null_or_nought_is_all(client: TestClient, path: str, top_n: int | None) -> None:
+    """Clients send either for no limit."""
+    assert len(client.post(path, json=QUERY | {"top_n": top_n}).json()["results"]) == 3
+
+
+def test_v1_has_what_other_clients_of_its_path_read(client: TestClient) -> None:
+    """Voyage's `data`, Xinference's output tokens, Jina's `detail` in an error."""
+    answer = client.post("/v1/rerank", json=QUERY).json()
+    assert answer["data"] == answer["results"]
+    assert answer["meta"]["tokens"] == {"input_tokens": answer["usage"]["total_tokens"], "output_tokens": 0}
+    error = client.post("/v1/rerank", json=QUERY | {"model": "unknown"}).json()
+    assert error["detail"] == error["message"]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +120,16 @@ def test_v1_takes_objects_and_gives_documents_back(client: TestClient) -> None:
         ("/v2/rerank", {"query": " "}, 422),
         ("/v2/rerank", {"documents": []}, 422),
         ("/v2/rerank", {"documents": [{"text": "a"}]}, 422),
-        ("/v2/rerank", {"top_n": 0}, 422),
+        ("/v2/rerank", {"top_n": -1}, 422),
+        ("/v2/rerank", {"top_n": "3"}, 422),
         ("/v2/rerank", {"priority": 1000}, 422),
-        ("/v2/rerank", {"return_documents": True}, 422),
+        ("/v2/rerank", {"return_documents": "yes"}, 422),
         ("/v2/rerank", {"documents": ["a"] * 5}, 422),
         ("/v2/rerank", {"documents": [RAISES]}, 500),
         ("/v1/rerank", {"documents": [{"title": "a"}]}, 422),
         ("/v1/rerank", {"documents": [3]}, 422),
-        ("/v1/rerank", {"rank_fields": ["title"]}, 422),
+        ("/v1/rerank", {"documents": [{"text": "a"}], "rank_fields": ["title"]}, 422),
+        ("/v1/rerank", {"documents": [{"title": ["a"]}], "rank_fields": ["title"]}, 422),
         ("/v1/rerank", {"query": ""}, 422),
     ],
 )
@@ -92,7 +138,7 @@ def test_errors_have_cohere_s_format(serve: Serve, path: str, change: dict[str, 
     client = serve(FakeBackend(), max_candidates=4)
     response = client.post(path, json=QUERY | change, headers={"X-Request-Id": "r-1"})
     assert response.status_code == status
-    assert set(response.json()) == {"id", "message"}
+    assert set(response.json()) == {"id", "message"} | ({"detail"} if path == "/v1/rerank" else set())
     assert response.json()["id"] == "r-1"
 
 

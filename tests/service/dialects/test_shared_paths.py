@@ -27,8 +27,14 @@ COMMON = {"model": "m", "query": "q", "documents": ["a"]}
         ("/v1/rerank", COMMON | {"model": "jina-reranker-v2-base-multilingual"}, "jina"),
         ("/v1/rerank", COMMON | {"truncation": True}, "voyage"),
         ("/v1/rerank", COMMON | {"top_k": None}, "voyage"),
+        ("/v1/rerank", COMMON | {"model": "rerank-2.5-lite"}, "voyage"),
+        ("/v1/rerank", COMMON | {"model": "rerank-lite-1"}, "voyage"),
+        ("/v1/rerank", COMMON | {"model": "rerank-v3.5"}, "cohere"),
+        ("/v1/rerank", COMMON | {"model": "rerank-english-v3.0"}, "cohere"),
         ("/rerank", {"query": "q", "texts": ["documents"]}, "text-embeddings-inference"),
         ("/rerank", COMMON, "vllm"),
+        ("/rerank", COMMON | {"raw_scores": False}, "infinity"),
+        ("/rerank", {"query": "q", "texts": ["a"], "raw_scores": False}, "text-embeddings-inference"),
     ],
 )
 def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) -> None:
@@ -63,7 +69,7 @@ def test_only_shared_paths_need_a_claim() -> None:
     [
         ("/v1/rerank", {"model": "jina-x"}, {"detail"}),
         ("/v1/rerank", {"truncation": True}, {"detail"}),
-        ("/v1/rerank", {}, {"id", "message"}),
+        ("/v1/rerank", {}, {"id", "message", "detail"}),
         ("/rerank", {}, {"error"}),
     ],
 )
@@ -78,7 +84,12 @@ def test_errors_after_parsing_have_the_selected_dialect_s_format(
 
 @pytest.mark.parametrize(
     ("path", "results"),
-    [("/jina/v1/rerank", "results"), ("/voyage/v1/rerank", "data"), ("/vllm/v1/rerank", "results")],
+    [
+        ("/jina/v1/rerank", "results"),
+        ("/voyage/v1/rerank", "data"),
+        ("/vllm/v1/rerank", "results"),
+        ("/infinity/rerank", "results"),
+    ],
 )
 def test_a_prefix_leaves_no_doubt(serve: Serve, path: str, results: str) -> None:
     """A base URL of its own for each, for clients whose fields do not tell."""

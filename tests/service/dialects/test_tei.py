@@ -45,6 +45,21 @@ def test_scores_never_rise_when_candidates_are_dropped(serve: Serve) -> None:
     assert sorted(rank["index"] for rank in ranks) == list(range(30))
 
 
+@pytest.mark.parametrize(("top_n", "given"), [(None, 3), (0, 3), (2, 2)])
+def test_top_n_limits_the_results(client: TestClient, top_n: int | None, given: int) -> None:
+    """Not that server's own field, but LiteLLM and Elasticsearch send it."""
+    assert len(client.post("/rerank", json=QUERY | {"top_n": top_n}).json()) == given
+
+
+def test_a_direction_matters_only_where_texts_are_cut(client: TestClient) -> None:
+    """Texts that fit are ranked whatever the direction."""
+    answers = [
+        client.post("/rerank", json=QUERY | {"truncation_direction": direction}).raise_for_status().json()
+        for direction in (None, "Right", "Left", "left")
+    ]
+    assert all(answer == answers[0] for answer in answers)
+
+
 @pytest.mark.parametrize(("truncate", "status"), [(None, 200), (True, 200), (False, 422)])
 def test_truncation_happens_only_where_it_is_allowed(client: TestClient, truncate: bool | None, status: int) -> None:
     """`truncate: false` refuses what is too long, and nothing else."""
@@ -60,8 +75,9 @@ def test_truncation_happens_only_where_it_is_allowed(client: TestClient, truncat
         ({"texts": []}, 422, "Validation"),
         ({"texts": [1]}, 422, "Validation"),
         ({"texts": ["a"] * 5}, 422, "Validation"),
-        ({"truncation_direction": "Left"}, 422, "Validation"),
-        ({"top_n": 1}, 422, "Validation"),
+        ({"truncation_direction": "Middle"}, 422, "Validation"),
+        ({"texts": ["a " * 500], "truncation_direction": "Left"}, 422, "Validation"),
+        ({"top_n": -1}, 422, "Validation"),
         ({"texts": [RAISES]}, 424, "Backend"),
     ],
 )

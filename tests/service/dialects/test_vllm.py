@@ -51,8 +51,8 @@ def test_the_answer_is_the_published_one_in_the_native_order(serve: Serve) -> No
     assert answer.usage.total_tokens == native["usage"]["tokens"]
 
 
-@pytest.mark.parametrize(("top_n", "given"), [(0, 3), (1, 1), (9, 3)])
-def test_top_n_of_nought_is_all(client: TestClient, top_n: int, given: int) -> None:
+@pytest.mark.parametrize(("top_n", "given"), [(0, 3), (None, 3), (1, 1), (9, 3)])
+def test_top_n_of_nought_is_all(client: TestClient, top_n: int | None, given: int) -> None:
     """The meaning of 0 is vLLM's."""
     assert len(client.post("/rerank", json=QUERY | {"top_n": top_n}).json()["results"]) == given
 
@@ -72,6 +72,26 @@ def test_a_single_document_and_the_common_fields_are_taken(client: TestClient) -
     common = {"user": "u", "request_id": "r", "truncate_prompt_tokens": -1, "priority": 0, "max_tokens_per_doc": 0}
     answer = client.post("/rerank", json={"query": "how tall?", "documents": "330 metres"} | common)
     assert len(answer.raise_for_status().json()["results"]) == 1
+
+
+@pytest.mark.parametrize(("asked", "documents"), [({}, [None] * 3), ({"return_documents": True}, QUERY["documents"])])
+def test_infinity_s_documents_are_texts(client: TestClient, asked: dict[str, object], documents: list[object]) -> None:
+    """`raw_scores` tells Infinity from vLLM; the answer has the object that its client checks."""
+    answer = client.post("/rerank", json=QUERY | {"raw_scores": False} | asked).raise_for_status().json()
+    assert answer["object"] == "rerank"
+    assert [result["document"] for result in answer["results"]] == [
+        documents[result["index"]] for result in answer["results"]
+    ]
+    assert len(client.post("/rerank", json=QUERY | {"raw_scores": False, "top_n": 1}).json()["results"]) == 1
+
+
+def test_infinity_s_raw_scores_are_log_odds(client: TestClient) -> None:
+    """The sigmoid of one is the other."""
+    scores, raw = (
+        np.asarray([r["relevance_score"] for r in client.post("/rerank", json=QUERY | asked).json()["results"]])
+        for asked in ({"raw_scores": False}, {"raw_scores": True})
+    )
+    np.testing.assert_allclose(1 / (1 + np.exp(-raw)), scores, atol=1e-9)
 
 
 @pytest.mark.parametrize(

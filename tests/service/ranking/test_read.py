@@ -75,3 +75,32 @@ def test_only_the_json_of_a_body_is_bounded_in_structure() -> None:
     assert len(reader(json_part + b"[1], {2}: " * 1000).call.candidates) == 1
     with pytest.raises(FormattedError, match="far too many"):
         READING(json_part + b"[1], {2}: " * 1000)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, {"query": "q", "documents": ["a"], "model": "m"}) for path in ("/v1/rerank", "/v2/rerank", "/rerank")),
+        *((f"/{vendor}/rerank", {"query": "q", "documents": ["a"], "model": "m"}) for vendor in ("infinity", "vllm")),
+        *((f"/{vendor}/v1/rerank", {"query": "q", "documents": ["a"], "model": "m"}) for vendor in ("jina", "voyage")),
+        ("/rerank", {"query": "q", "texts": ["a"]}),
+        ("/score", {"text_1": "q", "text_2": ["a"]}),
+    ],
+)
+def test_a_vendor_s_unknown_fields_are_named_and_not_refused(path: str, body: dict[str, object]) -> None:
+    """The same body without them gives the same call; the native wire refuses them."""
+    reader = Reader(by_path(DIALECTS)[path], 3)
+    plain = reader(json.dumps(body).encode())
+    read = reader(json.dumps(body | {"overlap_tokens": 80, "return_len": "true"}).encode())
+    assert read.ignored == ("overlap_tokens", "return_len")
+    assert plain.ignored == ()
+    assert (read.call, read.dialect) == (plain.call, plain.dialect)
+    with pytest.raises(FormattedError, match="overlap_tokens: is no field"):
+        READING(json.dumps({"question": "q", "candidates": ["a"], "overlap_tokens": 80}).encode())
+
+
+def test_very_many_unknown_fields_are_refused() -> None:
+    """Hostile bodies stay cheap: more fields than any client has are one error."""
+    body = {"query": "q", "documents": ["a"], "model": "m"} | {f"x{number}": 1 for number in range(100)}
+    with pytest.raises(FormattedError, match="far too many fields"):
+        Reader(by_path(DIALECTS)["/v2/rerank"], 3)(json.dumps(body).encode())

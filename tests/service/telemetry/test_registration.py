@@ -26,6 +26,7 @@ def test_what_is_registered_is_what_is_declared() -> None:
     metrics = Metrics(reasons=["torn"])
     metrics.for_model("m", "1", 2, tuned=[TUNED])
     metrics.for_key("k")
+    metrics.ignored.create(["cohere"])
     families = [each for each in metrics.registry.collect() if not each.name.startswith("process_")]
     assert [(each.name, each.type, each.documentation) for each in families] == [
         (PREFIX + each.name, each.kind, each.help) for each in SERIES

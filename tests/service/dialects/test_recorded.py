@@ -1,0 +1,60 @@
+"""Bodies that real clients sent (`recorded/*.json`), and what these clients read out of the answer.
+
+`source` is `sent` for a body that the client itself has sent to a capture server, `published source` for one written
+after the client's source, because the client is no package of its own. `reads` names the list of results, and in a
+result the score, the text, or the document as it was sent; `fields` are read beside the results.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend
+
+RECORDED = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "recorded").glob("*.json")}
+
+
+@pytest.fixture
+def client(serve: Serve) -> TestClient:
+    return serve(FakeBackend(), aliases="cerberank-mini")
+
+
+def at(value: Any, path: str) -> Any:
+    """The value at a path such as `meta.tokens`; the empty path is the value itself. Raises KeyError."""
+    for name in path.split(".") if path else ():
+        value = value[name]
+    return value
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_a_recorded_body_gives_what_its_client_reads(client: TestClient, name: str) -> None:
+    """Places and scores in the native order, as many as asked for, with the documents in the client's form."""
+    body, reads = RECORDED[name]["body"], RECORDED[name]["reads"]
+    documents = body.get("documents") or body["texts"]
+    fields = body.get("rank_fields", ["text"])
+    texts = [each if isinstance(each, str) else "\n".join(each[field] for field in fields) for each in documents]
+    native = client.post("/v1/rank", json={"question": body["query"], "candidates": texts}).json()["results"]
+    expected = native[: body.get("top_n") or body.get("top_k")]
+
+    answer = client.post(RECORDED[name]["path"], json=body).raise_for_status().json()
+    results = at(answer, reads["results"])
+    assert [result["index"] for result in results] == [result["index"] for result in expected]
+    assert [at(result, reads["score"]) for result in results] == [result["score"] for result in expected]
+    for kind, given in (("text", texts), ("object", documents)):
+        if kind in reads:
+            assert [at(result, reads[kind]) for result in results] == [given[each["index"]] for each in expected]
+    for field in reads.get("fields", []):
+        assert isinstance(at(answer, field), int)
+
+
+def test_llama_index_reads_detail_of_an_unknown_model(client: TestClient) -> None:
+    """Its Jina client takes an answer without `results` for an error, and raises its `detail`."""
+    body = RECORDED["llama_index_jina"]["body"] | {"model": "another"}
+    answer = client.post("/v1/rerank", json=body).json()
+    assert "results" not in answer
+    assert "another" in answer["detail"]
