@@ -47,7 +47,7 @@ ELSEWHERE = {
     "service/access/test_keys.py": ["service/access/keys_command"],
     "service/admin/test_app.py": ["service/admin/operations"],
     "service/dialects/test_native.py": ["service/call", "service/dialects/native_schema"],
-    "service/dialects/test_open_inference.py": ["service/http/open_inference_routes"],
+    "service/dialects/open_inference/test_infer.py": ["service/http/open_inference_routes"],
     "service/engine/test_admission.py": ["service/engine/objective"],
     "service/http/test_rank_route.py": ["service/ranking/rank"],
     "service/ranking/test_score_cache.py": ["service/engine/known_scores"],

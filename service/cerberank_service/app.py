@@ -13,7 +13,7 @@ from opentelemetry.trace import TracerProvider
 
 from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.dialect import ErrorFormat
-from cerberank_service.dialects.open_inference import InferRequest
+from cerberank_service.dialects.open_inference.infer import InferRequest
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import ErrorBody
 from cerberank_service.http import open_inference_routes

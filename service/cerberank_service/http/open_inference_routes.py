@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 
 from cerberank_service.dialects.dialect import Dialect, ErrorFormat
-from cerberank_service.dialects.open_inference import (
+from cerberank_service.dialects.open_inference.infer import (
     INPUTS,
     OUTPUTS,
     InferAnswer,

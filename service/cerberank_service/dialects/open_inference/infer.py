@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.native_schema import Ratio
-from cerberank_service.dialects.tensors import Tensor, read_tensors
+from cerberank_service.dialects.open_inference.tensors import Tensor, read_tensors
 from cerberank_service.dialects.wire import Document, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 
