@@ -20,7 +20,7 @@ from cerberank_service.http import open_inference_routes
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.exposition import Exposition, add_metrics
-from cerberank_service.http.openapi import add_document, describe_body, describe_errors, with_components
+from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
 from cerberank_service.http.pages import add_pages
 from cerberank_service.http.plain_routes import add_health, add_models
 from cerberank_service.http.rank_route import RankRoute
@@ -94,7 +94,7 @@ def create_app(
             tags=[dialect.tag for dialect in spoken],
             response_model=Union[tuple(dialect.response for dialect in spoken)],  # noqa: UP007 - made at run time
             responses=describe_errors(*(dialect.error for dialect in spoken)),
-            openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed),
+            openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed) | describe_path(path),
         )
     open_inference_routes.add(app, service.versions, settings, rank)
     add_health(app, service.versions)

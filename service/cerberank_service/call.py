@@ -31,6 +31,8 @@ class RankCall:
     """0 (the highest) to 999."""
     refuse_truncation: bool = False
     """Fail rather than cut a text."""
+    instruction: str | None = None
+    """What a model with a prompt is told beside the question; no present model reads it."""
     tenant: str = ""
     """Hash of the caller's API key, empty without keys. No tenant uses what another's texts left in a cache."""
 

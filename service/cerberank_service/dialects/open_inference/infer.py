@@ -74,7 +74,7 @@ class InferAnswer(Wire):
     outputs: list[OutputTensor]
 
 
-def parse(document: Document, *, model: str, version: str | None) -> tuple[RankCall, InferRequest]:
+def parse(document: Document, *, model: str | None, version: str | None) -> tuple[RankCall, InferRequest]:
     """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422)."""
     request = validate(InferRequest, document)
     texts = dict(read_tensors(request.inputs, document.binary))
