@@ -72,7 +72,7 @@ class RankAnswer:
     timing: Timing
     warnings: tuple[str, ...] = field(default=())
     expected_loss: Mapping[str, float] = field(default_factory=dict)
-    """Points of each metric that the schedule is expected to cost; empty when that is not known."""
+    """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""
 
     def falling_scores(self) -> Scores:
         """Scores in `order`, capped so that they never rise.

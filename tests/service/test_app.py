@@ -151,6 +151,10 @@ def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None
 
 def test_the_caller_s_request_id_is_used_when_it_is_fit_for_a_log(client: TestClient) -> None:
     """Anything else is replaced, not echoed."""
+    correlated = client.post("/v1/rank", json=BODY, headers={"X-Correlation-Id": "other"})
+    assert correlated.headers["X-Request-Id"] == correlated.json()["id"] == "other"
+    both = client.post("/v1/rank", json=BODY, headers={"X-Correlation-Id": "other", "X-Request-Id": "mine"})
+    assert both.json()["id"] == "mine"
     mine = client.post("/v1/rank", json=BODY, headers={"X-Request-Id": "a.b:c-1_2"})
     assert mine.headers["X-Request-Id"] == mine.json()["id"] == "a.b:c-1_2"
     for odd in ("two words", "x" * 200, "new\tline", '"quoted"'):

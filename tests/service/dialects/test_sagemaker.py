@@ -44,7 +44,9 @@ def test_invocations_answers_as_the_body_s_own_path(serve: Serve, path: str) -> 
     client = serve(FakeBackend(), aliases="m,jina-reranker")
     own, invoked = (client.post(each, json=body).raise_for_status().json() for each in (path, "/invocations"))
     if isinstance(own, dict):
-        own, invoked = ({name: value for name, value in each.items() if name not in CHANGING} for each in (own, invoked))
+        own, invoked = (
+            {name: value for name, value in each.items() if name not in CHANGING} for each in (own, invoked)
+        )
     assert invoked == own
 
 
