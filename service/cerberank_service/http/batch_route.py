@@ -1,6 +1,7 @@
 """The route of several questions in one call: each takes the way of a request of its own, up to its log line.
 
-Together they have one body, and one client that may disconnect.
+Together they have one body, and one client that may disconnect. They are started in order, two at a time: one is
+tokenised while the other is computed, and a call that comes alone is not refused for the wait that it makes itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
 from cerberank_service.dialects.native_batch import read_batch, render_answer, render_batch, render_error
 from cerberank_service.dialects.wire import Document
-from cerberank_service.http.deadlines import HEADER, read_header
+from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
 from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
@@ -25,11 +26,12 @@ from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
 from cerberank_service.ranking.read import Reader
 
 PATH = "/v1/rank/batch"
+AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRoute:
-    """Answers the questions of a call at the same time, by what answers single ones."""
+    """Answers the questions of a call by what answers single ones."""
 
     rank: RankRoute
 
@@ -43,14 +45,15 @@ class BatchRoute:
                 caller.enter()  # for the first question, before the body is received
             timeout_ms = read_header(request.headers.get(HEADER))
             async with rank.bodies.received(request) as body:
-                received, size = time.monotonic(), len(body.content)
+                latest, size = due(time.monotonic(), timeout_ms), len(body.content)
                 most = rank.settings.max_candidates
                 questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
+                turns = asyncio.Semaphore(AT_ONCE)
                 entries = await unless_disconnected(
                     request,
                     asyncio.gather(
                         *(
-                            self._entry(request, place, question, caller, timeout_ms=timeout_ms, received=received)
+                            self._entry(request, question, place, caller=caller, turns=turns, latest=latest)
                             for place, question in enumerate(questions)
                         )
                     ),
@@ -65,26 +68,27 @@ class BatchRoute:
     async def _entry(
         self,
         request: Request,
-        place: int,
         question: Document,
-        caller: Caller | None,
+        place: int,
         *,
-        timeout_ms: float | None,
-        received: float,
+        caller: Caller | None,
+        turns: asyncio.Semaphore,
+        latest: float | None,
     ) -> bytes:
-        """The entry of one question; its errors are logged, counted and rendered."""
+        """The entry of one question, due at `latest`; its errors are logged, counted and rendered."""
         rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
         read = partial(Reader((NATIVE,), rank.settings.max_candidates).read, question)
-        try:
-            with rank.tracing.request(PATH, request.headers, request_id) as span:
-                trace_id = span.trace_id
-                rank.check_room()
-                if caller is not None and place > 0:
-                    caller.enter()
-                with rank.metrics.in_flight.track_inprogress():
-                    rendered = await rank.ranked(read, caller, timeout_ms, request_id, received=received)
-                rank.tell(rendered, request, span)
-                return render_answer(rendered.content)
-        except Exception as error:  # as above
-            cause = error.error if isinstance(error, FormattedError) else error
-            return render_error(rank.errors.note(cause, request, request_id, trace_id), request_id)
+        async with turns:
+            try:
+                with rank.tracing.request(PATH, request.headers, request_id) as span:
+                    trace_id = span.trace_id
+                    rank.check_room()
+                    if caller is not None and place > 0:
+                        caller.enter()
+                    with rank.metrics.in_flight.track_inprogress():
+                        rendered = await rank.ranked(read, caller, request_id, received=time.monotonic(), latest=latest)
+                    rank.tell(rendered, request, span)
+                    return render_answer(rendered.content)
+            except Exception as error:  # as above
+                cause = error.error if isinstance(error, FormattedError) else error
+                return render_error(rank.errors.note(cause, request, request_id, trace_id), request_id)

@@ -78,7 +78,8 @@ class RankRoute:
         with self.metrics.in_flight.track_inprogress():
             async with self.bodies.received(request) as body:
                 read, received = partial(_read_body, reader, body), time.monotonic()
-                ranked = self.ranked(read, caller, timeout_ms, request_id, received=received, size=len(body.content))
+                latest, size = due(received, timeout_ms), len(body.content)
+                ranked = self.ranked(read, caller, request_id, received=received, latest=latest, size=size)
                 rendered = await unless_disconnected(request, ranked)
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
@@ -109,18 +110,21 @@ class RankRoute:
         self,
         read: Callable[[], Read],
         caller: Caller | None,
-        timeout_ms: float | None,
         request_id: str,
         *,
         received: float,
+        latest: float | None,
         size: int = 0,
     ) -> Rendered:
-        """Rank what `read` gives, out of a body of `size` bytes that came at `received`; raises what refuses it."""
+        """Rank what `read` gives, of a body of `size` bytes, by its own deadline or `latest`; raises what refuses it.
+
+        Both times are seconds on the monotonic clock.
+        """
         trace = exemplar()
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             question = await self.workers.run(
-                partial(self._prepared, read, caller, lease, received=received, timeout_ms=timeout_ms),
+                partial(self._prepared, read, caller, lease, received=received, latest=latest),
                 body_bytes=size,
             )
             with errors_in(question.dialect), charged(caller, question.prepared.tokens) as charge:
@@ -147,7 +151,7 @@ class RankRoute:
         lease: Lease,
         *,
         received: float,
-        timeout_ms: float | None,
+        latest: float | None,
     ) -> Question:
         """The question of a body. For a worker. Raises FormattedError."""
         read = read_call()
@@ -156,7 +160,8 @@ class RankRoute:
             call = read.call
             if caller is not None:
                 call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later
-            deadline = due(received, call.deadline_ms, timeout_ms)
+            own = due(received, call.deadline_ms)
+            deadline = latest if own is None else min(own, latest or own)
             return self.ranking.prepare(call, lease, read.dialect, read.options, received=received, deadline=deadline)
 
     def _rendered(

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
-from tests.service.observe import samples, wait_until
+from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
@@ -73,10 +73,21 @@ def test_a_deadline_is_a_question_s_own(serve: Serve) -> None:
 
 
 def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
-    """Beyond the most requests in progress a question is told to come again, and the others are answered."""
-    answers = ask(serve(FakeBackend(), max_requests=2), WHERE, WHERE, WHERE)
-    assert [entry["status"] for entry in answers] == [200, 200, 503]
-    assert answers[2]["retry_after"] == 1
+    """Beyond the most requests in progress a question is told to come again, and the other is answered."""
+    answers = ask(serve(FakeBackend(), max_requests=1), WHERE, WHERE)
+    assert [entry["status"] for entry in answers] == [200, 503]
+    assert answers[1]["retry_after"] == 1
+
+
+def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) -> None:
+    """Each question takes half a second of the model, the last waits for eleven others, far beyond its objective."""
+    client = serve(FakeBackend())
+    speeds = engine_of(client).speeds
+    speeds.observe = lambda *given: None  # it stays as it is set
+    tokens = client.post("/v1/rank", json=HOW).json()["usage"]["tokens"]
+    speeds.seconds_per_token, speeds.fixed_seconds = [0.5 / tokens / 3] * 3, [0.0] * 3
+    questions = [HOW | {"question": f"how tall is {name}?", "drop_ratio": 0} for name in "abcdefghijkl"]
+    assert [entry["status"] for entry in ask(client, *questions)] == [200] * 12
 
 
 @pytest.mark.parametrize(
