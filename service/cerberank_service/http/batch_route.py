@@ -1,13 +1,13 @@
 """The route of several questions in one call: each takes the way of a request of its own, up to its log line.
 
-Together they have one body, and one client that may disconnect. They are started in order, two at a time: one is
-tokenised while the other is computed, and a call that comes alone is not refused for the wait that it makes itself.
+Together they have one body, and one client that may disconnect. They are asked one after the other, so that admission
+control, which refuses no question of an idle engine, refuses none for the wait that the call makes itself.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,6 @@ from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
 from cerberank_service.ranking.read import Reader
 
 PATH = "/v1/rank/batch"
-AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +47,7 @@ class BatchRoute:
                 latest, size = due(time.monotonic(), timeout_ms), len(body.content)
                 most = rank.settings.max_candidates
                 questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
-                turns = asyncio.Semaphore(AT_ONCE)
-                entries = await unless_disconnected(
-                    request,
-                    asyncio.gather(
-                        *(
-                            self._entry(request, question, place, caller=caller, turns=turns, latest=latest)
-                            for place, question in enumerate(questions)
-                        )
-                    ),
-                )
+                entries = await unless_disconnected(request, self._entries(request, questions, caller, latest))
         except Exception as error:  # the client gets an error response, the log the reason
             return rank.errors.respond(error, request)
         if entries is None:
@@ -65,30 +55,28 @@ class BatchRoute:
         headers = {"X-Request-Id": request_id, **load_report(request.headers.get(LOAD_FORMAT), rank.load)}
         return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
 
+    async def _entries(
+        self, request: Request, questions: Sequence[Document], caller: Caller | None, latest: float | None
+    ) -> list[bytes]:
+        """The entries of all questions, which are due at `latest`."""
+        return [await self._entry(request, question, place, caller, latest) for place, question in enumerate(questions)]
+
     async def _entry(
-        self,
-        request: Request,
-        question: Document,
-        place: int,
-        *,
-        caller: Caller | None,
-        turns: asyncio.Semaphore,
-        latest: float | None,
+        self, request: Request, question: Document, place: int, caller: Caller | None, latest: float | None
     ) -> bytes:
-        """The entry of one question, due at `latest`; its errors are logged, counted and rendered."""
+        """The entry of one question; its errors are logged, counted and rendered."""
         rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
         read = partial(Reader((NATIVE,), rank.settings.max_candidates).read, question)
-        async with turns:
-            try:
-                with rank.tracing.request(PATH, request.headers, request_id) as span:
-                    trace_id = span.trace_id
-                    rank.check_room()
-                    if caller is not None and place > 0:
-                        caller.enter()
-                    with rank.metrics.in_flight.track_inprogress():
-                        rendered = await rank.ranked(read, caller, request_id, received=time.monotonic(), latest=latest)
-                    rank.tell(rendered, request, span)
-                    return render_answer(rendered.content)
-            except Exception as error:  # as above
-                cause = error.error if isinstance(error, FormattedError) else error
-                return render_error(rank.errors.note(cause, request, request_id, trace_id), request_id)
+        try:
+            with rank.tracing.request(PATH, request.headers, request_id) as span:
+                trace_id = span.trace_id
+                rank.check_room()
+                if caller is not None and place > 0:
+                    caller.enter()
+                with rank.metrics.in_flight.track_inprogress():
+                    rendered = await rank.ranked(read, caller, request_id, received=time.monotonic(), latest=latest)
+                rank.tell(rendered, request, span)
+                return render_answer(rendered.content)
+        except Exception as error:  # as above
+            cause = error.error if isinstance(error, FormattedError) else error
+            return render_error(rank.errors.note(cause, request, request_id, trace_id), request_id)
