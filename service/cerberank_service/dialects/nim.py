@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Items, VendorWire, Wire, not_blank, validate
 from cerberank_service.errors import Kind, ServiceError
 
 ERROR_TYPES = {
@@ -21,7 +21,7 @@ ERROR_TYPES = {
 """The `type` of an error; every other kind is an `invalid_request_error`."""
 
 
-class NimQuery(Wire):
+class NimQuery(VendorWire):
     """The question."""
 
     text: str
@@ -29,13 +29,13 @@ class NimQuery(Wire):
     _text = field_validator("text")(not_blank)
 
 
-class NimPassage(Wire):
+class NimPassage(VendorWire):
     """A candidate."""
 
     text: str
 
 
-class NimRanking(Wire):
+class NimRanking(VendorWire):
     """NIM's request."""
 
     model: str | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cerberank_service.dialects import cohere, jina, nim, tei, vllm_score, voyage
+from cerberank_service.dialects import cohere, jina, nim, tei, vllm, vllm_score, voyage
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native import NATIVE
 from cerberank_service.dialects.open_inference import infer
@@ -57,6 +57,7 @@ INVOCATIONS: tuple[Dialect, ...] = (
     _claimed(vllm_score.SCORE, *(name for pair in vllm_score.PAIRS for name in pair if name != "documents")),
     _claimed(jina.RERANK, "documents", also=jina.RERANK.matches),
     _claimed(voyage.RERANK, "documents", also=voyage.RERANK.matches),
+    _claimed(vllm.INFINITY, "documents", also=vllm.INFINITY.matches),
     _claimed(cohere.V2, "max_tokens_per_doc", "priority", also=Has(frozenset({"documents"}))),
     _claimed(cohere.V1, "documents"),
 )

@@ -13,29 +13,44 @@ from haystack_integrations.components.rankers.jina import JinaRanker
 from haystack_integrations.components.rankers.nvidia import NvidiaRanker
 from haystack_integrations.components.rankers.vllm import VLLMRanker
 
+from conftest import Task
+
 KEY = Secret.from_token("none")
+COMMON = {"model": Task.model, "api_key": KEY, "top_k": 3}
 
 
-def rankers(url: str, model: str, top_k: int) -> list[Any]:
-    """Each with the URL that it asks for."""
-    return [
-        CohereRanker(model, top_k, KEY, api_base_url=url),
-        JinaRanker(model, KEY, top_k, base_url=f"{url}/jina/v1/rerank"),
-        NvidiaRanker(model, api_url=f"{url}/v1", api_key=KEY, top_k=top_k),
-        NvidiaRanker(model, truncate="END", api_url=f"{url}/v1", api_key=KEY, top_k=top_k),
-        HuggingFaceTEIRanker(url=url, top_k=top_k, token=KEY),
-        HuggingFaceTEIRanker(url=url, top_k=top_k, raw_scores=True, token=KEY),
-        VLLMRanker(model=model, api_key=KEY, api_base_url=f"{url}/vllm/v1", top_k=top_k),
-    ]
+def ranked(ranker: Any, task: Task) -> list[str]:
+    """The texts in the ranker's order."""
+    if hasattr(ranker, "warm_up"):
+        ranker.warm_up()
+    documents = [Document(content=text) for text in task.texts]
+    return [document.content for document in ranker.run(query=task.question, documents=documents)["documents"]]
 
 
-@pytest.mark.parametrize("top_k", [2, 4])
-def test_every_ranker_gives_the_order(
-    url: str, question: str, texts: list[str], model: str, order: list[int], top_k: int
-) -> None:
-    """As documents."""
-    for ranker in rankers(url, model, top_k):
-        if hasattr(ranker, "warm_up"):
-            ranker.warm_up()
-        found = ranker.run(query=question, documents=[Document(content=text) for text in texts])["documents"]
-        assert [texts.index(document.content) for document in found] == order[:top_k], type(ranker).__name__
+def test_cohere(task: Task) -> None:
+    """By Cohere's SDK, with `max_tokens_per_doc`."""
+    assert ranked(CohereRanker(api_base_url=task.url, **COMMON), task) == task.ranked[:3]
+
+
+def test_jina(task: Task) -> None:
+    """With the path of its own."""
+    assert ranked(JinaRanker(base_url=f"{task.url}/jina/v1/rerank", **COMMON), task) == task.ranked[:3]
+
+
+@pytest.mark.parametrize("options", [{}, {"truncate": "END"}])
+def test_nvidia(task: Task, options: dict[str, str]) -> None:
+    """It looks the model up in `/v1/models` first."""
+    assert ranked(NvidiaRanker(api_url=f"{task.url}/v1", **COMMON, **options), task) == task.ranked[:3]
+
+
+@pytest.mark.parametrize("raw_scores", [False, True])
+def test_text_embeddings_inference(task: Task, raw_scores: bool) -> None:
+    """Probabilities or log-odds, with the field for the direction of truncation."""
+    ranker = HuggingFaceTEIRanker(url=task.url, top_k=3, raw_scores=raw_scores, token=KEY)
+    assert ranked(ranker, task) == task.ranked[:3]
+
+
+def test_vllm(task: Task) -> None:
+    """With vLLM's prefix before `/v1`, whose own path is Cohere's and Jina's."""
+    assert ranked(VLLMRanker(api_base_url=f"{task.url}/vllm/v1", **COMMON), task) == task.ranked[:3]
+    assert ranked(VLLMRanker(api_base_url=f"{task.url}/v1", **COMMON), task) == task.ranked[:3]

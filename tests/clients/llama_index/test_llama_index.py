@@ -11,36 +11,44 @@ from llama_index.postprocessor.nvidia_rerank import NVIDIARerank
 from llama_index.postprocessor.siliconflow_rerank import SiliconFlowRerank
 from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
 
+from conftest import Task
 
-def ranked(reranker: BaseNodePostprocessor, question: str, texts: list[str]) -> list[int]:
-    """The places of the texts in the reranker's order."""
-    nodes = [NodeWithScore(node=TextNode(text=text), score=0.0) for text in texts]
-    found = reranker.postprocess_nodes(nodes, query_str=question)
-    return [texts.index(node.get_content()) for node in found]
+KEYED = {"api_key": "none", "model": Task.model, "top_n": 3}
 
 
-@pytest.mark.parametrize("top_n", [2, 4])
-def test_every_reranker_gives_the_order(
-    url: str, question: str, texts: list[str], model: str, order: list[int], top_n: int
-) -> None:
-    """With the base URL that each of them asks for."""
-    rerankers: list[BaseNodePostprocessor] = [
-        CohereRerank(base_url=url, api_key="none", model=model, top_n=top_n),
-        JinaRerank(base_url=f"{url}/jina/v1", api_key="none", model=model, top_n=top_n),
-        NVIDIARerank(base_url=f"{url}/v1", api_key="none", model=model, top_n=top_n),
-        TextEmbeddingInference(base_url=url, top_n=top_n),
-    ]
-    for reranker in rerankers:
-        assert ranked(reranker, question, texts) == order[:top_n], reranker.class_name()
+def ranked(reranker: BaseNodePostprocessor, task: Task) -> list[str]:
+    """The texts in the reranker's order."""
+    nodes = [NodeWithScore(node=TextNode(text=text), score=0.0) for text in task.texts]
+    return [node.get_content() for node in reranker.postprocess_nodes(nodes, query_str=task.question)]
 
 
-def test_siliconflow(url: str, question: str, texts: list[str], model: str, order: list[int]) -> None:
+def test_cohere(task: Task) -> None:
+    """By Cohere's SDK."""
+    assert ranked(CohereRerank(base_url=task.url, **KEYED), task) == task.ranked[:3]
+
+
+def test_jina(task: Task) -> None:
+    """With the path of its own, because the model's name does not begin with `jina-`."""
+    assert ranked(JinaRerank(base_url=f"{task.url}/jina/v1", **KEYED), task) == task.ranked[:3]
+
+
+def test_siliconflow(task: Task) -> None:
     """It always sends `max_chunks_per_doc` and `overlap_tokens`."""
-    reranker = SiliconFlowRerank(base_url=f"{url}/v1/rerank", api_key="none", model=model, top_n=3)
-    assert ranked(reranker, question, texts) == order[:3]
+    assert ranked(SiliconFlowRerank(base_url=f"{task.url}/v1/rerank", **KEYED), task) == task.ranked[:3]
 
 
-def test_nvidia_finds_the_model_in_the_list(url: str, model: str) -> None:
-    """Without a model it takes the first that `/v1/models` lists."""
+def test_text_embeddings_inference(task: Task) -> None:
+    """It sends the texts alone, and cuts the answer itself."""
+    assert ranked(TextEmbeddingInference(base_url=task.url, top_n=3), task) == task.ranked[:3]
+
+
+@pytest.mark.parametrize("options", [{}, {"truncate": "END"}])
+def test_nvidia(task: Task, options: dict[str, str]) -> None:
+    """It looks the model up in `/v1/models` first."""
+    assert ranked(NVIDIARerank(base_url=f"{task.url}/v1", **KEYED, **options), task) == task.ranked[:3]
+
+
+def test_nvidia_without_a_model_takes_the_first_of_the_list(task: Task) -> None:
+    """Of `/v1/models`, in OpenAI's shape."""
     with pytest.warns(UserWarning, match="Default model is set"):
-        assert NVIDIARerank(base_url=f"{url}/v1", api_key="none").model == model
+        assert NVIDIARerank(base_url=f"{task.url}/v1", api_key="none").model == task.model

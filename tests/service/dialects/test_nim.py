@@ -28,6 +28,13 @@ def test_logits_are_the_log_odds_of_the_native_scores(client: TestClient) -> Non
     assert client.post("/v1/retrieval/nvidia/a-model/reranking", json=BODY).json() == answer
 
 
+def test_fields_of_other_versions_have_no_effect(client: TestClient) -> None:
+    """At any depth; an instruction is for models with a prompt, of which this is none."""
+    passages = [passage | {"image": None} for passage in BODY["passages"]]
+    known = client.post(PATH, json=BODY).json()
+    assert client.post(PATH, json=BODY | {"passages": passages, "user": "me", "instruction": "i"}).json() == known
+
+
 def test_truncate_none_refuses_what_would_be_cut(client: TestClient) -> None:
     """END and nothing cut it."""
     long = BODY | {"passages": [{"text": "abcdefg " * 60}]}

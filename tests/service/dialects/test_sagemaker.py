@@ -20,6 +20,7 @@ BODIES: dict[str, tuple[dict[str, Any], str]] = {
     "/v2/rerank": (DOCUMENTS | {"model": "m", "max_tokens_per_doc": 100}, "Cohere rerank, v2"),
     "/voyage/v1/rerank": (DOCUMENTS | {"model": "m", "top_k": 1}, "Voyage rerank"),
     "/jina/v1/rerank": (DOCUMENTS | {"model": "jina-reranker"}, "Jina rerank"),
+    "/infinity/rerank": (DOCUMENTS | {"raw_scores": True}, "Infinity rerank"),
     "/rerank": ({"query": "how tall?", "texts": TEXTS}, "text-embeddings-inference rerank"),
     "/score": ({"queries": "how tall?", "documents": TEXTS}, "vLLM score"),
     "/v1/ranking": ({"query": {"text": "q"}, "passages": [{"text": text} for text in TEXTS]}, "NVIDIA NIM ranking"),
