@@ -142,7 +142,7 @@ def _pieces() -> Iterator[bytes]:
     yield b'"]}'
 
 
-@pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v2/models/fake-ranker/infer"])
+@pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v1/rank/batch", "/v2/models/fake-ranker/infer"])
 def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None:
     """The limit applies to every path that takes a body."""
     client = serve(FakeBackend(), max_body_bytes=50_000)

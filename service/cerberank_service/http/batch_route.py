@@ -78,5 +78,9 @@ class BatchRoute:
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # as above
-            cause = error.error if isinstance(error, FormattedError) else error
-            return render_error(rank.errors.note(cause, request, request_id, trace_id), request_id)
+            return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
+
+
+def _cause(error: Exception) -> Exception:
+    """The error without its format. As a variable of the handler it would be in a cycle with its traceback."""
+    return error.error if isinstance(error, FormattedError) else error
