@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Items, Top, VendorWire, Wire, not_blank, validate
 from cerberank_service.errors import Kind, ServiceError
 
 ERROR_TYPES = {
@@ -36,7 +36,7 @@ class NimPassage(VendorWire):
 
 
 class NimRanking(VendorWire):
-    """NIM's request."""
+    """NIM's request, with `top_k`, which LiteLLM sends to the hosted API's path."""
 
     model: str | None = None
     query: NimQuery
@@ -44,6 +44,7 @@ class NimRanking(VendorWire):
     truncate: Annotated[
         Literal["NONE", "END"] | None, Field(description="NONE refuses texts beyond the token limit; others cut them.")
     ] = None
+    top_k: Top = None
     instruction: Annotated[str | None, Field(description="For models with a prompt; others ignore it.")] = None
 
 
@@ -62,7 +63,7 @@ class NimUsage(Wire):
 
 
 class NimAnswer(Wire):
-    """NIM's answer: all passages, best first."""
+    """NIM's answer, best first."""
 
     rankings: list[NimRank]
     usage: NimUsage
@@ -74,6 +75,7 @@ def _parse(document: Document) -> tuple[RankCall, None]:
         question=request.query.text,
         candidates=tuple(Candidate(text=passage.text) for passage in request.passages),
         model=request.model,
+        top_k=request.top_k,
         refuse_truncation=request.truncate == "NONE",
         instruction=request.instruction,
     )
