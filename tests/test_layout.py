@@ -49,6 +49,7 @@ ELSEWHERE = {
     "service/dialects/test_native.py": ["service/call", "service/dialects/native_schema"],
     "service/dialects/open_inference/test_infer.py": ["service/http/open_inference_routes"],
     "service/engine/test_admission.py": ["service/engine/objective"],
+    "service/http/test_batch_route.py": ["service/dialects/native_batch"],
     "service/http/test_rank_route.py": ["service/ranking/rank"],
     "service/ranking/test_score_cache.py": ["service/engine/known_scores"],
     "service/rollout/test_shadow.py": ["service/rollout/labels", "service/telemetry/shadow_metrics"],
