@@ -13,17 +13,20 @@ from opentelemetry.trace import TracerProvider
 
 from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.dialect import ErrorFormat
-from cerberank_service.dialects.open_inference import InferRequest
+from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
+from cerberank_service.dialects.open_inference.infer import InferRequest
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.errors import ErrorBody
-from cerberank_service.http import open_inference_routes
+from cerberank_service.http import batch_route, open_inference_routes
+from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.exposition import Exposition, add_metrics
-from cerberank_service.http.openapi import add_document, describe_body, describe_errors, with_components
+from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
 from cerberank_service.http.pages import add_pages
 from cerberank_service.http.plain_routes import add_health, add_models
 from cerberank_service.http.rank_route import RankRoute
+from cerberank_service.http.response_headers import TRUNCATED
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
@@ -66,8 +69,8 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.cors_list,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id", HEADER],
-            expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Correlation-Id", HEADER],
+            expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version", TRUNCATED],
         )
     keyed = settings.keys_file is not None
     errors = ErrorResponses(service.metrics, _error_formats(paths))
@@ -94,15 +97,25 @@ def create_app(
             tags=[dialect.tag for dialect in spoken],
             response_model=Union[tuple(dialect.response for dialect in spoken)],  # noqa: UP007 - made at run time
             responses=describe_errors(*(dialect.error for dialect in spoken)),
-            openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed),
+            openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed) | describe_path(path),
         )
+    app.add_api_route(
+        batch_route.PATH,
+        BatchRoute(rank).__call__,
+        methods=["POST"],
+        name="rank_batch",
+        summary="Rank the candidates of several questions",
+        tags=["cerberank"],
+        response_model=BatchResponse,
+        openapi_extra=describe_body(BatchRequest, keyed=keyed),
+    )
     open_inference_routes.add(app, service.versions, settings, rank)
     add_health(app, service.versions)
     add_models(app, service.versions, service.shadow, service.rules.promotion, settings)
     add_metrics(app, Exposition(service.metrics, service.versions, service.load, seconds=limits.exposition_seconds))
     add_document(app)
     add_pages(app)
-    with_components(app, [*(dialect.request for dialect in dialects), InferRequest], keyed=keyed)
+    with_components(app, [*(dialect.request for dialect in dialects), InferRequest, BatchRequest], keyed=keyed)
     return app
 
 

@@ -36,6 +36,8 @@ class RankCall:
     """Read candidates that do not fit in windows, within the service's limits; None cuts them."""
     most_tokens: int | None = None
     """Read at most so many tokens of each candidate."""
+    instruction: str | None = None
+    """What a model with a prompt is told beside the question; no present model reads it."""
     tenant: str = ""
     """Hash of the caller's API key, empty without keys. No tenant uses what another's texts left in a cache."""
 
@@ -76,7 +78,7 @@ class RankAnswer:
     timing: Timing
     warnings: tuple[str, ...] = field(default=())
     expected_loss: Mapping[str, float] = field(default_factory=dict)
-    """Points of each metric that the schedule is expected to cost; empty when that is not known."""
+    """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""
     spans: NDArray[np.int64] | None = None
     """Shape [n, 2]: each candidate's best window (`Windows.folded`); None where none was read in windows."""
 

@@ -92,6 +92,7 @@ MESSAGES = {
     "model_type": "Input should be an object",
     "dict_type": "Input should be an object",
     "list_type": "Input should be a valid array",
+    "union_tag_not_found": "must be a text or an object",
 }
 """Messages that replace pydantic's own, by its error type, to tell a client what to change."""
 
@@ -118,7 +119,8 @@ def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _problem(problem: Mapping[str, Any]) -> str:
-    message = MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+    own = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    message = MESSAGES.get(problem["type"], own)
     return f"{_place(problem['loc'])[:100]}: {message}"
 
 

@@ -39,6 +39,7 @@ CHECKS = [
 ]
 TOKEN = "a-token-for-the-cases"
 OVERSIZED_BYTES = 390_000
+BATCH = "/v1/rank/batch"
 
 
 def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = None, seed: int = 0) -> Counter[int]:
@@ -77,7 +78,8 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
             def ask(case: Case) -> None:
                 response = case.call(session=session, headers=headers)
                 found[response.status_code] += 1
-                case.validate_response(response, checks=CHECKS)
+                in_place = [checks.negative_data_rejection] if case.path == BATCH else []  # 200, with errors inside
+                case.validate_response(response, checks=CHECKS, excluded_checks=in_place)
 
             ask()
     return found

@@ -142,7 +142,7 @@ def _pieces() -> Iterator[bytes]:
     yield b'"]}'
 
 
-@pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v2/models/fake-ranker/infer"])
+@pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v1/rank/batch", "/v2/models/fake-ranker/infer"])
 def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None:
     """The limit applies to every path that takes a body."""
     client = serve(FakeBackend(), max_body_bytes=50_000)
@@ -151,6 +151,10 @@ def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None
 
 def test_the_caller_s_request_id_is_used_when_it_is_fit_for_a_log(client: TestClient) -> None:
     """Anything else is replaced, not echoed."""
+    correlated = client.post("/v1/rank", json=BODY, headers={"X-Correlation-Id": "other"})
+    assert correlated.headers["X-Request-Id"] == correlated.json()["id"] == "other"
+    both = client.post("/v1/rank", json=BODY, headers={"X-Correlation-Id": "other", "X-Request-Id": "mine"})
+    assert both.json()["id"] == "mine"
     mine = client.post("/v1/rank", json=BODY, headers={"X-Request-Id": "a.b:c-1_2"})
     assert mine.headers["X-Request-Id"] == mine.json()["id"] == "a.b:c-1_2"
     for odd in ("two words", "x" * 200, "new\tline", '"quoted"'):
@@ -235,7 +239,7 @@ def test_the_openapi_document_describes_every_wire(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     schemas = document["components"]["schemas"]
     for path, dialects in by_path(DIALECTS).items():
-        operation = document["paths"][path]["post"]
+        operation = document["paths"][path.replace(":path}", "}")]["post"]
         body = operation["requestBody"]["content"]["application/json"]["schema"]
         named = [reference.removeprefix("#/components/schemas/") for reference in _references(body)]
         assert named == [dialect.request.__name__ for dialect in dialects]

@@ -53,7 +53,7 @@ def test_the_most_accurate_tuned_schedule_that_is_in_time_is_used(
     set_speed(tuned, seconds_per_token)
     before = samples(tuned)
     answer = rank(tuned, latency_target_ms=60_000)
-    assert (answer["drop_schedule"], answer["expected_loss"]) == (schedule, {"map": loss})
+    assert (answer["drop_schedule"], answer["expected_loss"]) == (schedule, {"map": loss} if loss else {})
     after = samples(tuned)
     grown = {name for name in after if after[name] != before[name]}
     label = ",".join(f"{ratio:g}" for ratio in schedule)
@@ -61,6 +61,13 @@ def test_the_most_accurate_tuned_schedule_that_is_in_time_is_used(
     metric = "cerberank_expected_loss_points_total{metric=map,model=fake-ranker,version=7}"
     assert after[metric] - before[metric] == loss
     assert set(after) == set(before)
+
+
+def test_nothing_dropped_is_no_expected_loss(tuned: TestClient) -> None:
+    """With a schedule that costs points, but for a single candidate, which no exit drops."""
+    set_speed(tuned, 9.0)
+    answer = rank(tuned, latency_target_ms=60_000, candidates=["a"])
+    assert (answer["drop_schedule"], answer["expected_loss"]) == ([0.5, 0.5], {})
 
 
 def test_an_explicit_drop_ratio_always_wins(tuned: TestClient) -> None:

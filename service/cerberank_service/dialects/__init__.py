@@ -1,6 +1,6 @@
 """Dialects: the wire formats of this and other services, each translated to `RankCall` and from `RankAnswer`."""
 
-from cerberank_service.dialects import cohere, jina, tei, vllm, vllm_score, voyage
+from cerberank_service.dialects import cohere, jina, nim, sagemaker, tei, vllm, vllm_score, voyage
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native import NATIVE
 
@@ -14,6 +14,8 @@ DIALECTS: tuple[Dialect, ...] = (
     vllm.INFINITY,
     vllm.RERANK,
     vllm_score.SCORE,
+    nim.RANKING,
+    *sagemaker.INVOCATIONS,
 )
 """On a path that several dialects share, the first of those that match is used, or the path's first when none does."""
 

@@ -40,9 +40,12 @@ TEXT = ("text",)
 
 
 class RerankV2(VendorWire):
-    """Cohere's v2 request, with `return_documents`, which the service has taken at times and clients still send."""
+    """Cohere's v2 request, with `return_documents`, which the service has taken at times and clients still send.
 
-    model: str
+    Unlike there, `model` may be left out.
+    """
+
+    model: str | None = None
     query: str
     documents: Annotated[list[str], Items]
     top_n: Top = None

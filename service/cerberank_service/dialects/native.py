@@ -13,20 +13,25 @@ from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native_schema import RankRequest, RankResponse
 from cerberank_service.dialects.wire import Document, validate
-from cerberank_service.errors import ErrorBody, ServiceError, native_body
+from cerberank_service.errors import ErrorBody, Kind, ServiceError, native_body
+
+ELSEWHERE = {"documents": "/v1/rerank", "texts": "/rerank", "passages": "/v1/ranking"}
+"""The paths of other dialects, by the field that tells their bodies from this one's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResponseOptions:
     """A request's options for its answer; `texts` only if they are to be returned."""
 
-    ids: tuple[str | None, ...]
+    ids: tuple[str | int | None, ...]
     texts: tuple[str, ...] | None
     heads: bool
+    min_score: float | None
 
 
 def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
     """The call and the response options of a document. Raises ServiceError (422)."""
+    _check_path(document)
     request = validate(RankRequest, document)
     ratio = request.drop_ratio
     call = RankCall(
@@ -44,13 +49,27 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
         latency_target_ms=request.latency_target_ms,
         priority=request.priority,
         windowing=None if request.windows == "off" else Windowing(combine=request.windows),
+        instruction=request.instruction,
     )
     options = ResponseOptions(
         ids=tuple(None if isinstance(item, str) else item.id for item in request.candidates),
         texts=tuple(candidate.text for candidate in call.candidates) if request.return_text else None,
         heads=request.return_heads,
+        min_score=request.min_score,
     )
     return call, options
+
+
+def _check_path(document: Document) -> None:
+    """Raises ServiceError (422) for a body of another dialect, and names its path."""
+    if "question" not in document.fields and "query" in document.fields:
+        for field, path in ELSEWHERE.items():
+            if field in document.fields:
+                raise ServiceError(
+                    Kind.INVALID,
+                    f"query, {field}: this path takes question and candidates; send a body with these fields to {path}",
+                    reason="body of another dialect",
+                )
 
 
 def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
@@ -62,7 +81,7 @@ def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
         "drop_schedule": list(answer.drop_schedule),
         "expected_loss": dict(answer.expected_loss),
         "complete": answer.complete,
-        "results": [_result(answer, options, index) for index in answer.order.tolist()],
+        "results": [_result(answer, options, index) for index in _shown(answer, options.min_score)],
         "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
         "timing_ms": {
             "encode": round(answer.timing.encode, 3),
@@ -72,6 +91,12 @@ def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
         },
         "warnings": list(answer.warnings),
     }
+
+
+def _shown(answer: RankAnswer, min_score: float | None) -> list[int]:
+    """The places in `order` whose score, as it is told, is at least `min_score`."""
+    order: list[int] = answer.order.tolist()
+    return order if min_score is None else [index for index in order if float(answer.scores[index]) >= min_score]
 
 
 def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[str, Any]:

@@ -21,10 +21,21 @@ EXAMPLE: JsonValue = {
 }
 
 
+def _id_kind(value: Any) -> str:
+    return "<text>" if isinstance(value, str) else "<number>"
+
+
+IdIn = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[int, Field(ge=-(2**63), lt=2**64), Tag("<number>")],
+    Discriminator(_id_kind),
+]
+"""A database's key: a text, or an integer of 64 bits."""
+
+
 class CandidateObject(Wire):
     """A candidate with the caller's id and its neighbouring sentences."""
 
-    id: str | None = None
+    id: IdIn | None = None
     text: str
     previous: str = ""
     next: str = ""
@@ -55,6 +66,13 @@ class RankRequest(Wire):
     ]
     model: Annotated[str | None, Field(description="Model name; the served one when left out.")] = None
     top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
+    min_score: Annotated[
+        float | None,
+        Field(
+            allow_inf_nan=False,
+            description="Leave results with a lower `score`, or with none, out; applied last, after `top_k`.",
+        ),
+    ] = None
     drop_ratio: Annotated[
         DropRatioIn | None,
         Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
@@ -77,6 +95,9 @@ class RankRequest(Wire):
         ),
     ] = "off"
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
+    instruction: Annotated[
+        str | None, Field(description="For models with a prompt; others ignore it, with a warning.")
+    ] = None
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
 
@@ -94,7 +115,7 @@ class Result(Wire):
     """The result of one candidate."""
 
     index: Annotated[int, Field(description="The candidate's place in the request.")]
-    id: Annotated[str | None, Field(description="Its id, if it came with one.")] = None
+    id: Annotated[str | int | None, Field(description="Its id, if it came with one.")] = None
     score: Annotated[float | None, Field(description="P(correct) at the stage reached, 0..1; null before any.")]
     stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
     truncated: Annotated[bool, Field(description="Whether its end, or the question's, was not read.")]
@@ -129,7 +150,11 @@ class RankResponse(Wire):
     version: str
     drop_schedule: list[float]
     expected_loss: Annotated[
-        dict[str, float], Field(description="Points of each metric that the schedule costs, where the model knows it.")
+        dict[str, float],
+        Field(
+            description="Points of each metric that the schedule is expected to cost, where the model knows it; "
+            "empty when nothing was dropped."
+        ),
     ]
     complete: Annotated[bool, Field(description="False when the deadline passed before the last stage.")]
     results: list[Result]

@@ -153,9 +153,9 @@ def replace_lone_surrogates(text: bytes) -> bytes:
     return LONE_SURROGATE.sub(lambda match: b"\\" + match[1] if match[1] else rb"\ufffd", text)
 
 
-def candidate_kind(value: Any) -> str:
-    """The tag of the union's branch, so that error messages are about that branch alone."""
-    return "<text>" if isinstance(value, str) else "<object>"
+def candidate_kind(value: Any) -> str | None:
+    """The tag of the union's branch, so that error messages are about that branch alone; None for neither kind."""
+    return "<text>" if isinstance(value, str) else "<object>" if isinstance(value, dict) else None
 
 
 def not_blank(text: str) -> str:

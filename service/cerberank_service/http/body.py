@@ -37,7 +37,7 @@ class Bodies:
         """The complete body, which counts towards the total until the block ends. Raises ServiceError.
 
         The error is 413 as soon as more than the limit is announced or received, 408 for a body that takes too long,
-        and 503 while too many large bodies are held.
+        503 while too many large bodies are held, and 400 for a compressed body.
         """
         announced = read_number(request.headers.get("content-length"))
         if announced is not None and announced > self._limit:
@@ -55,6 +55,8 @@ class Bodies:
                 raise ServiceError(Kind.MALFORMED, "the connection ended before the body did") from error
             except TimeoutError as error:
                 raise ServiceError(Kind.TIMEOUT, f"the body took longer than {self._seconds:g} seconds") from error
+            if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
+                raise ServiceError(Kind.MALFORMED, "the body is compressed (Content-Encoding); send it uncompressed")
             body.content = b"".join(pieces)
             pieces.clear()
             yield body

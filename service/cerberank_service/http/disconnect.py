@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from starlette.requests import Request
 
 ResultT = TypeVar("ResultT")
 
 
-async def unless_disconnected(request: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+async def unless_disconnected(request: Request, work: Awaitable[ResultT]) -> ResultT | None:
     """Await `work`; returns None and cancels it when the client disconnects first.
 
     The body must have been received completely: this function consumes the connection's messages.

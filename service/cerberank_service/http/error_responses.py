@@ -24,7 +24,10 @@ class ErrorResponses:
     """Turns errors into responses, counts them and logs them."""
 
     def __init__(self, metrics: Metrics, formats: Mapping[str, ErrorFormat] | None = None) -> None:
-        """`formats` are the error formats by route path; every other path has the native format."""
+        """`formats` are the error formats by route path, or of all paths that begin with a key which ends in "/".
+
+        Every other path has the native format.
+        """
         self._metrics, self._formats = metrics, formats or {}
 
     def handle(self, app: FastAPI) -> None:
@@ -34,7 +37,8 @@ class ErrorResponses:
 
     async def _of_route(self, request: Request, error: Exception) -> Response:
         path = getattr(request.scope.get("route"), "path", request.url.path)
-        return self.respond(error, request, self._formats.get(path, native_format))
+        known = next((known for known in self._formats if known.endswith("/") and path.startswith(known)), path)
+        return self.respond(error, request, self._formats.get(known, native_format))
 
     def respond(
         self,
@@ -45,16 +49,22 @@ class ErrorResponses:
         trace_id: str | None = None,
     ) -> Response:
         """The response to `error`, which is logged; unexpected errors are logged with their traceback."""
-        known, request_id = as_service_error(error), request_id_of(request)
-        unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
-        log_error(known, request_id, request_fields(request), trace_id, unexpected)
-        self._metrics.errors.labels(known.kind.label).inc()
+        request_id = request_id_of(request)
+        known = self.note(error, request, request_id, trace_id)
         status, body = format_error(known, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
         headers = {**allow, **known.headers, "X-Request-Id": request_id}
         if known.kind in {Kind.TOO_LARGE, Kind.TIMEOUT}:
             headers["Connection"] = "close"  # the rest of the body is not read
         return Response(to_json(body), status, media_type="application/json", headers=headers)
+
+    def note(self, error: Exception, request: Request, request_id: str, trace_id: str | None) -> ServiceError:
+        """Log and count an error; returns it as the client is told."""
+        known = as_service_error(error)
+        unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
+        log_error(known, request_id, request_fields(request), trace_id, unexpected)
+        self._metrics.errors.labels(known.kind.label).inc()
+        return known
 
 
 def as_service_error(error: Exception) -> ServiceError:
@@ -73,10 +83,10 @@ def as_service_error(error: Exception) -> ServiceError:
 
 
 def request_id_of(request: Request) -> str:
-    """The caller's `X-Request-Id` if it is safe for a log line, or else a new id."""
+    """The caller's `X-Request-Id`, or `X-Correlation-Id`, if it is safe for a log line, or else a new id."""
     known: str | None = getattr(request.state, "request_id", None)
     if known is None:
-        given = request.headers.get("x-request-id", "")
+        given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id", "")
         known = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         request.state.request_id = known
     return known

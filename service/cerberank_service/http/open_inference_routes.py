@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 
 from cerberank_service.dialects.dialect import Dialect, ErrorFormat
-from cerberank_service.dialects.open_inference import (
+from cerberank_service.dialects.open_inference.infer import (
     INPUTS,
     OUTPUTS,
     InferAnswer,
@@ -32,8 +32,9 @@ from cerberank_service.versions.state import State
 TAG = "open-inference"
 MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 SERVER_PATHS = ("/v2", "/v2/health/live", "/v2/health/ready")
-PATHS = (*SERVER_PATHS, *(f"{path}{rest}" for path in MODEL_PATHS for rest in ("", "/ready", "/infer")))
-ERROR_FORMATS: dict[str, ErrorFormat] = dict.fromkeys(PATHS, format_error)
+PATHS = (*SERVER_PATHS, *(f"{path}{rest}" for path in MODEL_PATHS for rest in ("", "/ready", "/config", "/infer")))
+ERROR_FORMATS: dict[str, ErrorFormat] = dict.fromkeys((*PATHS, "/v2/models/", "/v2/repository/"), format_error)
+"""Unknown paths of Triton's protocol as well: its client reads `error` as a text."""
 JSON_LENGTH = "inference-header-content-length"
 """Triton's header with the length of the body's JSON; binary tensors follow it."""
 
@@ -60,6 +61,9 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
         live = _asked(request, versions)
         return describe(live.reference.model, versions.snapshot.model(live.reference.model).ready, settings)
 
+    async def model_config(request: Request) -> dict[str, Any]:
+        return describe_config(_asked(request, versions).reference.model, settings)
+
     async def infer(request: Request) -> Response:
         return await rank(request, (_infer_dialect(request),))
 
@@ -77,6 +81,7 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
     for path in MODEL_PATHS:
         get(path, model_metadata, "The model's inputs and outputs")
         get(f"{path}/ready", model_ready, "Whether the model is ready")
+        get(f"{path}/config", model_config, "The model's inputs and outputs, as Triton's clients ask for them")
         app.add_api_route(
             f"{path}/infer",
             infer,
@@ -99,6 +104,20 @@ def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[st
             {"name": name, "datatype": "BYTES", "shape": shape} for name, shape in zip(INPUTS, ([1], [-1]), strict=True)
         ],
         "outputs": [{"name": name, "datatype": datatype, "shape": [-1]} for name, datatype in OUTPUTS.items()],
+    }
+
+
+def describe_config(model: str, settings: Settings) -> dict[str, Any]:
+    """The model's configuration in Triton's shape; a request holds one question, so that nothing is batched."""
+    return {
+        "name": model,
+        "platform": f"cerberank_{settings.backend}",
+        "max_batch_size": 0,
+        "input": [
+            {"name": name, "data_type": "TYPE_STRING", "dims": dims}
+            for name, dims in zip(INPUTS, ([1], [-1]), strict=True)
+        ],
+        "output": [{"name": name, "data_type": f"TYPE_{datatype}", "dims": [-1]} for name, datatype in OUTPUTS.items()],
     }
 
 

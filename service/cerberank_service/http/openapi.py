@@ -25,11 +25,10 @@ def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
 
 
 def describe_path(path: str) -> dict[str, Any]:
-    """The path `parameters` of an operation whose handler reads them from the request."""
-    names = re.findall(r"{(\w+)}", path)
-    return {
-        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    }
+    """The path `parameters` of an operation whose handler reads them from the request; {} for a path without any."""
+    names = re.findall(r"{(\w+)(?::path)?}", path)
+    described = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return {"parameters": described} if described else {}
 
 
 def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
 from cerberank_service.dialects import tei
@@ -14,7 +14,7 @@ from cerberank_service.http.openapi import describe_errors
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.rollout.shadow_figures import PromotionRule, judge
 from cerberank_service.settings import Settings
-from cerberank_service.versions.describe import describe
+from cerberank_service.versions.describe import describe, list_names
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
 
@@ -24,6 +24,51 @@ class Readiness(BaseModel):
 
     ready: bool
     state: str
+
+
+class OpenAIModel(BaseModel):
+    """A model as OpenAI's API describes one."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    """Unix seconds."""
+    owned_by: str = "cerberank"
+
+
+class ModelEntry(BaseModel):
+    """A version, and what has become of it; the facts from `architecture` on are those of a loaded one."""
+
+    model: str | None = None
+    version: str | None = None
+    state: State
+    reason: str | None = None
+    labels: list[str] = []
+    wanted: list[str] = []
+    rollback: bool = False
+    pinned: bool = False
+    architecture: str | None = None
+    stages: int | None = None
+    exits: list[int] | None = None
+    first_stage: dict[str, JsonValue] | None = None
+    drop_schedule: list[float] | None = None
+    drop_minimum: int | None = None
+    tuned_schedules: list[dict[str, JsonValue]] | None = None
+    max_length: int | None = None
+    context: bool | None = None
+    backend: str | None = None
+    precision: str | None = None
+    aliases: list[str] | None = None
+    metrics: dict[str, float] | None = None
+    source: str | None = None
+
+
+class ModelList(BaseModel):
+    """The names that a request may give as its model, in OpenAI's shape, and every version of every model."""
+
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+    models: list[ModelEntry]
 
 
 def add_health(app: FastAPI, versions: VersionRegistry) -> None:
@@ -41,7 +86,7 @@ def add_health(app: FastAPI, versions: VersionRegistry) -> None:
         return Response(to_json(content), status, media_type="application/json")
 
     shapes: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "It takes no questions."}}
-    for path, tag in (("/health/ready", "health"), ("/health", "text-embeddings-inference")):
+    for path, tag in (("/health/ready", "health"), ("/health", "text-embeddings-inference"), ("/ping", "sagemaker")):
         app.add_api_route(
             path,
             ready,
@@ -57,9 +102,17 @@ def add_models(
 ) -> None:
     """Add the routes that describe the models."""
 
-    @app.get("/v1/models", tags=["cerberank"], summary="The models and what has become of them")
-    async def models() -> dict[str, list[dict[str, Any]]]:
-        return {"models": describe(versions.snapshot, settings)}
+    @app.get(
+        "/v1/models",
+        tags=["cerberank", "openai"],
+        summary="The models and what has become of them",
+        response_model=ModelList,
+    )
+    async def models() -> Response:
+        snapshot = versions.snapshot
+        data = [OpenAIModel(id=name, created=created) for name, created in list_names(snapshot, settings).items()]
+        content = {"object": "list", "data": data, "models": describe(snapshot, settings)}
+        return Response(to_json(content), media_type="application/json")
 
     @app.get(
         "/v1/models/{model}/shadow", tags=["cerberank"], summary="How the shadow version compares to the stable one"
@@ -69,6 +122,12 @@ def add_models(
             raise ServiceError(Kind.NOT_FOUND, "this model has no stable and shadow version to compare")
         verdict, why = judge(figures, promotion)
         return {"model": model, **figures.describe(), "verdict": verdict.value, "reason": why}
+
+    @app.get("/v1/models/{model:path}", tags=["openai"], summary="One model, as OpenAI's API describes it")
+    async def one_model(model: str) -> OpenAIModel:
+        if (created := list_names(versions.snapshot, settings).get(model)) is None:
+            raise ServiceError(Kind.NOT_FOUND, "no model of this name is served; see /v1/models")
+        return OpenAIModel(id=model, created=created)
 
     @app.get(
         "/info",

@@ -23,9 +23,9 @@ from cerberank_service.http.body import Bodies, Body
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
-from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing
+from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing, truncated
 from cerberank_service.ranking.rank import Question, Ranking, Rendered
-from cerberank_service.ranking.read import Reader
+from cerberank_service.ranking.read import Read, Reader
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
@@ -69,40 +69,62 @@ class RankRoute:
     async def _answered(
         self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
     ) -> Response:
-        self._check_room()
-        caller = self.access.caller(request.scope["headers"])
+        self.check_room()
+        caller = self.identify(request)
         if caller is not None:
-            request.state.key = caller.key.name
             caller.enter()
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
         with self.metrics.in_flight.track_inprogress():
             async with self.bodies.received(request) as body:
-                rendered = await unless_disconnected(
-                    request, self._ranked(body, reader, caller, timeout_ms, request_id)
-                )
+                read, received = partial(_read_body, reader, body), time.monotonic()
+                latest, size = due(received, timeout_ms), len(body.content)
+                ranked = self.ranked(read, caller, request_id, received=received, latest=latest, size=size)
+                rendered = await unless_disconnected(request, ranked)
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
-        span.answered(rendered.answer)
-        question = rendered.question if self.settings.log_questions else None
-        log_answer(rendered.answer, request_fields(request), span.trace_id, question)
+        self.tell(rendered, request, span)
         return Response(
             rendered.content, media_type="application/json", headers=self._headers(request, rendered.answer)
         )
 
-    def _check_room(self) -> None:
+    def tell(self, rendered: Rendered, request: Request, span: RequestSpan) -> None:
+        """Add the answer to the request's span, and log it."""
+        span.answered(rendered.answer)
+        question = rendered.question if self.settings.log_questions else None
+        log_answer(rendered.answer, request_fields(request), span.trace_id, question)
+
+    def identify(self, request: Request) -> Caller | None:
+        """Who asks; None without keys. Raises ServiceError (401)."""
+        caller = self.access.caller(request.scope["headers"])
+        if caller is not None:
+            request.state.key = caller.key.name
+        return caller
+
+    def check_room(self) -> None:
         """Raises ServiceError (503) while as many ranking requests as the settings allow are in progress."""
         if self.metrics.count_in_flight() >= self.settings.max_requests:
             raise ServiceError(Kind.UNAVAILABLE, "too many requests are in progress", retry_after=1)
 
-    async def _ranked(
-        self, body: Body, reader: Reader, caller: Caller | None, timeout_ms: float | None, request_id: str
+    async def ranked(
+        self,
+        read: Callable[[], Read],
+        caller: Caller | None,
+        request_id: str,
+        *,
+        received: float,
+        latest: float | None,
+        size: int = 0,
     ) -> Rendered:
-        received, trace, size = time.monotonic(), exemplar(), len(body.content)
+        """Rank what `read` gives, of a body of `size` bytes, by its own deadline or `latest`; raises what refuses it.
+
+        Both times are seconds on the monotonic clock.
+        """
+        trace = exemplar()
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
             question = await self.workers.run(
-                lambda: self._prepared(body, reader, caller, lease, received=received, timeout_ms=timeout_ms),
+                partial(self._prepared, read, caller, lease, received=received, latest=latest),
                 body_bytes=size,
             )
             with errors_in(question.dialect), charged(caller, question.prepared.tokens) as charge:
@@ -124,22 +146,22 @@ class RankRoute:
 
     def _prepared(
         self,
-        body: Body,
-        reader: Reader,
+        read_call: Callable[[], Read],
         caller: Caller | None,
         lease: Lease,
         *,
         received: float,
-        timeout_ms: float | None,
+        latest: float | None,
     ) -> Question:
         """The question of a body. For a worker. Raises FormattedError."""
-        read = reader(body.content)
+        read = read_call()
         with errors_in(read.dialect):
             self.metrics.ignored.saw(read.dialect.tag, read.ignored)
             call = read.call
             if caller is not None:
                 call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later
-            deadline = due(received, call.deadline_ms, timeout_ms)
+            own = due(received, call.deadline_ms)
+            deadline = latest if own is None else min(own, latest or own)
             return self.ranking.prepare(call, lease, read.dialect, read.options, received=received, deadline=deadline)
 
     def _rendered(
@@ -159,6 +181,12 @@ class RankRoute:
         return {
             "X-Request-Id": answer.request_id,
             "X-Model-Version": f"{answer.model}@{answer.version}",
+            **truncated(answer.truncated),
             **server_timing(answer.timing),
             **load_report(request.headers.get(LOAD_FORMAT), self.load),
         }
+
+
+def _read_body(reader: Reader, body: Body) -> Read:
+    """What a body holds by the time a worker reads it."""
+    return reader(body.content)

@@ -1,4 +1,4 @@
-"""Response headers: `Server-Timing` for clients, and the replica's load for load balancers."""
+"""Response headers: times and cut candidates for clients, and the replica's load for load balancers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cerberank_service.call import Timing
 
 LOAD_FORMAT = "endpoint-load-metrics-format"
 """The request header by which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
+TRUNCATED = "X-Truncated-Candidates"
 LOAD = "endpoint-load-metrics"
 """The response header (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
 
@@ -31,6 +35,16 @@ def server_timing(timing: Timing) -> dict[str, str]:
     {'Server-Timing': 'encode;dur=1.000, queue;dur=0.250, compute;dur=20.000, total;dur=21.500'}
     """
     return {"Server-Timing": ", ".join(f"{phase};dur={value:.3f}" for phase, value in asdict(timing).items())}
+
+
+def truncated(cut: NDArray[np.bool_]) -> dict[str, str]:
+    """The header that says how many candidates were cut; dialects such as TEI's and Voyage's have no field for it.
+
+    >>> truncated(np.asarray([True, False, True])), truncated(np.asarray([False]))
+    ({'X-Truncated-Candidates': '2'}, {})
+    """
+    count = int(cut.sum())
+    return {TRUNCATED: str(count)} if count else {}
 
 
 def load_report(asked: str | None, load: Callable[[], Load]) -> Mapping[str, str]:

@@ -32,7 +32,7 @@ def answer_of(
         model=reference.model,
         version=reference.version,
         drop_schedule=prepared.policy.ratios,
-        expected_loss=prepared.loss,
+        expected_loss=prepared.loss if (stages < len(prepared.policy.ratios)).any() else {},
         complete=ranked.complete,
         order=by_place[: call.top_k],
         scores=ranked.scores[pair_of],

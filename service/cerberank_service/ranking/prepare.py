@@ -145,6 +145,8 @@ def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
     context = any(candidate.previous or candidate.next for candidate in call.candidates)
     if context and checkpoint.config.encoding.segments == 2:
         warnings.append("this model does not read the previous and next sentence")
+    if call.instruction:
+        warnings.append("this model has no prompt: instruction has no effect")
     if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
         warnings.append("this model has no tuned schedules: latency_target_ms has no effect")
     if call.drop_ratio and checkpoint.config.scored_stages == 1:

@@ -8,7 +8,7 @@ from typing import Any
 from cerberank_service.call import RankCall
 from cerberank_service.dialects.dialect import Dialect, errors_in
 from cerberank_service.dialects.shared_paths import select_dialect
-from cerberank_service.dialects.wire import check_structure, read_json
+from cerberank_service.dialects.wire import Document, check_structure, read_json
 from cerberank_service.errors import Kind, ServiceError
 
 SHORT_LIST = 64
@@ -39,6 +39,11 @@ class Reader:
             json_bytes = self.dialects[0].json_bytes
             check_structure(body[:json_bytes], self.most_candidates)
             document = read_json(body, json_bytes)
+        return self.read(document)
+
+    def read(self, document: Document) -> Read:
+        """Read a parsed body. Raises FormattedError."""
+        with errors_in(self.dialects[0]):
             dialect = select_dialect(self.dialects, document)
         with errors_in(dialect):
             # Before candidates are made of them, which takes a microsecond each.

@@ -6,6 +6,7 @@ Everybody may read them, so they name files without their folders; the log has t
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 from cerberank_models.checkpoint.store.contract import LABELS, Reference
@@ -35,6 +36,20 @@ def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
         for (model, version), reason in sorted(snapshot.refused.items())
     ]
     return entries or [{"state": snapshot.state.value, "reason": _named(snapshot.reason, settings) or None}]
+
+
+def list_names(snapshot: Snapshot, settings: Settings) -> dict[str, int]:
+    """The names that a request may give as its model, aliases included, and when each was made, in Unix seconds.
+
+    A model without a ready stable version is left out.
+    """
+    stable = {live.reference.model: live for live in snapshot.stable() if live.engine.alive}
+    made = {
+        name: int(datetime.fromisoformat(live.checkpoint.manifest.created).timestamp()) for name, live in stable.items()
+    }
+    if snapshot.default in made:
+        made = dict.fromkeys(settings.alias_names, made[snapshot.default]) | made
+    return dict(sorted(made.items()))
 
 
 def _entry(

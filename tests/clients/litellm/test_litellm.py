@@ -28,6 +28,8 @@ PLACES = [
     ("together_ai", "/v1"),
     ("azure_ai", ""),
     ("azure_ai", "/v1/rerank"),
+    ("nvidia_nim", ""),
+    ("nvidia_nim/ranking", ""),
 ]
 
 

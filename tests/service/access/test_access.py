@@ -223,6 +223,9 @@ SHAPES: dict[str, Any] = {
     "/rerank": lambda body: body["error_type"] == "Overloaded",
     "/vllm/rerank": lambda body: body["error"]["code"] == 429,
     "/score": lambda body: body["error"]["code"] == 429,
+    "/v1/rank/batch": lambda body: body["error"]["kind"] == "exhausted",
+    "/v1/ranking": lambda body: body["type"] == "rate_limit_error",
+    "/invocations": lambda body: body["error"]["kind"] == "exhausted",
     "/v2/models/fake-ranker/infer": lambda body: isinstance(body["error"], str),
 }
 

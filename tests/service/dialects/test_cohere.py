@@ -115,7 +115,6 @@ def test_v1_has_what_other_clients_of_its_path_read(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "change", "status"),
     [
-        ("/v2/rerank", {"model": None}, 422),
         ("/v2/rerank", {"model": "unknown"}, 404),
         ("/v2/rerank", {"query": " "}, 422),
         ("/v2/rerank", {"documents": []}, 422),
@@ -146,3 +145,11 @@ def test_an_alias_answers_to_a_vendor_s_model_name(serve: Serve) -> None:
     """Clients with a fixed model name need no change."""
     client = serve(FakeBackend(), aliases="rerank-v3.5")
     assert client.post("/v2/rerank", json=QUERY | {"model": "rerank-v3.5"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank"])
+def test_without_a_model_the_default_answers(client: TestClient, path: str) -> None:
+    """Also in v2, where Cohere itself demands one."""
+    unnamed = {name: value for name, value in QUERY.items() if name != "model"}
+    named = client.post(path, json=QUERY).json()["results"]
+    assert client.post(path, json=unnamed).raise_for_status().json()["results"] == named

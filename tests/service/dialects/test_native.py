@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import to_json
+from starlette.testclient import TestClient
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.dialects.native import ResponseOptions, parse, render
 from cerberank_service.dialects.native_schema import RankResponse
 from cerberank_service.dialects.wire import read_json
+from cerberank_service.errors import ServiceError
 
 GOOD: dict[str, Any] = {"question": "q", "candidates": ["a", {"id": "7", "text": "b", "previous": "p", "next": "n"}]}
 
@@ -26,7 +29,7 @@ def test_texts_and_objects_become_candidates() -> None:
     call, wanted = parse(read_json(json.dumps(GOOD).encode()))
     assert call.candidates == (Candidate(text="a"), Candidate(text="b", previous="p", next="n"))
     assert (call.question, call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("q", None, None, None, None)
-    assert wanted == ResponseOptions(ids=(None, "7"), texts=None, heads=False)
+    assert wanted == ResponseOptions(ids=(None, "7"), texts=None, heads=False, min_score=None)
 
 
 def test_options_are_passed_on() -> None:
@@ -92,6 +95,72 @@ def test_windows_say_how_long_texts_are_read(value: str) -> None:
     call, _ = parse(read_json(with_fields(windows=value)))
     assert (call.windowing.combine if call.windowing else "off") == value
     assert parse(read_json(json.dumps(GOOD).encode()))[0].windowing is None
+
+
+def test_min_score_leaves_results_out_last() -> None:
+    """Below it, or without a score; `top_k` was applied before, and the candidates are counted as ever."""
+    scores = np.asarray([0.7, np.nan, 0.3, 0.5], np.float32)
+    given = answer(
+        order=np.asarray([0, 3, 2, 1]), scores=scores, stages=np.asarray([1, -1, 1, 1]), truncated=np.zeros(4, np.bool_)
+    )
+
+    def places(min_score: float | None) -> list[int]:
+        candidates = ["a", "b", "c", "d"]
+        _, options = parse(read_json(with_fields(candidates=candidates, min_score=min_score)))
+        rendered = render(given, options)
+        assert rendered["usage"]["candidates"] == 4
+        assert all(min_score is None or result["score"] >= min_score for result in rendered["results"])
+        return [result["index"] for result in rendered["results"]]
+
+    assert places(None) == [0, 3, 2, 1]
+    assert places(0.5) == [0, 3]
+    assert places(0.7) == []  # as 32-bit number 0.7 is told as 0.699999988
+    assert places(-1.0) == [0, 3, 2]
+
+
+@pytest.mark.parametrize("name", ["7", 7, -(2**63), 2**64 - 1])
+def test_an_id_is_a_text_or_an_integer_and_comes_back(name: str | int) -> None:
+    """As it was sent, in its own type."""
+    _, options = parse(read_json(with_fields(candidates=[{"text": "a", "id": name}, {"text": "b"}])))
+    rendered = json.loads(to_json(render(answer(), options)))
+    assert [result.get("id") for result in rendered["results"]] == [None, name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"candidates": ["a", 5]}, "candidates[1]: must be a text or an object"),
+        ({"candidates": [None]}, "candidates[0]: must be a text or an object"),
+        ({"candidates": []}, "candidates: List should have at least 1 item, not 0"),
+        ({"candidates": [{"text": "a", "id": True}]}, "candidates[0].id: Input should be a valid integer"),
+        ({"candidates": [{"text": "a", "id": 2**64}]}, "candidates[0].id: Input should be less than"),
+        ({"candidates": [{"text": "a", "metadata": {}}]}, "candidates[0].metadata: is no field"),
+        ({"min_score": "0.5"}, "min_score: Input should be a valid number"),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_it_takes(fields: dict[str, Any], said: str) -> None:
+    """In words about JSON, not about Python's types."""
+    with pytest.raises(ServiceError) as caught:
+        parse(read_json(with_fields(**fields)))
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("field", "path"), [("documents", "/v1/rerank"), ("texts", "/rerank"), ("passages", "/v1/ranking")]
+)
+def test_a_body_of_another_dialect_is_told_its_path(field: str, path: str) -> None:
+    """A client that was pointed here by mistake."""
+    with pytest.raises(ServiceError) as caught:
+        parse(read_json(json.dumps({"query": "q", field: ["a"]}).encode()))
+    assert caught.value.message.startswith(f"query, {field}: ")
+    assert caught.value.message.endswith(path)
+
+
+def test_an_instruction_is_for_models_with_a_prompt(client: TestClient) -> None:
+    """The others say that they do not read it, and rank as without it."""
+    with_one = client.post("/v1/rank", json=GOOD | {"instruction": "judge by the numbers"}).raise_for_status().json()
+    assert "this model has no prompt: instruction has no effect" in with_one["warnings"]
+    assert with_one["results"] == client.post("/v1/rank", json=GOOD).json()["results"]
 
 
 def test_texts_and_heads_are_given_when_asked_for() -> None:

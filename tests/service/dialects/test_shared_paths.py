@@ -58,7 +58,7 @@ def test_half_an_emoji_does_not_change_the_dialect() -> None:
 
 def test_only_shared_paths_need_a_claim() -> None:
     """The first dialect of each takes the rest; every other one can be told from it."""
-    assert set(SHARED) == {"/v1/rerank", "/rerank"}
+    assert set(SHARED) == {"/v1/rerank", "/rerank", "/invocations"}
     for dialects in SHARED.values():
         assert dialects[0].matches is None
         assert all(dialect.matches for dialect in dialects[1:])

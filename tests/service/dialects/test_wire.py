@@ -15,7 +15,7 @@ from cerberank_service.dialects import DIALECTS, wire
 from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import parse
 from cerberank_service.dialects.native_schema import EXAMPLE, RankRequest
-from cerberank_service.dialects.open_inference import InferRequest
+from cerberank_service.dialects.open_inference.infer import InferRequest
 from cerberank_service.dialects.shared_paths import by_path
 from cerberank_service.dialects.wire import (
     CEILING,
@@ -77,7 +77,7 @@ def test_what_is_no_json_is_malformed(body: bytes, said: str) -> None:
         ({"candidates": [{"id": "1"}]}, "candidates[0].text: is required"),
         ({"candidates": [{"text": None}]}, "candidates[0].text: "),
         ({"candidates": [{"text": "a", "score": 1}]}, "candidates[0].score: is no field"),
-        ({"candidates": [{"text": "a", "id": 5}]}, "candidates[0].id: "),
+        ({"candidates": [{"text": "a", "id": 5.5}]}, "candidates[0].id: "),
         ({"top_k": 0}, "top_k: "),
         ({"top_k": "3"}, "top_k: "),
         ({"top_k": 2.0}, "top_k: "),

@@ -166,3 +166,15 @@ def test_work_that_waits_for_a_thread_does_not_keep_the_body_of_a_client_that_le
         return body
 
     assert asyncio.run(run()).content == b""
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity"])
+def test_a_compressed_body_is_named_as_one(encoding: str) -> None:
+    """The message does not speak of JSON; `identity` is no compression."""
+    headers = [(b"content-encoding", encoding.encode())]
+    bodies = Bodies(limit=9, seconds=20.0, total_bytes=0)
+    with pytest.raises(ServiceError, match="compressed") as caught:
+        asyncio.run(read(bodies, Request({"type": "http", "headers": headers}, Client([b"ab"]).receive)))
+    assert caught.value.kind is Kind.MALFORMED
+    plain = Request({"type": "http", "headers": [(b"content-encoding", b"Identity")]}, Client([b"ab"]).receive)
+    assert asyncio.run(read(bodies, plain)) == b"ab"

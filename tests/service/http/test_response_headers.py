@@ -23,6 +23,17 @@ def test_server_timing_says_what_the_body_says(client: TestClient) -> None:
     assert "total;dur=" in client.post("/rerank", json={"query": "q", "texts": ["a"]}).headers["Server-Timing"]
 
 
+def test_cut_candidates_are_counted_in_a_header(client: TestClient) -> None:
+    """Also in dialects whose answers have no field for it; without any there is no header."""
+    long = "abcdefg " * 60
+    for path, body in (
+        ("/rerank", {"query": "q", "texts": [long, "a", long]}),
+        ("/voyage/v1/rerank", {"model": "fake-ranker", "query": "q", "documents": [long, "a", long], "top_k": 1}),
+    ):
+        assert client.post(path, json=body).raise_for_status().headers["X-Truncated-Candidates"] == "2"
+    assert "X-Truncated-Candidates" not in client.post("/v1/rank", json=BODY).headers
+
+
 def test_the_load_is_told_to_those_who_ask(client: TestClient) -> None:
     """The load has ORCA's two text formats; without a request for one of these there is no header."""
     text = client.post("/v1/rank", json=BODY, headers={LOAD_FORMAT: "TEXT"}).headers[LOAD]

@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_body_has_its_kind(content: bytes, kind: Kind) -> N
 
 def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
     """On a shared path the error has the format of the dialect whose fields were recognised."""
-    (dialects,) = [each for each in SHARED if {"jina", "voyage"} <= {dialect.tag for dialect in each}]
+    dialects = next(each for each in SHARED if {"jina", "voyage"} <= {dialect.tag for dialect in each})
     voyage = next(dialect for dialect in dialects if dialect.tag == "voyage")
     with pytest.raises(FormattedError) as caught:
         Reader(dialects, 3)(b'{"query": "q", "documents": [], "top_k": 1}')

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
+from tests.service.fakes import FakeBackend
 from tests.service.observe import wait_until
 
 from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_service.http.plain_routes import ModelEntry, ModelList
 from cerberank_service.settings import Settings
 from cerberank_service.versions.describe import describe
 from cerberank_service.versions.loading import Loaded
@@ -49,3 +52,29 @@ def test_a_checkpoint_that_cannot_be_read_is_named_without_its_folders(open_app:
 def test_absolute_paths_lose_their_folders(reason: str, shown: str) -> None:
     """Fractions and addresses stay as they are."""
     assert describe(Snapshot(reason=reason), Settings()) == [{"state": "loading", "reason": shown}]
+
+
+def test_the_list_has_openai_s_shape_beside_ours(serve: Serve) -> None:
+    """Every name that a request may give, aliases too, as OpenAI's clients read them; one of them alone as well."""
+    client = serve(FakeBackend(), aliases="rerank-v3.5,org/reranker")
+    listed = client.get("/v1/models").json()
+    ModelList.model_validate(listed)
+    assert listed["object"] == "list"
+    assert [model["id"] for model in listed["data"]] == ["fake-ranker", "org/reranker", "rerank-v3.5"]
+    made = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp())
+    for model in listed["data"]:
+        assert {**model, "id": ""} == {"id": "", "object": "model", "created": made, "owned_by": "cerberank"}
+        assert client.get(f"/v1/models/{model['id']}").json() == model
+    assert set(listed["models"][0]) <= set(ModelEntry.model_fields)
+    missing = client.get("/v1/models/another")
+    assert (missing.status_code, missing.json()["error"]["kind"]) == (404, "not_found")
+
+
+def test_a_model_that_is_not_served_has_no_name(open_app: Serve) -> None:
+    """Nor has an alias of it."""
+
+    def fail(settings: Settings) -> Loaded:
+        raise CheckpointError("no such checkpoint")
+
+    client = open_app(fail, aliases="rerank-v3.5")
+    assert client.get("/v1/models").json()["data"] == []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.utils import serialize_byte_tensor
 
-from cerberank_service.dialects.tensors import Tensor, read_tensors
+from cerberank_service.dialects.open_inference.tensors import Tensor, read_tensors
 from cerberank_service.errors import ServiceError
 
 texts = st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=8)

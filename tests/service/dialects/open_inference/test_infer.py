@@ -139,3 +139,16 @@ def test_while_the_model_loads_it_is_not_ready(open_app: Serve, tmp_path: Path) 
         assert client.get("/v2/health/live").status_code == 200
     finally:
         gate.set()
+
+
+def test_triton_s_client_gets_a_configuration_and_texts_as_errors(client: TestClient) -> None:
+    """`get_model_config` finds the inputs and outputs; `error` is a text on paths that are not there, too."""
+    metadata = client.get("/v2/models/fake-ranker").json()
+    config = client.get("/v2/models/fake-ranker/versions/7/config").raise_for_status().json()
+    assert [each["name"] for each in config["input"]] == [each["name"] for each in metadata["inputs"]]
+    assert [each["dims"] for each in config["output"]] == [each["shape"] for each in metadata["outputs"]]
+    assert client.get("/v2/models/fake-ranker/config").json() == config
+    for path in ("/v2/models/other/config", "/v2/models/fake-ranker/stats", "/v2/repository/index"):
+        refused = client.get(path)
+        assert refused.status_code == 404
+        assert isinstance(refused.json()["error"], str)

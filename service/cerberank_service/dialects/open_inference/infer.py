@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.native_schema import Ratio
-from cerberank_service.dialects.tensors import Tensor, read_tensors
+from cerberank_service.dialects.open_inference.tensors import Tensor, read_tensors
 from cerberank_service.dialects.wire import Document, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 
@@ -74,7 +74,7 @@ class InferAnswer(Wire):
     outputs: list[OutputTensor]
 
 
-def parse(document: Document, *, model: str, version: str | None) -> tuple[RankCall, InferRequest]:
+def parse(document: Document, *, model: str | None, version: str | None) -> tuple[RankCall, InferRequest]:
     """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422)."""
     request = validate(InferRequest, document)
     texts = dict(read_tensors(request.inputs, document.binary))

@@ -1,0 +1,93 @@
+"""The native wire format for several questions in one call, `POST /v1/rank/batch`.
+
+Each question is a body of `/v1/rank`, read and answered on its own: one that is refused has an error in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, JsonValue, SkipValidation
+from pydantic_core import to_json
+
+from cerberank_service.dialects.native_schema import RankRequest, RankResponse
+from cerberank_service.dialects.wire import Document, Wire, check_structure, read_json, validate
+from cerberank_service.errors import ErrorFields, Kind, ServiceError, native_body
+
+MOST_QUESTIONS = 64
+FIELDS_AS_CANDIDATES = 8
+"""How many candidates have as much structure in JSON as the other fields of a question."""
+EXAMPLE: JsonValue = {
+    "questions": [
+        {"question": "How tall is the Eiffel Tower?", "candidates": ["It is 330 metres tall.", "It is in Paris."]},
+        {"question": "Where is the Eiffel Tower?", "candidates": ["It is 330 metres tall.", "It is in Paris."]},
+    ]
+}
+
+
+class BatchRequest(Wire):
+    """Several questions, each with its own candidates and options."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    questions: Annotated[
+        list[SkipValidation[RankRequest]],
+        Field(min_length=1, max_length=MOST_QUESTIONS, fail_fast=True, description="Bodies of `/v1/rank`."),
+    ]
+
+
+class Answered(Wire):
+    """A question's answer."""
+
+    status: Annotated[int, Field(description="200")]
+    answer: RankResponse
+
+
+class Refused(Wire):
+    """A question's error."""
+
+    status: Annotated[int, Field(description="The HTTP status that it would have on `/v1/rank`.")]
+    error: ErrorFields
+    retry_after: Annotated[int | None, Field(description="Whole seconds, where waiting helps.")] = None
+
+
+class BatchResponse(Wire):
+    """An entry for each question, in the order of the request."""
+
+    id: Annotated[str, Field(description="The request id; that of a question is followed by its place.")]
+    answers: list[Answered | Refused]
+
+
+def read_batch(body: bytes, most_candidates: int) -> list[Document]:
+    """The questions of a body, not validated yet. Raises ServiceError (400, 422).
+
+    All of them together may have as many candidates as one call of `/v1/rank`.
+    """
+    check_structure(body, most_candidates + FIELDS_AS_CANDIDATES * MOST_QUESTIONS)
+    contents: list[Any] = list(validate(BatchRequest, read_json(body)).questions)
+    questions = [Document(content) for content in contents]
+    lists = (question.fields.get("candidates") for question in questions)
+    if (count := sum(len(each) for each in lists if isinstance(each, list))) > most_candidates:
+        raise ServiceError(
+            Kind.INVALID,
+            f"questions: {count} candidates in all are more than the limit of {most_candidates}; send fewer questions "
+            "in one call, or raise CERBERANK_MAX_CANDIDATES",
+        )
+    return questions
+
+
+def render_answer(content: bytes) -> bytes:
+    """The entry of a question whose answer's JSON is `content`."""
+    return b'{"status":200,"answer":' + content + b"}"
+
+
+def render_error(error: ServiceError, request_id: str) -> bytes:
+    """The entry of a question that was refused."""
+    entry = {"status": error.kind.value, **native_body(error, request_id)}
+    return to_json(entry if error.retry_after is None else entry | {"retry_after": error.retry_after})
+
+
+def render_batch(request_id: str, entries: Sequence[bytes]) -> bytes:
+    """The body of the response, in the shape of BatchResponse."""
+    return b'{"id":' + to_json(request_id) + b',"answers":[' + b",".join(entries) + b"]}"

@@ -1,0 +1,64 @@
+"""SageMaker's `POST /invocations`: the body of any other dialect, told by its fields.
+
+An endpoint has one path for everything, so that its clients send the body of the API that they know. A body without
+the fields of another dialect is native.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from cerberank_service.dialects import cohere, jina, nim, tei, vllm, vllm_score, voyage
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.native import NATIVE
+from cerberank_service.dialects.open_inference import infer
+
+PATHS = ("/invocations",)
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """Whether a body has any of some fields, and is claimed by `also` where that is given."""
+
+    names: frozenset[str]
+    also: Callable[[Mapping[str, Any]], bool] | None = None
+
+    def __call__(self, fields: Mapping[str, Any]) -> bool:
+        """For `Dialect.matches`."""
+        return not self.names.isdisjoint(fields) and (self.also is None or self.also(fields))
+
+
+INFER = Dialect(
+    paths=PATHS,
+    summary="Open Inference Protocol infer",
+    tag="open-inference",
+    request=infer.InferRequest,
+    response=infer.InferAnswer,
+    error=infer.InferError,
+    parse=partial(infer.parse, model=None, version=None),
+    render=infer.render,
+    format_error=infer.format_error,
+)
+"""Without a model in the path: the default model's, with tensors as JSON."""
+
+
+def _claimed(dialect: Dialect, *names: str, also: Callable[[Mapping[str, Any]], bool] | None = None) -> Dialect:
+    return replace(dialect, paths=PATHS, matches=Has(frozenset(names), also))
+
+
+INVOCATIONS: tuple[Dialect, ...] = (
+    replace(NATIVE, paths=PATHS),
+    _claimed(nim.RANKING, "passages"),
+    _claimed(tei.RERANK, "texts"),
+    _claimed(INFER, "inputs"),
+    _claimed(vllm_score.SCORE, *(name for pair in vllm_score.PAIRS for name in pair if name != "documents")),
+    _claimed(jina.RERANK, "documents", also=jina.RERANK.matches),
+    _claimed(voyage.RERANK, "documents", also=voyage.RERANK.matches),
+    _claimed(vllm.INFINITY, "documents", also=vllm.INFINITY.matches),
+    _claimed(cohere.V2, "max_tokens_per_doc", "priority", also=Has(frozenset({"documents"}))),
+    _claimed(cohere.V1, "documents"),
+)
+"""The native dialect, and in this order those that claim a body by its fields."""

@@ -1,0 +1,86 @@
+"""The route of several questions in one call: each takes the way of a request of its own, up to its log line.
+
+Together they have one body, and one client that may disconnect. They are asked one after the other, so that admission
+control, which refuses no question of an idle engine, refuses none for the wait that the call makes itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fastapi import Request, Response
+
+from cerberank_service.access.access import Caller
+from cerberank_service.dialects.dialect import FormattedError
+from cerberank_service.dialects.native import NATIVE
+from cerberank_service.dialects.native_batch import read_batch, render_answer, render_batch, render_error
+from cerberank_service.dialects.wire import Document
+from cerberank_service.http.deadlines import HEADER, due, read_header
+from cerberank_service.http.disconnect import unless_disconnected
+from cerberank_service.http.error_responses import request_id_of
+from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
+from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
+from cerberank_service.ranking.read import Reader
+
+PATH = "/v1/rank/batch"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRoute:
+    """Answers the questions of a call by what answers single ones."""
+
+    rank: RankRoute
+
+    async def __call__(self, request: Request) -> Response:
+        """200 with an entry for each question; an error response where the call as a whole is refused."""
+        request_id, rank = request_id_of(request), self.rank
+        try:
+            rank.check_room()
+            caller = rank.identify(request)
+            if caller is not None:
+                caller.enter()  # for the first question, before the body is received
+            timeout_ms = read_header(request.headers.get(HEADER))
+            async with rank.bodies.received(request) as body:
+                latest, size = due(time.monotonic(), timeout_ms), len(body.content)
+                most = rank.settings.max_candidates
+                questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
+                entries = await unless_disconnected(request, self._entries(request, questions, caller, latest))
+        except Exception as error:  # the client gets an error response, the log the reason
+            return rank.errors.respond(error, request)
+        if entries is None:
+            return Response(status_code=CLIENT_GONE)
+        headers = {"X-Request-Id": request_id, **load_report(request.headers.get(LOAD_FORMAT), rank.load)}
+        return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
+
+    async def _entries(
+        self, request: Request, questions: Sequence[Document], caller: Caller | None, latest: float | None
+    ) -> list[bytes]:
+        """The entries of all questions, which are due at `latest`."""
+        return [await self._entry(request, question, place, caller, latest) for place, question in enumerate(questions)]
+
+    async def _entry(
+        self, request: Request, question: Document, place: int, caller: Caller | None, latest: float | None
+    ) -> bytes:
+        """The entry of one question; its errors are logged, counted and rendered."""
+        rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
+        read = partial(Reader((NATIVE,), rank.settings.max_candidates).read, question)
+        try:
+            with rank.tracing.request(PATH, request.headers, request_id) as span:
+                trace_id = span.trace_id
+                rank.check_room()
+                if caller is not None and place > 0:
+                    caller.enter()
+                with rank.metrics.in_flight.track_inprogress():
+                    rendered = await rank.ranked(read, caller, request_id, received=time.monotonic(), latest=latest)
+                rank.tell(rendered, request, span)
+                return render_answer(rendered.content)
+        except Exception as error:  # as above
+            return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
+
+
+def _cause(error: Exception) -> Exception:
+    """The error without its format. As a variable of the handler it would be in a cycle with its traceback."""
+    return error.error if isinstance(error, FormattedError) else error

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.service.conftest import Serve
+from tests.service.fakes import RAISES, FakeBackend, Faults
+from tests.service.observe import engine_of, samples, wait_until
+
+from cerberank_service.access.keys import add_key
+from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
+
+PATH = "/v1/rank/batch"
+HOW = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris"]}
+WHERE = {"question": "where is it?", "candidates": ["in paris", "it is old"], "top_k": 1}
+
+
+def ask(client: TestClient, *questions: Any, **headers: str) -> list[dict[str, Any]]:
+    response = client.post(PATH, json={"questions": questions}, headers=headers).raise_for_status()
+    answers: list[dict[str, Any]] = response.json()["answers"]
+    return answers
+
+
+def test_each_question_is_answered_as_it_would_be_alone(client: TestClient) -> None:
+    """In the order of the request, with ids that begin with the request's."""
+    response = client.post(PATH, json={"questions": [HOW, WHERE]}, headers={"X-Request-Id": "mine"}).raise_for_status()
+    assert (response.json()["id"], response.headers["X-Request-Id"]) == ("mine", "mine")
+    BatchResponse.model_validate(response.json())
+    for place, (asked, entry) in enumerate(zip([HOW, WHERE], response.json()["answers"], strict=True)):
+        alone = client.post("/v1/rank", json=asked).json()
+        assert entry["status"] == 200
+        assert entry["answer"]["id"] == f"mine-{place}"
+        assert {**entry["answer"], "id": "", "timing_ms": 0} == {**alone, "id": "", "timing_ms": 0}
+
+
+def test_one_that_is_refused_has_an_error_in_its_place(serve: Serve) -> None:
+    """Whatever is wrong with it; the others are answered, and each is counted as a request of its own."""
+    client = serve(FakeBackend(), max_candidates=9)
+    before = samples(client)
+    bad = [{"question": "q"}, 3, HOW | {"topk": 1}, HOW | {"model": "another"}, HOW | {"candidates": [RAISES]}]
+    answers = ask(client, *bad, WHERE, **{"X-Request-Id": "mine"})
+    assert [entry["status"] for entry in answers] == [422, 422, 422, 404, 500, 200]
+    assert answers[0]["error"] == {"kind": "invalid", "message": "candidates: is required", "request_id": "mine-0"}
+    assert "topk: is no field" in answers[2]["error"]["message"]
+    after = samples(client)
+    assert after["cerberank_errors_total{kind=invalid}"] - before["cerberank_errors_total{kind=invalid}"] == 3
+    assert after["cerberank_requests_in_flight{}"] == 0
+
+
+def test_a_quota_counts_every_question(serve: Serve, tmp_path: Path) -> None:
+    """Those beyond it get 429 and a time to wait; no key, no answer at all."""
+    keys = tmp_path / "keys.json"
+    secret = add_key(keys, "a", requests_per_minute=2)
+    client = serve(FakeBackend(), keys_file=keys)
+    answers = ask(client, WHERE, WHERE, WHERE, Authorization=f"Bearer {secret}")
+    assert [entry["status"] for entry in answers] == [200, 200, 429]
+    assert answers[2]["retry_after"] >= 1
+    assert client.post(PATH, json={"questions": [WHERE]}).status_code == 401
+
+
+def test_a_deadline_is_a_question_s_own(serve: Serve) -> None:
+    """A late one is incomplete, the one beside it complete; the header is a deadline for all."""
+    client = serve(FakeBackend())
+    late, other = ask(client, HOW | {"deadline_ms": 0.001}, WHERE)
+    assert (late["answer"]["complete"], other["answer"]["complete"]) == (False, True)
+    answers = ask(client, HOW, WHERE, **{"X-Request-Timeout-Ms": "0.001"})
+    assert [entry["answer"]["complete"] for entry in answers] == [False, False]
+
+
+def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
+    """While more than half of the backlog is taken, the one of low priority is refused and the other is answered."""
+    backend = FakeBackend()
+    client = serve(backend, max_queued_tokens=60)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            pool.submit(client.post, "/v1/rank", json=HOW | {"candidates": ["a" * 30]})
+            assert backend.entered.wait(20)
+            pending = pool.submit(ask, client, WHERE | {"priority": 999}, WHERE)
+            wait_until(lambda: samples(client)["cerberank_errors_total{kind=unavailable}"] == 1)
+        finally:
+            gate.set()
+        low, high = pending.result(20)
+    assert (low["status"], high["status"]) == (503, 200)
+    assert low["retry_after"] >= 1
+
+
+def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) -> None:
+    """Each question takes half a second of the model, the last waits for eleven others, far beyond its objective."""
+    client = serve(FakeBackend())
+    speeds = engine_of(client).speeds
+    speeds.observe = lambda *given: None  # it stays as it is set
+    tokens = client.post("/v1/rank", json=HOW).json()["usage"]["tokens"]
+    speeds.seconds_per_token, speeds.fixed_seconds = [0.5 / tokens / 3] * 3, [0.0] * 3
+    questions = [HOW | {"question": f"how tall is {name}?", "drop_ratio": 0} for name in "abcdefghijkl"]
+    assert [entry["status"] for entry in ask(client, *questions)] == [200] * 12
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        ({"questions": []}, 422, "questions: List should have at least 1 item, not 0"),
+        ({"questions": [{}] * (MOST_QUESTIONS + 1)}, 422, "questions: holds far more items"),
+        ({"questions": [HOW], "model": "m"}, 422, "model: is no field"),
+        ({"questions": [WHERE] * 6}, 422, "12 candidates in all are more than the limit of 10"),
+        ([HOW], 422, "object"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_refused_as_a_whole(serve: Serve, content: Any, status: int, said: str) -> None:
+    """With the native error body."""
+    refused = serve(FakeBackend(), max_candidates=10).post(PATH, json=content)
+    assert refused.status_code == status
+    assert said in refused.json()["error"]["message"]
+
+
+def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
+    """The engine gives the one up that it holds, and is not asked for the other."""
+    backend = FakeBackend()
+    client = serve(backend)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": PATH,
+        "raw_path": PATH.encode(),
+        "query_string": b"",
+        "headers": [],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("test", 80),
+        "client": ("test", 1),
+    }
+    messages: list[dict[str, Any]] = []
+
+    async def call() -> None:
+        sent = [{"type": "http.request", "body": json.dumps({"questions": [HOW, WHERE]}).encode(), "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if sent:
+                return sent.pop()
+            while not backend.entered.is_set():
+                await asyncio.sleep(0.002)
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            messages.append(message)
+
+        await client.app(scope, receive, send)  # type: ignore[arg-type]
+
+    assert client.portal is not None
+    ran = len(backend.runs)
+    try:
+        client.portal.call(call)
+    finally:
+        gate.set()
+    assert messages[0]["status"] == 499
+    wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 0)
+    assert samples(client)["cerberank_cancelled_requests_total{model=fake-ranker,version=7}"] == 1
+    assert backend.runs[ran:] == [(0, 3)]
