@@ -32,8 +32,8 @@ class ExitTraining:
     questions_per_step: int = 32
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
-    tau: float = 1.0
-    listwise: float = 1.0
+    tau: float = 3.0
+    """Flattens both orders, so that not only the model's own first candidate counts."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -101,4 +101,4 @@ def _loss(exits: Sequence[Exit], found: PooledVectors, taken: Sequence[int], tra
     logits = exit_logits(exits, vectors)
     targets = torch.cat([torch.from_numpy(found.logits[row] / training.tau).softmax(dim=0) for row in rows])
     points = distillation_loss(logits, own[:, None].expand_as(logits), 1.0)
-    return training.listwise * listwise_loss(logits / training.tau, targets, offsets) + points
+    return listwise_loss(logits / training.tau, targets, offsets) + points
