@@ -17,28 +17,16 @@ from tests.training.acceleration.unlabelled import imported, write_questions
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank import rank_pairs
 from cerberank_service.ranking.slo import choose
 from cerberank_training.acceleration.command import main, unlabelled
-from cerberank_training.commands.export import main as export
 
-COMMON = [
-    "--exits",
-    "1,2",
-    "--held-out",
-    "25",
-    "--epochs",
-    "4",
-    "--trials",
-    "0",
-    "--precisions",
-    "fp32",
-    "--gate-questions",
-    "5",
-]
+COMMON = ["--exits", "1,2", "--held-out", "25", "--epochs", "4", "--trials", "0", "--gate-questions", "5"]
+ONNX = ["--precisions", "fp32"]
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +37,7 @@ def made(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
         folder.mkdir()
         call = [str(imported(folder)), "--questions", str(write_questions(folder / "questions.jsonl"))]
         bounds = ["--max-cost", "0.7", "--min-agreement", "0"]
-        assert main([*call, *COMMON, *bounds, "--out", str(folder / "faster")]) == 0
+        assert main([*call, *COMMON, *ONNX, *bounds, "--out", str(folder / "faster")]) == 0
 
     return made_once("accelerated", make)
 
@@ -170,9 +158,9 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
     (tmp_path / "a.jsonl").write_text(json.dumps({"question": "a", "candidates": [{"text": "b", "label": 1}]}) + "\n")
     questions, few = made / "questions.jsonl", write_questions(tmp_path / "few.jsonl", count=30)
     model = made / "imported"
-    first = attached(read_checkpoint(tiny_checkpoint), tmp_path / "first", precisions=("fp32",)).path
+    first = attached(read_checkpoint(tiny_checkpoint), tmp_path / "first", precisions=()).path
     for checkpoint, lines, more, message in (
-        (without_weights(tiny_checkpoint, tmp_path / "graphs"), questions, [], "cerberank weights FOLDER OUT"),
+        (BUNDLED, questions, [], "cerberank weights FOLDER OUT"),
         (first, questions, [], "has a first stage"),
         (model, few, [], "leaves 5 to train on"),
         (model, tmp_path / "a.jsonl", [], "candidates.0.label"),
@@ -184,17 +172,14 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (model, questions, ["--out", str(made / "faster")], "never overwritten"),
     ):
         out = tmp_path / "out"
-        assert main([str(checkpoint), "--questions", str(lines), *COMMON, "--out", str(out), *more]) == 1
+        assert (
+            main([str(checkpoint), "--questions", str(lines), *COMMON, "--precisions", "", "--out", str(out), *more])
+            == 1
+        )
         assert message in capsys.readouterr().err
         assert not out.exists()
         for left in (tmp_path / "out.work").glob("*"):
             left.unlink()
-
-
-def without_weights(path: Path, out: Path) -> Path:
-    """The same checkpoint for ONNX alone."""
-    assert export([str(path), str(out), "--precisions", "fp32", "--no-weights"]) == 0
-    return out
 
 
 def test_questions_have_no_labels(made: Path) -> None:

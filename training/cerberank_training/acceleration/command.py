@@ -19,7 +19,7 @@ from typing import Any, cast, get_args
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
@@ -146,6 +146,7 @@ def _run(arguments: argparse.Namespace) -> None:
         print(f"{precision}: {figures}")  # noqa: T201
         figures.check(precision, arguments.min_agreement)
 
+    accept("weights", TorchBackend(ranker))
     export_checkpoint(
         ranker,
         Tokenizer.from_file(str(checkpoint.path / "tokenizer.json")),
