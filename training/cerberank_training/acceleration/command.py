@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--held-out", type=int, default=300, help="this many last questions choose the schedule, and train nothing"
     )
-    parser.add_argument("--max-loss", type=float, help="points of agreement (default: 1, unless --max-cost is given)")
+    parser.add_argument("--max-loss", type=float, help="points of agreement (default: 3, unless --max-cost is given)")
     parser.add_argument("--max-cost", type=float, help="cost relative to dropping nothing")
     parser.add_argument("--minimum", type=int, default=1, help="least number of candidates that the schedules leave")
     parser.add_argument("--trials", type=int, default=200, help="trials of Optuna after the grid; 0 skips Optuna")
@@ -126,7 +126,7 @@ def _run(arguments: argparse.Namespace) -> None:
     train_exits(exits, found, start, training)
     held_out = list(held_out_scores(exits, found, questions, start=start))
     dev = DevSet(ranker.config.stage_layers, held_out, minimum=arguments.minimum, measure=AgainstOwnRanking())
-    max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
+    max_loss = 3.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
     tuning = tune(dev, bounds, ratios=GRID, trials=arguments.trials, seed=arguments.seed)
     ranker.config = ranker.config.model_copy(
