@@ -172,10 +172,8 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (model, questions, ["--out", str(made / "faster")], "never overwritten"),
     ):
         out = tmp_path / "out"
-        assert (
-            main([str(checkpoint), "--questions", str(lines), *COMMON, "--precisions", "", "--out", str(out), *more])
-            == 1
-        )
+        call = [str(checkpoint), "--questions", str(lines), *COMMON, "--precisions", "", "--out", str(out), *more]
+        assert main(call) == 1
         assert message in capsys.readouterr().err
         assert not out.exists()
         for left in (tmp_path / "out.work").glob("*"):
