@@ -76,7 +76,7 @@ def compute_vectors(
 
 def _open(folder: Path, ranker: Ranker, questions: Sequence[Question]) -> PooledVectors:
     offsets = np.cumsum([0, *(len(question.candidates) for question in questions)])
-    exits, width = len(ranker.config.stages) - 1, ranker.config.transformer.hidden_size
+    exits, width = len(ranker.config.stages) - 1, cast(Exit, ranker.exits[0]).output.in_features
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / LOGITS).is_file():
         shape = (int(offsets[-1]), exits, width)
