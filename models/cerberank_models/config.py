@@ -132,14 +132,15 @@ class Stage(Frozen):
 
 
 class TunedSchedule(Frozen):
-    """A drop schedule that `cerberank tune` measured on dev data, with what it costs and what it still reaches."""
+    """A drop schedule that `tune` or `accelerate` measured on held-out questions: what it costs and still reaches."""
 
     schedule: tuple[DropRatio, ...]
     cost: Annotated[float, Field(gt=0.0, le=1.0)]
     """Layers run relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
-    """Measured on dev data, in percent: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping
-    nothing, with its standard error `map_loss_error`."""
+    """In percent. `tune`, on labels: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping
+    nothing, with its standard error `map_loss_error`. `accelerate`, which has no labels, against the model's own
+    ranking: `top1_agreement`, `overlap@5` and their mean `agreement`, with `agreement_loss`."""
 
 
 class RankerConfig(Frozen):

@@ -24,8 +24,15 @@ class Exit(nn.Module):
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states `[.., D]` to float32 logits `[N]`."""
+        return self.classify(self.pool(hidden, layout))
+
+    def pool(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden states `[.., D]` to one vector a pair, `[N, D]`; it has no trained parts but the norm's."""
         hidden = self.norm(hidden)
-        pooled = layout.mean(hidden) if self.pooling == "mean" else layout.first(hidden)
+        return layout.mean(hidden) if self.pooling == "mean" else layout.first(hidden)
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Pooled vectors `[N, D]` to float32 logits `[N]`."""
         for dense in self.dense:
             pooled = torch.tanh(dense(self.dropout(pooled)))
         logits: Tensor = self.output(self.dropout(pooled)).float()

@@ -55,7 +55,7 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
             evaluation.add(question, {name: apply_policy(scores, policy) for name, policy in policies.items()})
     figures, point = evaluation.figures(), DevSet(LAYERS, rows).measure(schedule)
     assert point.metrics == pytest.approx(figures["drop"].mean)
-    assert point.map_loss == pytest.approx(figures["all"].mean["map"] - figures["drop"].mean["map"])
+    assert point.loss == pytest.approx(figures["all"].mean["map"] - figures["drop"].mean["map"])
     assert point.cost == pytest.approx(relative_cost(LAYERS, schedule))
     # Of 5 candidates 1.5 -> 1 go, of the 4 left 2.
     assert point.dev_cost == pytest.approx((5 * 2 + 4 * 2 + 2 * 1.5) / (5 * 5.5))
@@ -64,14 +64,14 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
 def test_a_minimum_is_never_dropped() -> None:
     """Questions with at most the minimum of candidates lose nothing at full cost; larger ones keep the minimum."""
     few, more = (DevSet(LAYERS, scored(candidates=n), minimum=5).measure((0.5, 0.5)) for n in (5, 8))
-    assert (few.map_loss, few.dev_cost) == (0.0, 1.0)
+    assert (few.loss, few.dev_cost) == (0.0, 1.0)
     assert more.dev_cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
 
 
 points = st.lists(
     st.builds(
         lambda cost, loss: Measured(
-            schedule=(), cost=cost, dev_cost=cost, metrics={"map": 90.0 - loss}, map_loss=loss, map_loss_error=None
+            schedule=(), cost=cost, dev_cost=cost, metrics={"map": 90.0 - loss}, loss=loss, loss_error=None
         ),
         st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0]),
         st.sampled_from([-0.5, 0.0, 0.5, 1.0, 3.0]),
@@ -91,7 +91,7 @@ def test_the_choice_is_the_best_within_the_bounds(
     within = [
         point
         for point in measured
-        if (max_loss is None or point.map_loss <= max_loss) and (max_cost is None or point.cost <= max_cost)
+        if (max_loss is None or point.loss <= max_loss) and (max_cost is None or point.cost <= max_cost)
     ]
     if not within:
         with pytest.raises(ValueError, match="holds the bounds"):
@@ -100,7 +100,7 @@ def test_the_choice_is_the_best_within_the_bounds(
     chosen = choose(measured, bounds)
     assert chosen in within
     if max_loss is None:
-        assert chosen.map_loss == min(point.map_loss for point in within)
+        assert chosen.loss == min(point.loss for point in within)
     else:
         assert chosen.cost == min(point.cost for point in within)
     # As Optuna sees it: the chosen one's value is the largest.
@@ -111,8 +111,8 @@ def test_the_choice_is_the_best_within_the_bounds(
 def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> None:
     """Every schedule is dominated by one on the frontier; there, cheaper means less accurate."""
     front = frontier(measured)
-    assert all(any(p.cost <= q.cost and p.map_loss <= q.map_loss for p in front) for q in measured)
-    assert all(a.cost > b.cost and a.map_loss < b.map_loss for a, b in pairwise(front))
+    assert all(any(p.cost <= q.cost and p.loss <= q.loss for p in front) for q in measured)
+    assert all(a.cost > b.cost and a.loss < b.loss for a, b in pairwise(front))
 
 
 def test_the_grid_is_the_papers() -> None:

@@ -10,7 +10,7 @@ from tests.tiny import ENCODING
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.config import ExitConfig
+from cerberank_models.config import ExitConfig, TunedSchedule
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.average import main
 from cerberank_training.students.average import average_rankers
@@ -49,6 +49,18 @@ def test_the_average_of_one_is_itself(tiny_checkpoint: Path) -> None:
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
     for name, tensor in average_rankers([ours, ours]).state_dict().items():
         assert torch.equal(tensor, ours.state_dict()[name]), name
+
+
+def test_schedules_of_other_weights_are_left_behind(tiny_checkpoint: Path) -> None:
+    """The mean has no drop schedule, no tuned one and no minimum of the first checkpoint, which keeps its own."""
+    ours = load_ranker(read_checkpoint(tiny_checkpoint))
+    tuned = TunedSchedule(schedule=(0.3,) * len(ours.config.exits), cost=0.8, metrics={"map_loss": 0.1})
+    ours.config = ours.config.model_copy(
+        update={"drop_schedule": tuned.schedule, "drop_minimum": 9, "tuned_schedules": (tuned,)}
+    )
+    config = average_rankers([ours, ours]).config
+    assert (config.drop_schedule, config.drop_minimum, config.tuned_schedules) == ((), 1, ())
+    assert ours.config.drop_minimum == 9
 
 
 def test_strangers_are_refused(tiny_checkpoint: Path) -> None:

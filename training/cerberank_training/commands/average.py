@@ -1,6 +1,7 @@
 """`cerberank average`: the mean of the weights of checkpoints that were trained further from the same weights.
 
 The first checkpoint gives the shape, the encoding and the tokenizer; checkpoints with one head count for every head.
+Drop schedules are left behind.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def _run(arguments: argparse.Namespace) -> None:
         average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints]),
         Tokenizer.from_file(str(first.path / "tokenizer.json")),
         arguments.out,
-        card=f"{card}\n## Average\n\nThe mean of the weights of {names}; the figures above are the first one's.\n",
+        card=f"{card}\n## Average\n\nThe mean of the weights of {names}; the figures above are the first one's. "
+        "It drops nothing by default:\n`cerberank tune` measures schedules for it.\n",
         version=arguments.version,
         source=f"average of {names}",
         precisions=("fp32",),

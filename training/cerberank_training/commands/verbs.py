@@ -98,6 +98,13 @@ VERBS = (
         order=160,
     ),
     Verb(
+        name="accelerate",
+        target="cerberank_training.acceleration.command:main",
+        help="add exits and a drop schedule that follow a model's own scores, without labels",
+        extra="training",
+        order=165,
+    ),
+    Verb(
         name="export",
         target="cerberank_training.commands.export:main",
         help="write a checkpoint's serving form behind a parity gate",

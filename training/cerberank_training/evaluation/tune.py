@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
 import numpy as np
 import optuna
@@ -19,8 +20,8 @@ from tqdm import tqdm
 from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import DropPolicy, RatioSchedule, cost_of, relative_cost
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import AllScores, apply_policy, policy_name
-from cerberank_training.evaluation.metrics import METRICS, expected_metrics
+from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, policy_name
+from cerberank_training.evaluation.metrics import METRICS, TITLES, expected_metrics
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """The paper's ratios, and 0."""
@@ -42,37 +43,42 @@ class Measured:
     dev_cost: float
     """As `cost`, for the dev questions' numbers of candidates: with few candidates a ratio may drop none."""
     metrics: dict[str, float]
-    map_loss: float
-    """The points of MAP lost against dropping nothing."""
-    map_loss_error: float | None
-    """Standard error of `map_loss` over the questions; None for a single question."""
+    metric: str = "map"
+    """The one of `metrics` that decides."""
+    loss: float
+    """The points of `metric` lost against dropping nothing."""
+    loss_error: float | None
+    """Standard error of `loss` over the questions; None for a single question."""
 
     def tuned(self) -> TunedSchedule:
         """The schedule in the form of a checkpoint's config."""
-        metrics = {**self.metrics, "map_loss": self.map_loss}
-        if self.map_loss_error is not None:
-            metrics["map_loss_error"] = self.map_loss_error
+        metrics = {**self.metrics, f"{self.metric}_loss": self.loss}
+        if self.loss_error is not None:
+            metrics[f"{self.metric}_loss_error"] = self.loss_error
         rounded = {name: round(value, 3) for name, value in metrics.items()}
         return TunedSchedule(schedule=self.schedule, cost=self.cost, metrics=rounded)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningBounds:
-    """How much a schedule may lose and cost; with `max_loss` the cheapest within both is best, else the best in MAP."""
+    """How much a schedule may lose and cost; with `max_loss` the cheapest within both is best, else the most accurate.
+
+    Loss and accuracy are those of the metric that decides (`Measured.metric`).
+    """
 
     max_loss: float | None = None
-    """The most points of MAP that may be lost."""
+    """The most points that may be lost."""
     max_cost: float | None = None
 
     def excess(self, point: Measured) -> float:
         """By how much the bounds are exceeded; 0 within the bounds."""
-        loss = 0.0 if self.max_loss is None else point.map_loss - self.max_loss
+        loss = 0.0 if self.max_loss is None else point.loss - self.max_loss
         cost = 0.0 if self.max_cost is None else point.cost - self.max_cost
         return max(0.0, loss) + max(0.0, cost)
 
     def order(self, point: Measured) -> tuple[float, float, float]:
         """A sort key: better points have larger keys, and points within the bounds are better than all others."""
-        accuracy = point.metrics["map"]
+        accuracy = point.metrics[point.metric]
         rest = (accuracy, -point.cost) if self.max_loss is None else (-point.cost, accuracy)
         return (-self.excess(point), *rest)
 
@@ -80,25 +86,65 @@ class TuningBounds:
         """The key's leading part as one number for Optuna: in 0..1 within the bounds, negative outside."""
         if excess := self.excess(point):
             return -excess
-        return point.metrics["map"] / 100.0 if self.max_loss is None else 1.0 - point.cost
+        return point.metrics[point.metric] / 100.0 if self.max_loss is None else 1.0 - point.cost
+
+
+class Measure(Protocol):
+    """What the ranking under a schedule is held against."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics; the first one decides."""
+
+    @property
+    def needs(self) -> str:
+        """What a question must have to be measured, for messages."""
+
+    def usable(self, question: Question) -> bool:
+        """Whether the metrics are defined for the question."""
+
+    def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
+        """Each metric, in 0..1, of `ranks` [n] that a schedule gives the candidates whose `scores` are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstLabels:
+    """The labels of dev data: MAP decides."""
+
+    names: tuple[str, ...] = METRICS
+    needs: str = "a positive candidate"
+
+    def usable(self, question: Question) -> bool:
+        """A question with a positive."""
+        return question.answerable
+
+    def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
+        """Expectations over ties; `scores` are not read."""
+        row = expected_metrics(np.asarray(question.labels), ranks, question.missed)
+        return [row[name] for name in self.names]
 
 
 class DevSet:
-    """Measures schedules, each once, on the questions that have a positive."""
+    """Measures schedules, each once, on the questions that can be measured."""
 
     def __init__(
-        self, stage_layers: Sequence[float], scored: Iterable[tuple[Question, AllScores]], *, minimum: int = 1
+        self,
+        stage_layers: Sequence[float],
+        scored: Iterable[tuple[Question, AllScores]],
+        *,
+        minimum: int = 1,
+        measure: Measure = AgainstLabels(),
     ) -> None:
         """Keep questions and scores; every schedule leaves at least `minimum` candidates alive.
 
-        Raises ValueError without exits or without a question that has a positive.
+        Raises ValueError without exits or without a question that can be measured.
         """
         if len(stage_layers) < 2:
             raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
-        self._layers, self.minimum = np.asarray(stage_layers), minimum
-        self._questions = [(question, scores) for question, scores in scored if question.answerable]
+        self._layers, self.minimum, self._against = np.asarray(stage_layers), minimum, measure
+        self._questions = [(question, scores) for question, scores in scored if measure.usable(question)]
         if not self._questions:
-            raise ValueError("no dev question has a positive candidate")
+            raise ValueError(f"no dev question has {measure.needs}")
         self._whole = self._values(RatioSchedule(self.keep_all))
         self._measured: dict[Schedule, Measured] = {}
 
@@ -129,25 +175,25 @@ class DevSet:
         return self._measured[schedule]
 
     def _measure(self, schedule: Schedule) -> Measured:
-        policy = RatioSchedule(schedule, self.minimum)
+        policy, names = RatioSchedule(schedule, self.minimum), self._against.names
         values = self._values(policy)
-        lost = 100.0 * (self._whole - values)[:, METRICS.index("map")]
+        lost = 100.0 * (self._whole - values)[:, 0]
         return Measured(
             schedule=schedule,
             cost=relative_cost(self._layers.tolist(), schedule),
             dev_cost=cost_of(self.sizes, self._layers.tolist(), policy),
-            metrics=dict(zip(METRICS, (100.0 * values.mean(axis=0)).tolist(), strict=True)),
-            map_loss=float(lost.mean()),
-            map_loss_error=float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else None,
+            metrics=dict(zip(names, (100.0 * values.mean(axis=0)).tolist(), strict=True)),
+            metric=names[0],
+            loss=float(lost.mean()),
+            loss_error=float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else None,
         )
 
     def _values(self, policy: DropPolicy) -> NDArray[np.float64]:
-        """Expected metrics [questions, METRICS] in 0..1."""
+        """Metrics [questions, names] in 0..1."""
         rows = [
-            expected_metrics(np.asarray(question.labels), apply_policy(scores, policy), question.missed)
-            for question, scores in self._questions
+            self._against.values(question, scores, apply_policy(scores, policy)) for question, scores in self._questions
         ]
-        return np.asarray([[row[name] for name in METRICS] for row in rows])
+        return np.asarray(rows)
 
 
 def search_grid(dev: DevSet, ratios: Sequence[float] = GRID) -> None:
@@ -180,16 +226,16 @@ def choose(measured: Sequence[Measured], bounds: TuningBounds) -> Measured:
         nearest = policy_name(RatioSchedule(best.schedule))
         raise ValueError(
             f"none of {len(measured)} schedules holds the bounds; the nearest, {nearest}, "
-            f"loses {best.map_loss:.2f} points of MAP at a cost of {best.cost:.2f}"
+            f"loses {best.loss:.2f} points of {TITLES.get(best.metric, best.metric)} at a cost of {best.cost:.2f}"
         )
     return best
 
 
 def frontier(measured: Sequence[Measured]) -> list[Measured]:
-    """The schedules for which no cheaper one has the same MAP or more, the costliest and most accurate first."""
+    """The schedules for which no cheaper one is as accurate or more, the costliest and most accurate first."""
     front: list[Measured] = []
-    for point in sorted(measured, key=lambda point: (point.cost, -point.metrics["map"])):
-        if not front or point.metrics["map"] > front[-1].metrics["map"]:
+    for point in sorted(measured, key=lambda point: (point.cost, -point.metrics[point.metric])):
+        if not front or point.metrics[point.metric] > front[-1].metrics[point.metric]:
             front.append(point)
     return front[::-1]
 

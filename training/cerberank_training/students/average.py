@@ -18,12 +18,17 @@ from cerberank_models.network.ranker import Ranker
 def average_rankers(rankers: Sequence[Ranker]) -> Ranker:
     """A network with the shape of the first one; each weight is the mean over the networks that have it.
 
-    The head of a network with one head counts for every head; an exit counts if the network has the same one.
-    Raises ValueError when an encoder, a body or a head does not have the first one's shape.
+    The head of a network with one head counts for every head; an exit counts if the network has the same one. Drop
+    schedules are left behind: their costs and losses were measured on other weights, as was the least number of
+    candidates. Raises ValueError when an encoder, a body or a head does not have the first one's shape, and when the
+    first network's checkpoint has a first stage.
     """
     if not rankers:
         raise ValueError("nothing to average")
+    if rankers[0].config.first_stage is not None:
+        raise ValueError("checkpoint 1 has a first stage: average without one, then give the result one")
     result = copy.deepcopy(rankers[0])
+    result.config = result.config.model_copy(update={"drop_schedule": (), "drop_minimum": 1, "tuned_schedules": ()})
     for index, ranker in enumerate(rankers):
         _check_fit(result, ranker, index + 1)
     with torch.no_grad():

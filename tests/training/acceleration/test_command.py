@@ -1,0 +1,188 @@
+"""From an imported cross-encoder and unlabelled questions to a checkpoint that drops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+import torch
+from tests.bounds import PROBABILITIES
+from tests.first_stages import attached
+from tests.training.acceleration.unlabelled import imported, write_questions
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.question_lines import read_questions
+from cerberank_models.drop import RatioSchedule, relative_cost
+from cerberank_models.rank import rank_pairs
+from cerberank_service.ranking.slo import choose
+from cerberank_training.acceleration.command import main, unlabelled
+from cerberank_training.commands.tune import SECTION
+
+COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "4", "--trials", "0", "--gate-questions", "5"]
+ONNX = ["--precisions", "fp32"]
+
+
+@pytest.fixture(scope="session")
+def made(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A folder with `imported`, `questions.jsonl` and `faster`."""
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        call = [str(imported(folder)), "--questions", str(write_questions(folder / "questions.jsonl"))]
+        bounds = ["--max-cost", "0.7", "--min-agreement", "0"]
+        assert main([*call, *COMMON, *ONNX, *bounds, "--out", str(folder / "faster")]) == 0
+
+    return made_once("accelerated", make)
+
+
+def test_an_imported_model_drops_and_its_survivors_score_as_before(made: Path) -> None:
+    """The default schedule drops within its cost; every old weight is as it was, survivors' final scores too."""
+    old, new = read_checkpoint(made / "imported"), read_checkpoint(made / "faster")
+    assert [exit_.after for exit_ in new.config.exits] == [2]
+    assert new.config.drop_schedule
+    assert relative_cost(new.config.stage_layers, new.config.drop_schedule) <= 0.7
+    assert new.manifest.version == "imported-accelerated"
+    source = open_backend(old, kind="torch", precision="fp32")
+    weights = [load_ranker(each).state_dict() for each in (old, new)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    for kind in ("torch", "onnx"):
+        faster: Backend[object] = open_backend(new, kind=kind, precision="fp32")
+        question, candidates = read_questions(made / "questions.jsonl")[0]
+        pairs = old.encoder().encode(question, candidates)
+        whole, ranking = rank_pairs(source, pairs).scores, rank_pairs(faster, pairs)
+        survivors = ranking.stages == len(new.config.stages) - 1
+        assert 0 < survivors.sum() < len(pairs)
+        assert np.abs(ranking.scores - whole)[survivors].max() <= PROBABILITIES
+
+
+def test_the_figures_say_what_they_are_measured_against(made: Path) -> None:
+    """No metric of labels is stated; the card tells the reference, and names no path; each loss is what was dropped."""
+    new = read_checkpoint(made / "faster")
+    for entry in new.config.tuned_schedules:
+        assert set(entry.metrics) == {
+            *("agreement", "top1_agreement", "overlap@5"),
+            *("agreement_loss", "agreement_loss_error"),
+        }
+        assert entry.metrics["agreement_loss"] == pytest.approx(100 - entry.metrics["agreement"], abs=2e-3)
+    card = (new.path / "README.md").read_text().partition(SECTION)[2]
+    assert "35 questions without labels" in card
+    assert "against the model's own ranking" in card
+    assert str(made) not in card
+
+
+def test_a_latency_target_chooses_among_its_schedules(made: Path) -> None:
+    """The service quotes the points of agreement that the schedule costs, and no others."""
+    config = read_checkpoint(made / "faster").config
+    cheapest = config.tuned_schedules[-1]
+    choice = choose(config, 1, lambda policy: relative_cost(config.stage_layers, policy.ratios), cheapest.cost)
+    assert choice.policy == RatioSchedule(cheapest.schedule)
+    assert set(choice.loss) == {"agreement", "top1_agreement", "overlap@5"}
+    assert choice.loss["agreement"] > 0
+
+
+def test_a_killed_run_goes_on_to_the_same_checkpoint(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while vectors are computed, and repeated: finished questions are not computed again, same result."""
+    call = [str(made / "imported"), "--questions", str(made / "questions.jsonl"), *COMMON, "--max-cost", "0.7"]
+    call += ["--min-agreement", "0", "--precisions", "", "--out", str(tmp_path / "again")]
+    starts = 0
+    start = TorchBackend.start
+
+    def counted(self: TorchBackend, pairs: object) -> object:
+        nonlocal starts
+        starts += 1
+        if starts == 20:
+            raise KeyboardInterrupt
+        return start(self, pairs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TorchBackend, "start", counted)
+    with pytest.raises(KeyboardInterrupt):
+        main(call)
+    monkeypatch.setattr("cerberank_training.acceleration.command.export_checkpoint", stop)
+    with pytest.raises(KeyboardInterrupt):
+        main(call)
+    assert starts == 20 + (60 - 19) + 5  # the gate reads five questions
+    monkeypatch.undo()
+    assert main(call) == 0
+    wanted, got = (read_checkpoint(path) for path in (made / "faster", tmp_path / "again"))
+    assert got.config == wanted.config
+    weights = load_ranker(got).state_dict()
+    for name, value in load_ranker(wanted).state_dict().items():
+        # The body's pass may round otherwise by where its tensors lie in memory: 2e-8 was seen, in exits alone.
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-5)
+
+
+def stop(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [
+        (["--exits", "1,2"], "exits"),
+        (["--pooling", "first"], "exits"),
+        (["--held-out", "26"], "held_out"),
+        (["--epochs", "5"], "epochs"),
+        (["--seed", "7"], "seed"),
+        (["--precision", "bf16"], "precision"),
+        (["--questions"], "questions"),
+    ],
+)
+def test_a_repeat_that_differs_is_refused_by_the_field(
+    option: list[str], field: str, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OUT.work belongs to checkpoint, questions and settings."""
+    work = tmp_path / "out.work"
+    work.mkdir()
+    (work / "settings.json").write_bytes((made / "faster.work" / "settings.json").read_bytes())
+    if option == ["--questions"]:
+        option = ["--questions", str(write_questions(tmp_path / "other.jsonl", seed=1))]
+    call = [str(made / "imported"), "--questions", str(made / "questions.jsonl"), *COMMON, *option]
+    assert main([*call, "--out", str(tmp_path / "out")]) == 1
+    assert f"was begun with {field} " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
+    made: Path, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No weights, a first stage, too few questions, exits that do not fit, an unreachable gate or bound, an old OUT."""
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "a", "candidates": [{"text": "b", "label": 1}]}) + "\n")
+    questions, few = made / "questions.jsonl", write_questions(tmp_path / "few.jsonl", count=30)
+    model = made / "imported"
+    first = attached(read_checkpoint(tiny_checkpoint), tmp_path / "first", precisions=()).path
+    for checkpoint, lines, more, message in (
+        (BUNDLED, questions, [], "cerberank weights FOLDER OUT"),
+        (first, questions, [], "has a first stage"),
+        (model, few, [], "leaves 5 to train on"),
+        (model, tmp_path / "a.jsonl", [], "candidates.0.label"),
+        (model, questions, ["--exits", "2,4"], "body layers 1..3"),
+        (model, questions, ["--exits", "2,1"], "ascending"),
+        (model, questions, ["--precisions", "fp33"], "not fp33"),
+        (model, questions, ["--max-cost", "0.01", "--max-loss", "0"], "points of agreement at a cost"),
+        (model, questions, ["--max-cost", "0.7", "--min-agreement", "101"], "must have the same first candidate"),
+        (model, questions, ["--out", str(made / "faster")], "never overwritten"),
+    ):
+        out = tmp_path / "out"
+        call = [str(checkpoint), "--questions", str(lines), *COMMON, "--precisions", "", "--out", str(out), *more]
+        assert main(call) == 1
+        assert message in capsys.readouterr().err
+        assert not out.exists()
+        for left in (tmp_path / "out.work").glob("*"):
+            left.unlink()
+
+
+def test_questions_have_no_labels(made: Path) -> None:
+    """What is read of them are texts, in the order of the file."""
+    questions, rows = unlabelled(made / "questions.jsonl"), read_questions(made / "questions.jsonl")
+    assert [(q.text, [row.candidate for row in q.candidates]) for q in questions] == rows
+    assert not any(q.answerable for q in questions)

@@ -1,0 +1,79 @@
+"""Exits learn a model's own scores and nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import random_pairs, random_ranker
+
+from cerberank_models.config import ExitConfig
+from cerberank_models.network.exits import Exit
+from cerberank_training.acceleration.exits import ExitTraining, exit_logits, train_exits, with_exits
+from cerberank_training.acceleration.vectors import PooledVectors
+
+TRAINING = ExitTraining(epochs=12, questions_per_step=8, learning_rate=3e-3)
+
+
+def made_up(questions: int = 60, candidates: int = 8) -> PooledVectors:
+    """The first exit can read the logit from its vectors, the second sees noise."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(0, 1, (questions * candidates, 2, 32)).astype(np.float16)
+    logits = 2 * vectors[:, 0, :4].sum(axis=1, dtype=np.float32)
+    offsets = np.arange(questions + 1) * candidates
+    return PooledVectors(offsets=offsets, vectors=vectors, logits=logits)
+
+
+def exits(seed: int = 1) -> list[Exit]:
+    ranker = with_exits(random_ranker(heads=1), [ExitConfig(after=1), ExitConfig(after=2)], seed=seed)
+    return [cast(Exit, exit_) for exit_ in ranker.exits]
+
+
+def test_an_exit_learns_the_model_s_own_order() -> None:
+    """On questions that it was not trained on it finds the own first candidate where its vectors tell it, else not."""
+    found, learned = made_up(), exits()
+    train_exits(learned, found, 50, TRAINING)
+    with torch.inference_mode():
+        logits = exit_logits(learned, torch.from_numpy(found.vectors[400:]).float()).numpy().reshape(10, 8, 2)
+    own = found.logits[400:].reshape(10, 8)
+    right = [(logits[:, :, exit_].argmax(axis=1) == own.argmax(axis=1)).mean() for exit_ in (0, 1)]
+    assert right[0] >= 0.8
+    assert right[1] <= 0.5
+
+
+def test_the_result_follows_from_vectors_and_settings() -> None:
+    """The same weights twice, and others for another seed; questions beyond the first ones are not read."""
+    short = ExitTraining(epochs=1, questions_per_step=8)
+    found, weights = made_up(), []
+    for seed in (1, 1, 2):
+        learned = exits(seed)
+        train_exits(learned, found, 50, replace(short, seed=seed))
+        weights.append(learned[0].output.weight.detach().clone())
+        found.logits[400:] = np.nan
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("heads", [0, 1, 3])
+def test_new_exits_leave_the_final_scores(heads: int) -> None:
+    """Of a plain encoder (whose last exit scores), one head and three; old exits and schedules are gone."""
+    source = random_ranker(heads=heads, body_layers=3 if heads else 4, exits=(1, 2) if heads else (1, 4))
+    source.config = source.config.model_copy(update={"drop_schedule": (0.5,) * (2 if heads else 1)})
+    ranker = with_exits(source, [ExitConfig(after=3, pooling="first")], seed=1)
+    assert ranker.config.exits[0] == ExitConfig(after=3, pooling="first")
+    assert len(ranker.config.stages) == 2
+    assert ranker.config.drop_schedule == ()
+    pairs = random_pairs([5, 9])
+    inputs = [torch.from_numpy(value) for value in (pairs.token_ids, pairs.type_ids, pairs.offsets)]
+    with torch.inference_mode():
+        torch.testing.assert_close(ranker(*inputs), source(*inputs), rtol=0, atol=1e-6)
+
+
+def test_settings_that_train_nothing_are_refused() -> None:
+    """The message names the field."""
+    for name in ("epochs", "questions_per_step", "learning_rate", "tau"):
+        with pytest.raises(ValueError, match=name):
+            replace(TRAINING, **{name: 0})  # type: ignore[arg-type]

@@ -1,0 +1,68 @@
+"""A schedule is measured against the model's own ranking, whatever the labels say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cerberank_models.drop import RatioSchedule
+from cerberank_models.encoding import Candidate
+from cerberank_training.acceleration.schedule import AgainstOwnRanking, FormAgreement, agreement_with
+from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.evaluation.evaluate import AllScores, apply_policy
+from cerberank_training.evaluation.gate import GateError
+from cerberank_training.evaluation.tune import DevSet
+
+distinct = st.integers(1, 12).flatmap(
+    lambda n: arrays(np.float64, n, elements=st.integers(0, 99).map(float), unique=True)
+)
+
+
+@given(own=distinct, data=st.data())
+def test_the_figures_are_those_of_the_survivors(own: np.ndarray, data: st.DataObject) -> None:
+    """The own first is first exactly where it survived, and the overlap counts the survivors of the first five."""
+    exit_ = data.draw(arrays(np.float64, len(own), elements=st.integers(0, 99).map(float), unique=True))
+    policy = RatioSchedule((0.5,))
+    top1, overlap = agreement_with(own, apply_policy(AllScores((exit_, own), None), policy))
+    best, alive = np.argsort(-own)[:5], set(policy.survivors(0, exit_).tolist())
+    assert top1 == float(int(best[0]) in alive)
+    kept = sum(int(row) in alive for row in best)
+    # Dropped candidates fill the places behind the survivors, perhaps with one of the own five.
+    assert kept / len(best) <= overlap <= 1.0
+    if len(alive) >= 5:
+        assert overlap == kept / len(best)
+
+
+def question(labels: list[int]) -> Question:
+    return Question(
+        id="q", text="q", candidates=tuple(LabelledCandidate(Candidate(text=str(i)), v) for i, v in enumerate(labels))
+    )
+
+
+def test_labels_change_nothing_and_single_candidates_do_not_count() -> None:
+    """An exit that drops the own first costs all of top-1 agreement; the mean of both figures is what decides."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(0, 1, 20)
+    blind = own.copy()
+    blind[own.argmax()] = -9.0
+    for labels in ([0] * 20, [1] * 20):
+        rows = [(question(labels), AllScores((blind, own), None)), (question([1]), AllScores((own[:1], own[:1]), None))]
+        dev = DevSet((2.0, 2.0), rows, measure=AgainstOwnRanking())
+        point = dev.measure((0.5,))
+        assert dev.sizes == [20]
+        assert point.metrics == pytest.approx({"agreement": 40.0, "top1_agreement": 0.0, "overlap@5": 80.0})
+        assert (point.metric, point.loss) == ("agreement", pytest.approx(60.0))
+        assert "map_loss" not in point.tuned().metrics
+    with pytest.raises(ValueError, match="two candidates"):
+        DevSet((2.0, 2.0), rows[1:], measure=AgainstOwnRanking())
+
+
+def test_the_gate_names_form_and_figure() -> None:
+    """On the bound it passes, below it does not."""
+    figures = FormAgreement(questions=100, top1=95.0, overlap=90.0)
+    figures.check("int8", 95.0)
+    with pytest.raises(GateError, match=r"int8: .*top-1 agreement 95.0 %.*at least 95.5 %"):
+        figures.check("int8", 95.5)

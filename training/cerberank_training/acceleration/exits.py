@@ -1,0 +1,104 @@
+"""Trains exits on the model's own scores, on vectors that a frozen body has given once.
+
+Two losses of every question's candidates, summed: the cross entropy of their order (softmax over the candidates), which
+is what dropping needs, and the distance of each probability from the model's own, because a candidate that is dropped
+is answered with its exit's score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from cerberank_models.config import ExitConfig, RankerConfig
+from cerberank_models.importing.hugging_face import initialise
+from cerberank_models.network.exits import Exit
+from cerberank_models.network.ranker import Ranker
+from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.learning.losses import distillation_loss, listwise_loss
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExitTraining:
+    """All settings that determine the exits, apart from the vectors."""
+
+    epochs: int = 10
+    questions_per_step: int = 32
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    tau: float = 3.0
+    """Flattens both orders, so that not only the model's own first candidate counts."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that train nothing."""
+        for name in ("epochs", "questions_per_step", "learning_rate", "tau"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ranker:
+    """The network of `source` with new, untrained exits in place of its own; its final scores stay what they are.
+
+    A ranker without heads keeps its last exit, which gives the final score. Schedules are left out, because they were
+    measured on other exits. Raises ValueError for exits that do not fit the body.
+    """
+    have = source.config
+    last = have.exits[-1:] if have.architecture.heads == 0 else ()
+    dump = have.model_dump(exclude={"exits", "drop_schedule", "drop_minimum", "tuned_schedules"})
+    config = RankerConfig.model_validate({**dump, "exits": (*exits, *last)})
+    ranker = Ranker(config)
+    initialise(ranker.exits, seed=seed)
+    state = {name: value for name, value in source.state_dict().items() if not name.startswith("exits.")}
+    ranker.load_state_dict(state, strict=False)
+    if last:
+        ranker.exits[-1].load_state_dict(source.exits[-1].state_dict())
+    return ranker.eval()
+
+
+def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, training: ExitTraining) -> list[float]:
+    """Train `exits` in place on the first `questions` of `found`; returns each one's loss in the last epoch.
+
+    The result follows from vectors and settings alone.
+    """
+    modules = nn.ModuleList(exits)
+    weights = [weight for name, weight in modules.named_parameters() if ".norm." not in name]
+    optimiser = torch.optim.AdamW(weights, lr=training.learning_rate, weight_decay=training.weight_decay)
+    steps = training.epochs * math.ceil(questions / training.questions_per_step)
+    rate = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
+    order = np.random.default_rng(training.seed)
+    losses: list[Tensor] = []
+    for _ in tqdm(range(training.epochs), unit="epoch", desc="exits", disable=None):
+        losses = []
+        shuffled = order.permutation(questions)
+        for start in range(0, questions, training.questions_per_step):
+            loss = _loss(exits, found, shuffled[start : start + training.questions_per_step].tolist(), training)
+            optimiser.zero_grad()
+            torch.autograd.backward(loss.sum())
+            optimiser.step()
+            rate.step()
+            losses.append(loss.detach())
+    return torch.stack(losses).mean(dim=0).tolist()
+
+
+def exit_logits(exits: Sequence[Exit], vectors: Tensor) -> Tensor:
+    """The logits of the E `exits`, `[N, E]`, from the pooled `vectors` `[N, E, D]`."""
+    return torch.stack([exit_.classify(vectors[:, index]) for index, exit_ in enumerate(exits)], dim=1)
+
+
+def _loss(exits: Sequence[Exit], found: PooledVectors, taken: Sequence[int], training: ExitTraining) -> Tensor:
+    """The loss of each exit, `[E]`, on some questions."""
+    rows = [found.rows(question) for question in taken]
+    vectors = torch.from_numpy(np.concatenate([found.vectors[row] for row in rows])).float()
+    own = torch.from_numpy(np.concatenate([found.logits[row] for row in rows]))
+    offsets = torch.tensor([0, *(row.stop - row.start for row in rows)]).cumsum(0)
+    logits = exit_logits(exits, vectors)
+    targets = torch.cat([torch.from_numpy(found.logits[row] / training.tau).softmax(dim=0) for row in rows])
+    points = distillation_loss(logits, own[:, None].expand_as(logits), 1.0)
+    return listwise_loss(logits / training.tau, targets, offsets) + points

@@ -1,0 +1,122 @@
+"""A drop schedule without labels: what is dropped is held against the model's own ranking of all candidates.
+
+The survivors of every exit are scored by the unchanged last stage, so that dropping changes a ranking only by what it
+drops. It is measured by two figures: in how many questions the model's own first candidate is still first, and how many
+of its own first five are still among the first five. Nothing is said of how right the model is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.drop import DropPolicy
+from cerberank_models.encoding import PairEncoder
+from cerberank_models.network.exits import Exit
+from cerberank_training.acceleration.exits import exit_logits
+from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.data import Question
+from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, score_questions
+from cerberank_training.evaluation.gate import GateError
+from cerberank_training.evaluation.report import table
+from cerberank_training.evaluation.tune import Tuning
+
+DEPTH = 5
+"""How many of the model's own first candidates `overlap@5` looks for."""
+GRID = (0.0, 0.2, 0.4, 0.6, 0.8)
+"""The ratios tried at every exit before Optuna's smaller steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstOwnRanking:
+    """The model's ranking when nothing is dropped; the mean of both figures decides. Labels are not read."""
+
+    names: tuple[str, ...] = ("agreement", "top1_agreement", f"overlap@{DEPTH}")
+    needs: str = "two candidates"
+
+    def usable(self, question: Question) -> bool:
+        """A question with something to order."""
+        return len(question.candidates) > 1
+
+    def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
+        """Mean, agreement (0 or 1) and overlap (0..1) of `ranks` with the last stage's order."""
+        first, overlap = agreement_with(scores.stages[-1], ranks)
+        return [(first + overlap) / 2, first, overlap]
+
+
+def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, float]:
+    """Whether `ranks` [n] begins like the order of the scores `own` [n], and the share of its first five that it has.
+
+    >>> agreement_with(np.array([0.9, 0.1, 0.8]), np.array([1, 2, 0]))
+    (0.0, 1.0)
+    """
+    wanted, got = (np.argsort(key, kind="stable")[:DEPTH] for key in (-own, ranks))
+    return float(wanted[0] == got[0]), len(np.intersect1d(wanted, got)) / len(wanted)
+
+
+def held_out_scores(
+    exits: Sequence[Exit], found: PooledVectors, questions: Sequence[Question], *, start: int
+) -> Iterator[tuple[Question, AllScores]]:
+    """The questions from `start` on with every stage's logits, which are ordered as their probabilities are."""
+    for index, question in enumerate(questions[start:], start=start):
+        rows = found.rows(index)
+        with torch.inference_mode():
+            logits = exit_logits(exits, torch.from_numpy(found.vectors[rows]).float()).double().numpy()
+        yield question, AllScores((*logits.T, found.logits[rows].astype(np.float64)), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormAgreement:
+    """How a form ranks that drops by the schedule, against the model's own ranking; in percent."""
+
+    questions: int
+    top1: float
+    overlap: float
+
+    def __str__(self) -> str:
+        """In words."""
+        return (
+            f"dropping by the schedule, top-1 agreement {self.top1:.1f} %, overlap@{DEPTH} {self.overlap:.1f} %, "
+            f"{self.questions} questions"
+        )
+
+    def check(self, form: str, least: float) -> None:
+        """Raise GateError when less than `least` percent of the questions have the same first candidate."""
+        if not self.top1 >= least:
+            raise GateError(f"{form}: {self}; at least {least:g} % must have the same first candidate")
+
+
+def measure_form(
+    form: Backend[Any], encoder: PairEncoder, wanted: Sequence[tuple[Question, AllScores]], policy: DropPolicy
+) -> FormAgreement:
+    """Rank by `form`, which drops by `policy`, and compare with the last stage's order in `wanted`."""
+    scored = score_questions(form, encoder, [question for question, _ in wanted])
+    got = [
+        agreement_with(own.stages[-1], apply_policy(scores, policy))
+        for (_, scores), (_, own) in zip(scored, wanted, strict=True)
+    ]
+    top1, overlap = (100 * float(value) for value in np.mean(got, axis=0))
+    return FormAgreement(questions=len(got), top1=top1, overlap=overlap)
+
+
+def schedule_table(tuning: Tuning) -> str:
+    """A Markdown table with a row per schedule, the default marked."""
+    header = ["drop schedule", "cost", "agreement loss ± error", "top-1 agreement", f"overlap@{DEPTH}"]
+    rows = [
+        [
+            ",".join(f"{alpha:g}" for alpha in row.schedule)
+            + (" (default)" if row.schedule == tuning.default.schedule else ""),
+            f"{row.cost:.2f}",
+            f"{row.metrics['agreement_loss']:.2f} ± {row.metrics.get('agreement_loss_error', 0.0):.2f}",
+            f"{row.metrics['top1_agreement']:.1f}",
+            f"{row.metrics[f'overlap@{DEPTH}']:.1f}",
+        ]
+        for row in tuning.menu
+    ]
+    return table(header, rows)

@@ -1,0 +1,107 @@
+"""What exits see of every pair, computed once: the body is frozen, so that its pooled hidden states never change.
+
+In: unlabelled questions and a ranker with untrained exits. Out: files in a folder, mapped into memory: a vector for
+each pair and exit, and the model's own final score. A killed run goes on after the last question that it had finished.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.encoding import EncodedPairs, PairEncoder
+from cerberank_models.network.exits import Exit
+from cerberank_models.network.layout import PackedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_training.data import Question
+from cerberank_training.teachers.scoring.checkpoint import logit
+
+VECTORS, LOGITS = "vectors.npy", "logits.npy"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PooledVectors:
+    """The pairs of some questions, one question after the other."""
+
+    offsets: NDArray[np.int64]
+    """`[Q + 1]`: question i owns pairs `offsets[i]:offsets[i + 1]`."""
+    vectors: NDArray[np.float16]
+    """`[P, E, D]`: each pair's pooled hidden states at each of the E exits."""
+    logits: NDArray[np.float32]
+    """`[P]`: the model's own final score as a logit; NaN where it is not computed yet."""
+
+    def rows(self, question: int) -> slice:
+        """The pairs of one question."""
+        return slice(int(self.offsets[question]), int(self.offsets[question + 1]))
+
+
+def compute_vectors(
+    folder: Path,
+    ranker: Ranker,
+    encoder: PairEncoder,
+    questions: Sequence[Question],
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+) -> PooledVectors:
+    """The pooled vectors of all pairs of `questions`, those that `folder` holds already not computed again.
+
+    The caller makes sure that `folder` belongs to this ranker, these questions and this precision.
+    Raises ValueError for hidden states that float16 cannot hold.
+    """
+    found = _open(folder, ranker, questions)
+    ranker = copy.deepcopy(ranker)  # the backend casts and moves it
+    backend = TorchBackend(ranker, device=device, precision=precision)
+    numbered = tqdm(enumerate(questions), total=len(questions), unit="question", desc="vectors", disable=None)
+    for index, question in numbered:
+        rows = found.rows(index)
+        if not np.isnan(found.logits[rows]).any():
+            continue
+        pairs = encoder.encode(question.text, [row.candidate for row in question.candidates])
+        vectors, logits = _run(backend, ranker, pairs)
+        found.vectors[rows] = vectors
+        # Written after the vectors: who finds a question's logits finds its vectors, too.
+        found.logits[rows] = logits
+    return found
+
+
+def _open(folder: Path, ranker: Ranker, questions: Sequence[Question]) -> PooledVectors:
+    offsets = np.cumsum([0, *(len(question.candidates) for question in questions)])
+    exits, width = len(ranker.config.stages) - 1, cast(Exit, ranker.exits[0]).output.in_features
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / LOGITS).is_file():
+        shape = (int(offsets[-1]), exits, width)
+        np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.float16, shape=shape).flush()
+        partial = folder / f".{LOGITS}"
+        with partial.open("wb") as file:
+            np.save(file, np.full(shape[0], np.nan, dtype=np.float32))
+        partial.replace(folder / LOGITS)
+    vectors, logits = (np.load(folder / name, mmap_mode="r+", allow_pickle=False) for name in (VECTORS, LOGITS))
+    return PooledVectors(offsets=offsets, vectors=vectors, logits=logits)
+
+
+def _run(backend: TorchBackend, ranker: Ranker, pairs: EncodedPairs) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
+    state, pooled = backend.start(pairs), []
+    last = len(ranker.config.stages) - 1
+    for stage in range(last):
+        after = backend.run(state, stage).state
+        assert after is not None, "the last stage alone ends without a state"
+        assert after.hidden is not None, "hidden states are there after the first stage"
+        state, hidden = after, after.hidden
+        layout = PackedLayout.of(torch.from_numpy(state.offsets).to(hidden.device))
+        with torch.inference_mode():
+            vectors = cast(Exit, ranker.exits[stage]).pool(hidden, layout)
+        pooled.append(vectors.float().cpu().numpy())
+    stacked = np.stack(pooled, axis=1)
+    if not np.abs(stacked).max() <= np.finfo(np.float16).max:
+        raise ValueError("hidden states are too large for float16: exits cannot be trained on them")
+    return stacked.astype(np.float16), logit(backend.run(state, last).scores)
