@@ -101,13 +101,18 @@ def around(document: Schema, schema: Schema, place: Place, content: bytes, value
         return content
     step, rest = place[0], place[1:]
     for each in alternatives(document, schema):
-        if step == 0 and isinstance(each.get("items"), dict):
-            return b"[" + around(document, each["items"], rest, content, values) + b"]"
-        if step in each.get("properties", {}):
-            fields = {name: values.get(name, "x") for name in each.get("required", ()) if name != step}
-            inner = around(document, each["properties"][step], rest, content, values)
-            others = b"".join(b",%s:%s" % (json.dumps(n).encode(), json.dumps(v).encode()) for n, v in fields.items())
-            return b"{" + json.dumps(step).encode() + b":" + inner + others + b"}"
+        children = {0: each["items"]} if isinstance(each.get("items"), dict) else each.get("properties", {})
+        if step not in children:
+            continue
+        try:
+            inner = around(document, children[step], rest, content, values)
+        except KeyError:  # another dialect of the same path has this field, and what the place names in it
+            continue
+        if step == 0:
+            return b"[" + inner + b"]"
+        fields = {name: values.get(name, "x") for name in each.get("required", ()) if name != step}
+        others = b"".join(b",%s:%s" % (json.dumps(n).encode(), json.dumps(v).encode()) for n, v in fields.items())
+        return b"{" + json.dumps(step).encode() + b":" + inner + others + b"}"
     raise KeyError(place)
 
 

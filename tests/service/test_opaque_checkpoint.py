@@ -62,7 +62,8 @@ def test_it_is_ranked_as_offline_in_two_dialects(served: tuple[TestClient, Check
     answer = rank(client, drop_ratio=0.5)
     assert "this model has no exits: drop_ratio has no effect" in answer["warnings"]
     assert {result["stage"] for result in answer["results"]} == {0}
-    cohere = client.post("/v2/rerank", json={"model": "opaque", "query": QUESTION, "documents": TEXTS}).json()
+    whole = {"model": "opaque", "query": QUESTION, "documents": TEXTS, "max_chunks_per_doc": 1}  # no windows
+    cohere = client.post("/v1/rerank", json=whole).json()
     expected = offline(checkpoint)
     for results, key in ((answer["results"], "score"), (cohere["results"], "relevance_score")):
         got = {result["index"]: result[key] for result in results}
