@@ -87,7 +87,7 @@ def test_nothing_answers_without_the_token(public: TestClient, headers: Any) -> 
 
 
 def test_the_public_port_has_no_admin_route(public: TestClient) -> None:
-    """Admin routes are 404 on the public port, even with the token; 405 below the list of models, which is read there."""
+    """Admin routes are 404 on the public port, even with the token; 405 below the list of models, which is public."""
     app = admin_app(public)
     routes = [(m, r.path) for r in app.routes for m in r.methods if m not in {"GET", "HEAD"}]  # type: ignore[attr-defined]
     assert len(routes) == 8
