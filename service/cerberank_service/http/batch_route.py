@@ -47,7 +47,7 @@ class BatchRoute:
                 latest, size = due(time.monotonic(), timeout_ms), len(body.content)
                 most = rank.settings.max_candidates
                 questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
-                entries = await unless_disconnected(request, self._entries(request, questions, caller, latest))
+                entries = await unless_disconnected(request, self._entries(request, questions, caller, latest, size))
         except Exception as error:  # the client gets an error response, the log the reason
             return rank.errors.respond(error, request)
         if entries is None:
@@ -56,13 +56,16 @@ class BatchRoute:
         return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
 
     async def _entries(
-        self, request: Request, questions: Sequence[Document], caller: Caller | None, latest: float | None
+        self, request: Request, questions: Sequence[Document], caller: Caller | None, latest: float | None, size: int
     ) -> list[bytes]:
-        """The entries of all questions, which are due at `latest`."""
-        return [await self._entry(request, question, place, caller, latest) for place, question in enumerate(questions)]
+        """The entries of all questions of a body of `size` bytes, which are due at `latest`."""
+        return [
+            await self._entry(request, question, place, caller, latest, size)
+            for place, question in enumerate(questions)
+        ]
 
     async def _entry(
-        self, request: Request, question: Document, place: int, caller: Caller | None, latest: float | None
+        self, request: Request, question: Document, place: int, caller: Caller | None, latest: float | None, size: int
     ) -> bytes:
         """The entry of one question; its errors are logged, counted and rendered."""
         rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
@@ -74,7 +77,8 @@ class BatchRoute:
                 if caller is not None and place > 0:
                     caller.enter()
                 with rank.metrics.in_flight.track_inprogress():
-                    rendered = await rank.ranked(read, caller, request_id, received=time.monotonic(), latest=latest)
+                    now = time.monotonic()
+                    rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=size)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # as above

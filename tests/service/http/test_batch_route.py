@@ -15,6 +15,7 @@ from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
+from cerberank_service.ranking.workers import LARGE_BYTES
 
 PATH = "/v1/rank/batch"
 HOW = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris"]}
@@ -91,6 +92,24 @@ def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
         low, high = pending.result(20)
     assert (low["status"], high["status"]) == (503, 200)
     assert low["retry_after"] >= 1
+
+
+def test_the_questions_of_a_large_body_are_read_by_the_thread_for_these(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that small requests do not wait for them; those of a small body are read by any other."""
+    client = serve(FakeBackend())
+    ranking = client.app.state.service.ranking  # type: ignore[attr-defined]
+    threads, prepare = [], ranking.prepare
+
+    def prepared(*given: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread().name.rpartition("_")[0])
+        return prepare(*given, **options)
+
+    monkeypatch.setattr(ranking, "prepare", prepared)
+    ask(client, WHERE, HOW | {"candidates": ["a" * LARGE_BYTES]})
+    ask(client, WHERE)
+    assert threads == ["large-bodies", "large-bodies", "worker"]
 
 
 def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) -> None:
