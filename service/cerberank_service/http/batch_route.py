@@ -18,6 +18,7 @@ from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
 from cerberank_service.dialects.native_batch import read_batch, render_answer, render_batch, render_error
 from cerberank_service.dialects.wire import Document
+from cerberank_service.engine.job import too_late
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
@@ -26,6 +27,18 @@ from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
 from cerberank_service.ranking.read import Reader
 
 PATH = "/v1/rank/batch"
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What the questions of a call have in common."""
+
+    request: Request
+    caller: Caller | None
+    latest: float | None
+    """When all are due, in seconds on the monotonic clock."""
+    size: int
+    """Bytes of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,9 @@ class BatchRoute:
                 latest, size = due(time.monotonic(), timeout_ms), len(body.content)
                 most = rank.settings.max_candidates
                 questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
-                entries = await unless_disconnected(request, self._entries(request, questions, caller, latest, size))
+                entries = await unless_disconnected(
+                    request, self._entries(_Call(request, caller, latest, size), questions)
+                )
         except Exception as error:  # the client gets an error response, the log the reason
             return rank.errors.respond(error, request)
         if entries is None:
@@ -55,30 +70,29 @@ class BatchRoute:
         headers = {"X-Request-Id": request_id, **load_report(request.headers.get(LOAD_FORMAT), rank.load)}
         return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
 
-    async def _entries(
-        self, request: Request, questions: Sequence[Document], caller: Caller | None, latest: float | None, size: int
-    ) -> list[bytes]:
-        """The entries of all questions of a body of `size` bytes, which are due at `latest`."""
-        return [
-            await self._entry(request, question, place, caller, latest, size)
-            for place, question in enumerate(questions)
-        ]
+    async def _entries(self, call: _Call, questions: Sequence[Document]) -> list[bytes]:
+        """The entries of all questions."""
+        return [await self._entry(call, question, place) for place, question in enumerate(questions)]
 
-    async def _entry(
-        self, request: Request, question: Document, place: int, caller: Caller | None, latest: float | None, size: int
-    ) -> bytes:
-        """The entry of one question; its errors are logged, counted and rendered."""
-        rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
+    async def _entry(self, call: _Call, question: Document, place: int) -> bytes:
+        """The entry of one question; its errors are logged, counted and rendered.
+
+        Once the call is too late only the first is asked: an idle engine gives each a step, however late it is.
+        """
+        rank, request, caller, latest = self.rank, call.request, call.caller, call.latest
+        trace_id, request_id = None, f"{request_id_of(request)}-{place}"
         read = partial(Reader((NATIVE,), rank.settings.max_candidates).read, question)
         try:
             with rank.tracing.request(PATH, request.headers, request_id) as span:
                 trace_id = span.trace_id
+                if place > 0 and latest is not None and time.monotonic() >= latest:
+                    raise too_late(wait=1)
                 rank.check_room()
                 if caller is not None and place > 0:
                     caller.enter()
                 with rank.metrics.in_flight.track_inprogress():
                     now = time.monotonic()
-                    rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=size)
+                    rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=call.size)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # as above

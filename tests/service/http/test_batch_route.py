@@ -66,12 +66,23 @@ def test_a_quota_counts_every_question(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_deadline_is_a_question_s_own(serve: Serve) -> None:
-    """A late one is incomplete, the one beside it complete; the header is a deadline for all."""
-    client = serve(FakeBackend())
-    late, other = ask(client, HOW | {"deadline_ms": 0.001}, WHERE)
+    """A late one is incomplete, the one beside it complete."""
+    late, other = ask(serve(FakeBackend()), HOW | {"deadline_ms": 0.001}, WHERE)
     assert (late["answer"]["complete"], other["answer"]["complete"]) == (False, True)
-    answers = ask(client, HOW, WHERE, **{"X-Request-Timeout-Ms": "0.001"})
-    assert [entry["answer"]["complete"] for entry in answers] == [False, False]
+
+
+def test_the_header_is_a_deadline_for_all_questions(serve: Serve, tmp_path: Path) -> None:
+    """Once it has passed, the first has had its step, and the others take none and nothing of a quota."""
+    keys, backend = tmp_path / "keys.json", FakeBackend()
+    secret = add_key(keys, "a", requests_per_minute=2)
+    client, headers = serve(backend, keys_file=keys), {"Authorization": f"Bearer {secret}"}
+    backend.runs.clear()
+    first, *others = ask(client, HOW, WHERE, WHERE, **headers, **{"X-Request-Timeout-Ms": "0.001"})
+    assert not first["answer"]["complete"]
+    assert [(entry["status"], entry["retry_after"]) for entry in others] == [(503, 1)] * 2
+    assert "deadline" in others[0]["error"]["message"]
+    assert backend.runs == [(0, 3)]
+    assert ask(client, WHERE, **headers)[0]["status"] == 200
 
 
 def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
