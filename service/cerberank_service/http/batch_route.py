@@ -1,7 +1,8 @@
 """The route of several questions in one call: each takes the way of a request of its own, up to its log line.
 
-Together they have one body, and one client that may disconnect. They are asked one after the other, so that admission
-control, which refuses no question of an idle engine, refuses none for the wait that the call makes itself.
+Together they have one body, one client that may disconnect, and one place among the requests in progress. They are asked
+one after the other, so that admission control, which refuses no question of an idle engine, refuses none for the wait
+that the call makes itself.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class BatchRoute:
             if caller is not None:
                 caller.enter()  # for the first question, before the body is received
             timeout_ms = read_header(request.headers.get(HEADER))
-            async with rank.bodies.received(request) as body:
-                latest, size = due(time.monotonic(), timeout_ms), len(body.content)
-                most = rank.settings.max_candidates
-                questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
-                entries = await unless_disconnected(
-                    request, self._entries(_Call(request, caller, latest, size), questions)
-                )
+            with rank.metrics.in_flight.track_inprogress():
+                async with rank.bodies.received(request) as body:
+                    latest, size = due(time.monotonic(), timeout_ms), len(body.content)
+                    most = rank.settings.max_candidates
+                    questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
+                    call = _Call(request, caller, latest, size)
+                    entries = await unless_disconnected(request, self._entries(call, questions))
         except Exception as error:  # the client gets an error response, the log the reason
             return rank.errors.respond(error, request)
         if entries is None:
@@ -87,12 +88,10 @@ class BatchRoute:
                 trace_id = span.trace_id
                 if place > 0 and latest is not None and time.monotonic() >= latest:
                     raise too_late(wait=1)
-                rank.check_room()
                 if caller is not None and place > 0:
                     caller.enter()
-                with rank.metrics.in_flight.track_inprogress():
-                    now = time.monotonic()
-                    rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=call.size)
+                now = time.monotonic()
+                rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=call.size)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # as above

@@ -21,6 +21,19 @@ PATH = "/v1/rank/batch"
 HOW = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris"]}
 WHERE = {"question": "where is it?", "candidates": ["in paris", "it is old"], "top_k": 1}
 
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": PATH,
+    "raw_path": PATH.encode(),
+    "query_string": b"",
+    "headers": [],
+    "http_version": "1.1",
+    "scheme": "http",
+    "server": ("test", 80),
+    "client": ("test", 1),
+}
+
 
 def ask(client: TestClient, *questions: Any, **headers: str) -> list[dict[str, Any]]:
     response = client.post(PATH, json={"questions": questions}, headers=headers).raise_for_status()
@@ -134,6 +147,33 @@ def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) ->
     assert [entry["status"] for entry in ask(client, *questions)] == [200] * 12
 
 
+def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> None:
+    """Bodies that arrive slowly count towards the limit as well, and no question is refused for the call's place."""
+    client = serve(FakeBackend(), max_requests=1)
+    metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
+    in_progress, messages = [], []
+
+    async def call() -> None:
+        sent = [{"type": "http.request", "body": json.dumps({"questions": [HOW, WHERE]}).encode(), "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            in_progress.append(metrics.count_in_flight())
+            if not sent:
+                await asyncio.Event().wait()
+            return sent.pop()
+
+        async def send(message: dict[str, Any]) -> None:
+            messages.append(message)
+
+        await client.app(SCOPE, receive, send)  # type: ignore[arg-type]
+
+    assert client.portal is not None
+    client.portal.call(call)
+    assert set(in_progress) == {1}
+    assert [entry["status"] for entry in json.loads(messages[1]["body"])["answers"]] == [200, 200]
+    assert metrics.count_in_flight() == 0
+
+
 @pytest.mark.parametrize(
     ("content", "status", "said"),
     [
@@ -158,18 +198,6 @@ def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
     gate = threading.Event()
     backend.faults = Faults(gate=gate)
     backend.entered.clear()
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": PATH,
-        "raw_path": PATH.encode(),
-        "query_string": b"",
-        "headers": [],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("test", 80),
-        "client": ("test", 1),
-    }
     messages: list[dict[str, Any]] = []
 
     async def call() -> None:
@@ -185,7 +213,7 @@ def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
         async def send(message: dict[str, Any]) -> None:
             messages.append(message)
 
-        await client.app(scope, receive, send)  # type: ignore[arg-type]
+        await client.app(SCOPE, receive, send)  # type: ignore[arg-type]
 
     assert client.portal is not None
     ran = len(backend.runs)
