@@ -1,8 +1,8 @@
 """The route of several questions in one call: each takes the way of a request of its own, up to its log line.
 
-Together they have one body, one client that may disconnect, and one place among the requests in progress. They are asked
-one after the other, so that admission control, which refuses no question of an idle engine, refuses none for the wait
-that the call makes itself.
+Together they have one body, one client that may disconnect, and one place among the requests in progress. They are
+asked one after the other, so that admission control, which refuses no question of an idle engine, refuses none for the
+wait that the call makes itself.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class BatchRoute:
             timeout_ms = read_header(request.headers.get(HEADER))
             with rank.metrics.in_flight.track_inprogress():
                 async with rank.bodies.received(request) as body:
+                    rank.versions.check_serving()  # once, so that a shutdown cuts no call short
                     latest, size = due(time.monotonic(), timeout_ms), len(body.content)
                     most = rank.settings.max_candidates
                     questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)

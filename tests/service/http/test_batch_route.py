@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.service.observe import engine_of, samples, wait_until
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
 from cerberank_service.ranking.workers import LARGE_BYTES
+from cerberank_service.versions.registry import VersionRegistry
 
 PATH = "/v1/rank/batch"
 HOW = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris"]}
@@ -145,6 +147,27 @@ def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) ->
     speeds.seconds_per_token, speeds.fixed_seconds = [0.5 / tokens / 3] * 3, [0.0] * 3
     questions = [HOW | {"question": f"how tall is {name}?", "drop_ratio": 0} for name in "abcdefghijkl"]
     assert [entry["status"] for entry in ask(client, *questions)] == [200] * 12
+
+
+@pytest.mark.parametrize("end", [lambda versions: versions.drain(True), lambda versions: versions.refuse()])
+def test_a_call_that_has_begun_is_answered_in_full(serve: Serve, end: Callable[[VersionRegistry], None]) -> None:
+    """Though the replica drains or shuts down meanwhile; a later call is refused as a whole, to be sent again."""
+    backend = FakeBackend()
+    client = serve(backend)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            pending = pool.submit(ask, client, HOW, WHERE)
+            assert backend.entered.wait(20)
+            end(client.app.state.service.versions)  # type: ignore[attr-defined]
+        finally:
+            gate.set()
+        assert [entry["status"] for entry in pending.result(20)] == [200, 200]
+    refused = client.post(PATH, json={"questions": [WHERE]})
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"]
 
 
 def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> None:
