@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import Request, Response
@@ -17,15 +17,14 @@ from fastapi import Request, Response
 from cerberank_service.access.access import Caller
 from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
-from cerberank_service.dialects.native_batch import read_batch, render_answer, render_batch, render_error
-from cerberank_service.dialects.wire import Document
+from cerberank_service.dialects.native_batch import Asked, read_batch, render_answer, render_batch, render_error
 from cerberank_service.engine.job import too_late
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
 from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
-from cerberank_service.ranking.read import Reader
+from cerberank_service.ranking.read import Read, Reader
 
 PATH = "/v1/rank/batch"
 
@@ -72,18 +71,18 @@ class BatchRoute:
         headers = {"X-Request-Id": request_id, **load_report(request.headers.get(LOAD_FORMAT), rank.load)}
         return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
 
-    async def _entries(self, call: _Call, questions: Sequence[Document]) -> list[bytes]:
+    async def _entries(self, call: _Call, questions: Sequence[Asked]) -> list[bytes]:
         """The entries of all questions."""
         return [await self._entry(call, question, place) for place, question in enumerate(questions)]
 
-    async def _entry(self, call: _Call, question: Document, place: int) -> bytes:
+    async def _entry(self, call: _Call, question: Asked, place: int) -> bytes:
         """The entry of one question; its errors are logged, counted and rendered.
 
         Once the call is too late only the first is asked: an idle engine gives each a step, however late it is.
         """
         rank, request, caller, latest = self.rank, call.request, call.caller, call.latest
         trace_id, request_id = None, f"{request_id_of(request)}-{place}"
-        read = partial(Reader((NATIVE,), rank.settings.max_candidates).read, question)
+        read = partial(_read, Reader((NATIVE,), rank.settings.max_candidates), question)
         try:
             with rank.tracing.request(PATH, request.headers, request_id) as span:
                 trace_id = span.trace_id
@@ -97,6 +96,14 @@ class BatchRoute:
                 return render_answer(rendered.content)
         except Exception as error:  # as above
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
+
+
+def _read(reader: Reader, question: Asked) -> Read:
+    """What a question holds, with its share of windows."""
+    read = reader.read(question.document)
+    if (windowing := read.call.windowing) is None:
+        return read
+    return replace(read, call=replace(read.call, windowing=replace(windowing, most_rows=question.most_rows)))
 
 
 def _cause(error: Exception) -> Exception:
