@@ -75,7 +75,14 @@ def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
     All of them together may have as many candidates, and as many windows, as one call of `/v1/rank`.
     """
     check_structure(body, most_candidates + FIELDS_AS_CANDIDATES * MOST_QUESTIONS)
-    contents: list[Any] = list(validate(BatchRequest, read_json(body)).questions)
+    document = read_json(body)
+    listed = document.fields.get("questions")
+    if isinstance(listed, list) and len(listed) > MOST_QUESTIONS:
+        raise ServiceError(
+            Kind.INVALID,
+            f"questions: {len(listed)} are more than the limit of {MOST_QUESTIONS}; send several requests",
+        )
+    contents: list[Any] = list(validate(BatchRequest, document).questions)
     questions = [Document(content) for content in contents]
     lists = [question.fields.get("candidates") for question in questions]
     counts = [len(each) if isinstance(each, list) else 0 for each in lists]
