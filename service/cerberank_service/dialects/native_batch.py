@@ -6,6 +6,7 @@ Each question is a body of `/v1/rank`, read and answered on its own: one that is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue, SkipValidation
@@ -59,22 +60,41 @@ class BatchResponse(Wire):
     answers: list[Answered | Refused]
 
 
-def read_batch(body: bytes, most_candidates: int) -> list[Document]:
-    """The questions of a body, not validated yet. Raises ServiceError (400, 422).
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One of a call's questions, not validated yet."""
 
-    All of them together may have as many candidates as one call of `/v1/rank`.
+    document: Document
+    most_rows: int
+    """Windows of all its candidates."""
+
+
+def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
+    """The questions of a body. Raises ServiceError (400, 422).
+
+    All of them together may have as many candidates, and as many windows, as one call of `/v1/rank`.
     """
     check_structure(body, most_candidates + FIELDS_AS_CANDIDATES * MOST_QUESTIONS)
-    contents: list[Any] = list(validate(BatchRequest, read_json(body)).questions)
+    document = read_json(body)
+    listed = document.fields.get("questions")
+    if isinstance(listed, list) and len(listed) > MOST_QUESTIONS:
+        raise ServiceError(
+            Kind.INVALID,
+            f"questions: {len(listed)} are more than the limit of {MOST_QUESTIONS}; send several requests",
+        )
+    contents: list[Any] = list(validate(BatchRequest, document).questions)
     questions = [Document(content) for content in contents]
-    lists = (question.fields.get("candidates") for question in questions)
-    if (count := sum(len(each) for each in lists if isinstance(each, list))) > most_candidates:
+    lists = [question.fields.get("candidates") for question in questions]
+    counts = [len(each) if isinstance(each, list) else 0 for each in lists]
+    if (count := sum(counts)) > most_candidates:
         raise ServiceError(
             Kind.INVALID,
             f"questions: {count} candidates in all are more than the limit of {most_candidates}; send fewer questions "
             "in one call, or raise CERBERANK_MAX_CANDIDATES",
         )
-    return questions
+    windowed = sum(question.fields.get("windows", "off") != "off" for question in questions)
+    share = (most_candidates - count) // max(1, windowed)
+    return [Asked(question, max(1, own + share)) for question, own in zip(questions, counts, strict=True)]
 
 
 def render_answer(content: bytes) -> bytes:

@@ -1,14 +1,15 @@
 """The route of several questions in one call: each takes the way of a request of its own, up to its log line.
 
-Together they have one body, and one client that may disconnect. They are asked one after the other, so that admission
-control, which refuses no question of an idle engine, refuses none for the wait that the call makes itself.
+Together they have one body, one client that may disconnect, and one place among the requests in progress. They are
+asked one after the other, so that admission control, which refuses no question of an idle engine, refuses none for the
+wait that the call makes itself.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import Request, Response
@@ -16,16 +17,28 @@ from fastapi import Request, Response
 from cerberank_service.access.access import Caller
 from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
-from cerberank_service.dialects.native_batch import read_batch, render_answer, render_batch, render_error
-from cerberank_service.dialects.wire import Document
+from cerberank_service.dialects.native_batch import Asked, read_batch, render_answer, render_batch, render_error
+from cerberank_service.engine.job import too_late
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
 from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
-from cerberank_service.ranking.read import Reader
+from cerberank_service.ranking.read import Read, Reader
 
 PATH = "/v1/rank/batch"
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What the questions of a call have in common."""
+
+    request: Request
+    caller: Caller | None
+    latest: float | None
+    """When all are due, in seconds on the monotonic clock."""
+    size: int
+    """Bytes of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +56,14 @@ class BatchRoute:
             if caller is not None:
                 caller.enter()  # for the first question, before the body is received
             timeout_ms = read_header(request.headers.get(HEADER))
-            async with rank.bodies.received(request) as body:
-                latest, size = due(time.monotonic(), timeout_ms), len(body.content)
-                most = rank.settings.max_candidates
-                questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
-                entries = await unless_disconnected(request, self._entries(request, questions, caller, latest))
+            with rank.metrics.in_flight.track_inprogress():
+                async with rank.bodies.received(request) as body:
+                    rank.versions.check_serving()  # once, so that a shutdown cuts no call short
+                    latest, size = due(time.monotonic(), timeout_ms), len(body.content)
+                    most = rank.settings.max_candidates
+                    questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
+                    call = _Call(request, caller, latest, size)
+                    entries = await unless_disconnected(request, self._entries(call, questions))
         except Exception as error:  # the client gets an error response, the log the reason
             return rank.errors.respond(error, request)
         if entries is None:
@@ -55,30 +71,39 @@ class BatchRoute:
         headers = {"X-Request-Id": request_id, **load_report(request.headers.get(LOAD_FORMAT), rank.load)}
         return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
 
-    async def _entries(
-        self, request: Request, questions: Sequence[Document], caller: Caller | None, latest: float | None
-    ) -> list[bytes]:
-        """The entries of all questions, which are due at `latest`."""
-        return [await self._entry(request, question, place, caller, latest) for place, question in enumerate(questions)]
+    async def _entries(self, call: _Call, questions: Sequence[Asked]) -> list[bytes]:
+        """The entries of all questions."""
+        return [await self._entry(call, question, place) for place, question in enumerate(questions)]
 
-    async def _entry(
-        self, request: Request, question: Document, place: int, caller: Caller | None, latest: float | None
-    ) -> bytes:
-        """The entry of one question; its errors are logged, counted and rendered."""
-        rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
-        read = partial(Reader((NATIVE,), rank.settings.max_candidates).read, question)
+    async def _entry(self, call: _Call, question: Asked, place: int) -> bytes:
+        """The entry of one question; its errors are logged, counted and rendered.
+
+        Once the call is too late only the first is asked: an idle engine gives each a step, however late it is.
+        """
+        rank, request, caller, latest = self.rank, call.request, call.caller, call.latest
+        trace_id, request_id = None, f"{request_id_of(request)}-{place}"
+        read = partial(_read, Reader((NATIVE,), rank.settings.max_candidates), question)
         try:
             with rank.tracing.request(PATH, request.headers, request_id) as span:
                 trace_id = span.trace_id
-                rank.check_room()
+                if place > 0 and latest is not None and time.monotonic() >= latest:
+                    raise too_late(wait=1)
                 if caller is not None and place > 0:
                     caller.enter()
-                with rank.metrics.in_flight.track_inprogress():
-                    rendered = await rank.ranked(read, caller, request_id, received=time.monotonic(), latest=latest)
+                now = time.monotonic()
+                rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=call.size)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # as above
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
+
+
+def _read(reader: Reader, question: Asked) -> Read:
+    """What a question holds, with its share of windows."""
+    read = reader.read(question.document)
+    if (windowing := read.call.windowing) is None:
+        return read
+    return replace(read, call=replace(read.call, windowing=replace(windowing, most_rows=question.most_rows)))
 
 
 def _cause(error: Exception) -> Exception:

@@ -77,6 +77,7 @@ class RankRoute:
         reader = Reader(dialects, self.settings.max_candidates)
         with self.metrics.in_flight.track_inprogress():
             async with self.bodies.received(request) as body:
+                self.versions.check_serving()
                 read, received = partial(_read_body, reader, body), time.monotonic()
                 latest, size = due(received, timeout_ms), len(body.content)
                 ranked = self.ranked(read, caller, request_id, received=received, latest=latest, size=size)
@@ -118,7 +119,8 @@ class RankRoute:
     ) -> Rendered:
         """Rank what `read` gives, of a body of `size` bytes, by its own deadline or `latest`; raises what refuses it.
 
-        Both times are seconds on the monotonic clock.
+        The caller has checked that the service takes questions (`check_serving`). Both times are seconds on the
+        monotonic clock.
         """
         trace = exemplar()
         self.versions.check_room()  # before the body is parsed

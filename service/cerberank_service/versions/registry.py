@@ -65,7 +65,7 @@ class VersionRegistry:
         with self._lock:
             if lease.closed:  # its request was cancelled while a worker prepared it
                 raise client_gone()
-            # Requests that passed `check_room` are answered even if the replica stops or drains meanwhile.
+            # Requests that passed `check_serving` are answered even if the replica stops or drains meanwhile.
             lease.version = self._routed(name, version, question)
             lease.version.leases += 1
             return lease.version
@@ -80,12 +80,14 @@ class VersionRegistry:
         if last:
             self._on_idle()
 
+    def check_serving(self) -> None:
+        """Raises ServiceError (503) when nothing is served; what passes counts as accepted."""
+        _check_serving(self._snapshot)
+
     def check_room(self) -> None:
-        """Raises ServiceError (503) when nothing is served, or no stable version's engine has room."""
-        snapshot = self._snapshot
-        _check_serving(snapshot)
+        """Raises ServiceError (503) when no stable version's engine has room."""
         full: ServiceError | None = None
-        for live in snapshot.stable():
+        for live in self._snapshot.stable():
             try:
                 live.engine.check_room()
             except ServiceError as error:

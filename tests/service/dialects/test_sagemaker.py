@@ -51,6 +51,13 @@ def test_invocations_answers_as_the_body_s_own_path(serve: Serve, path: str) -> 
     assert invoked == own
 
 
+def test_several_questions_are_refused_by_their_field(client: TestClient) -> None:
+    """The body of `/v1/rank/batch` is the only one of a ranking path that is not taken."""
+    refused = client.post("/invocations", json={"questions": [BODIES["/v1/rank"][0]]})
+    assert refused.status_code == 422
+    assert "questions: is no field" in refused.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("body", [{}, {"query": "q"}, {"question": "q"}, [1]])
 def test_what_no_dialect_claims_is_native(client: TestClient, body: Any) -> None:
     """And refused in the native error format."""

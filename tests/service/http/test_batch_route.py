@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,25 @@ from tests.service.observe import engine_of, samples, wait_until
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
+from cerberank_service.ranking.workers import LARGE_BYTES
+from cerberank_service.versions.registry import VersionRegistry
 
 PATH = "/v1/rank/batch"
 HOW = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris"]}
 WHERE = {"question": "where is it?", "candidates": ["in paris", "it is old"], "top_k": 1}
+
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": PATH,
+    "raw_path": PATH.encode(),
+    "query_string": b"",
+    "headers": [],
+    "http_version": "1.1",
+    "scheme": "http",
+    "server": ("test", 80),
+    "client": ("test", 1),
+}
 
 
 def ask(client: TestClient, *questions: Any, **headers: str) -> list[dict[str, Any]]:
@@ -53,6 +69,25 @@ def test_one_that_is_refused_has_an_error_in_its_place(serve: Serve) -> None:
     assert after["cerberank_requests_in_flight{}"] == 0
 
 
+def test_windows_of_all_questions_are_bounded_as_those_of_one(serve: Serve) -> None:
+    """Beside its candidates each that wants windows has an equal share of what is left; alone it has all.
+
+    Two texts have equally many, so that they leave the fifth of the first case.
+    """
+    backend = FakeBackend()
+    client = serve(backend, max_candidates=11)
+    long = [f"{name} is tall and old. " * 60 for name in "abc"]
+    windowed = HOW | {"windows": "best", "drop_ratio": 0}
+    for questions, rows in (
+        ([windowed | {"candidates": long[:2]}, windowed | {"candidates": long[2:]}, WHERE], [4, 4, 2]),
+        ([windowed | {"candidates": long[:1]}, WHERE], [9, 2]),
+        ([windowed | {"candidates": long[:1]}], [11]),
+    ):
+        backend.runs.clear()
+        assert [entry["status"] for entry in ask(client, *questions)] == [200] * len(questions)
+        assert [pairs for stage, pairs in backend.runs if stage == 0] == rows
+
+
 def test_a_quota_counts_every_question(serve: Serve, tmp_path: Path) -> None:
     """Those beyond it get 429 and a time to wait; no key, no answer at all."""
     keys = tmp_path / "keys.json"
@@ -65,12 +100,23 @@ def test_a_quota_counts_every_question(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_deadline_is_a_question_s_own(serve: Serve) -> None:
-    """A late one is incomplete, the one beside it complete; the header is a deadline for all."""
-    client = serve(FakeBackend())
-    late, other = ask(client, HOW | {"deadline_ms": 0.001}, WHERE)
+    """A late one is incomplete, the one beside it complete."""
+    late, other = ask(serve(FakeBackend()), HOW | {"deadline_ms": 0.001}, WHERE)
     assert (late["answer"]["complete"], other["answer"]["complete"]) == (False, True)
-    answers = ask(client, HOW, WHERE, **{"X-Request-Timeout-Ms": "0.001"})
-    assert [entry["answer"]["complete"] for entry in answers] == [False, False]
+
+
+def test_the_header_is_a_deadline_for_all_questions(serve: Serve, tmp_path: Path) -> None:
+    """Once it has passed, the first has had its step, and the others take none and nothing of a quota."""
+    keys, backend = tmp_path / "keys.json", FakeBackend()
+    secret = add_key(keys, "a", requests_per_minute=2)
+    client, headers = serve(backend, keys_file=keys), {"Authorization": f"Bearer {secret}"}
+    backend.runs.clear()
+    first, *others = ask(client, HOW, WHERE, WHERE, **headers, **{"X-Request-Timeout-Ms": "0.001"})
+    assert not first["answer"]["complete"]
+    assert [(entry["status"], entry["retry_after"]) for entry in others] == [(503, 1)] * 2
+    assert "deadline" in others[0]["error"]["message"]
+    assert backend.runs == [(0, 3)]
+    assert ask(client, WHERE, **headers)[0]["status"] == 200
 
 
 def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
@@ -93,6 +139,24 @@ def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
     assert low["retry_after"] >= 1
 
 
+def test_the_questions_of_a_large_body_are_read_by_the_thread_for_these(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that small requests do not wait for them; those of a small body are read by any other."""
+    client = serve(FakeBackend())
+    ranking = client.app.state.service.ranking  # type: ignore[attr-defined]
+    threads, prepare = [], ranking.prepare
+
+    def prepared(*given: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread().name.rpartition("_")[0])
+        return prepare(*given, **options)
+
+    monkeypatch.setattr(ranking, "prepare", prepared)
+    ask(client, WHERE, HOW | {"candidates": ["a" * LARGE_BYTES]})
+    ask(client, WHERE)
+    assert threads == ["large-bodies", "large-bodies", "worker"]
+
+
 def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) -> None:
     """Each question takes half a second of the model, the last waits for eleven others, far beyond its objective."""
     client = serve(FakeBackend())
@@ -104,11 +168,59 @@ def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) ->
     assert [entry["status"] for entry in ask(client, *questions)] == [200] * 12
 
 
+@pytest.mark.parametrize("end", [lambda versions: versions.drain(True), lambda versions: versions.refuse()])
+def test_a_call_that_has_begun_is_answered_in_full(serve: Serve, end: Callable[[VersionRegistry], None]) -> None:
+    """Though the replica drains or shuts down meanwhile; a later call is refused as a whole, to be sent again."""
+    backend = FakeBackend()
+    client = serve(backend)
+    gate = threading.Event()
+    backend.faults = Faults(gate=gate)
+    backend.entered.clear()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            pending = pool.submit(ask, client, HOW, WHERE)
+            assert backend.entered.wait(20)
+            end(client.app.state.service.versions)  # type: ignore[attr-defined]
+        finally:
+            gate.set()
+        assert [entry["status"] for entry in pending.result(20)] == [200, 200]
+    refused = client.post(PATH, json={"questions": [WHERE]})
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"]
+
+
+def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> None:
+    """Bodies that arrive slowly count towards the limit as well, and no question is refused for the call's place."""
+    client = serve(FakeBackend(), max_requests=1)
+    metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
+    in_progress, messages = [], []
+
+    async def call() -> None:
+        sent = [{"type": "http.request", "body": json.dumps({"questions": [HOW, WHERE]}).encode(), "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            in_progress.append(metrics.count_in_flight())
+            if not sent:
+                await asyncio.Event().wait()
+            return sent.pop()
+
+        async def send(message: dict[str, Any]) -> None:
+            messages.append(message)
+
+        await client.app(SCOPE, receive, send)  # type: ignore[arg-type]
+
+    assert client.portal is not None
+    client.portal.call(call)
+    assert set(in_progress) == {1}
+    assert [entry["status"] for entry in json.loads(messages[1]["body"])["answers"]] == [200, 200]
+    assert metrics.count_in_flight() == 0
+
+
 @pytest.mark.parametrize(
     ("content", "status", "said"),
     [
         ({"questions": []}, 422, "questions: List should have at least 1 item, not 0"),
-        ({"questions": [{}] * (MOST_QUESTIONS + 1)}, 422, "questions: holds far more items"),
+        ({"questions": [{}] * (MOST_QUESTIONS + 1)}, 422, "questions: 65 are more than the limit of 64"),
         ({"questions": [HOW], "model": "m"}, 422, "model: is no field"),
         ({"questions": [WHERE] * 6}, 422, "12 candidates in all are more than the limit of 10"),
         ([HOW], 422, "object"),
@@ -128,18 +240,6 @@ def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
     gate = threading.Event()
     backend.faults = Faults(gate=gate)
     backend.entered.clear()
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": PATH,
-        "raw_path": PATH.encode(),
-        "query_string": b"",
-        "headers": [],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("test", 80),
-        "client": ("test", 1),
-    }
     messages: list[dict[str, Any]] = []
 
     async def call() -> None:
@@ -155,7 +255,7 @@ def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
         async def send(message: dict[str, Any]) -> None:
             messages.append(message)
 
-        await client.app(scope, receive, send)  # type: ignore[arg-type]
+        await client.app(SCOPE, receive, send)  # type: ignore[arg-type]
 
     assert client.portal is not None
     ran = len(backend.runs)

@@ -133,13 +133,14 @@ def test_room_is_asked_of_stable_engines(registry: Registry) -> None:
 
 
 def test_a_drained_replica_finds_versions_for_operators_alone(registry: Registry) -> None:
-    """Questions get 503; an operator may still change a schedule, and a lease that is open may still take."""
+    """Questions get 503; an operator may still change a schedule, and what was accepted may still take a lease."""
     registry.drain(True)
-    for refusing in (registry.check_room, lambda: registry.find("m", None)):
+    for refusing in (registry.check_serving, lambda: registry.find("m", None)):
         with pytest.raises(ServiceError) as caught:
             refusing()
         assert caught.value.kind is Kind.UNAVAILABLE
     assert registry.find("m", "stable", serving=False) is not None
+    registry.check_room()
     with registry.lease() as lease:
         assert lease.take("m", None, "q") is not None
 
