@@ -100,6 +100,14 @@ class RerankV1(VendorWire):
 
     _query = field_validator("query")(not_blank)
 
+    @field_validator("rank_fields")
+    @classmethod
+    def _each_once(cls, names: list[str] | None) -> list[str] | None:
+        """Refuse repeated names, with which a small body becomes a text of gigabytes."""
+        if names is not None and len(set(names)) < len(names):
+            raise ValueError("must name each field once")
+        return names
+
 
 class ScoredDocument(Wire):
     """One result of the answer."""
