@@ -11,6 +11,7 @@ best one counts, as Cohere reads them in chunks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -75,6 +76,8 @@ class DocumentV1(VendorWire):
             raise ServiceError(Kind.INVALID, f"documents[{place}].{names[0]}: is required")
         if not all(isinstance(value, str | int | float) for value in values):
             raise ServiceError(Kind.INVALID, f"documents[{place}]: the ranked fields must be texts or numbers")
+        if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+            raise ServiceError(Kind.INVALID, f"documents[{place}]: a ranked field is no finite number")
         return "\n".join(map(str, values))
 
 
@@ -172,8 +175,11 @@ def texts_of(documents: Sequence[str | DocumentV1], fields: Sequence[str] = TEXT
 
 
 def returned(document: str | DocumentV1) -> dict[str, Any]:
-    """A document as it comes back: a text as an object, an object as it was sent."""
-    return {"text": document} if isinstance(document, str) else document.model_dump(exclude_unset=True)
+    """A document as it comes back: a text as an object, an object as it was sent.
+
+    A number beyond the range of floats was read as infinite, which JSON lacks: it comes back as null.
+    """
+    return {"text": document} if isinstance(document, str) else document.model_dump(mode="json", exclude_unset=True)
 
 
 def _render_v2(answer: RankAnswer, request: RerankV2) -> dict[str, Any]:
