@@ -27,6 +27,7 @@ from cerberank_service.dialects.wire import (
     Few,
     Flag,
     Items,
+    MostTokens,
     Top,
     VendorWire,
     Wire,
@@ -51,9 +52,7 @@ class RerankV2(VendorWire):
     documents: Annotated[list[str], Items]
     top_n: Top = None
     return_documents: Flag | None = None
-    max_tokens_per_doc: Annotated[
-        int | None, Field(ge=0, description="Tokens of a document that are read; all within the limits when left out.")
-    ] = None
+    max_tokens_per_doc: MostTokens = None
     priority: Annotated[int | None, Field(ge=0, le=999, description="0 is the highest.")] = None
 
     _query = field_validator("query")(not_blank)
@@ -101,6 +100,8 @@ class RerankV1(VendorWire):
         int | None, Field(ge=0, description="Windows in which a long document is read; the service's limit also holds.")
     ] = None
 
+    max_tokens_per_doc: MostTokens = None
+
     _query = field_validator("query")(not_blank)
 
     @field_validator("rank_fields")
@@ -147,7 +148,7 @@ def _parse_v2(document: Document) -> tuple[RankCall, RerankV2]:
         top_k=request.top_n,
         priority=request.priority or 0,
         windowing=Windowing(),
-        most_tokens=request.max_tokens_per_doc or None,
+        most_tokens=request.max_tokens_per_doc,
     )
     return call, request
 
@@ -162,6 +163,7 @@ def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
         model=request.model,
         top_k=request.top_n,
         windowing=Windowing(most=request.max_chunks_per_doc or NO_LIMIT),
+        most_tokens=request.max_tokens_per_doc,
     )
     return call, request
 
