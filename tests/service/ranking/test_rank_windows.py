@@ -140,13 +140,15 @@ def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_firs
     """Before they are tokenised: at least the tokens of a text, where a cut one has those of a pair."""
     live = serve_first().client.app.state.service.versions.find("fake-ranker", None)  # type: ignore[attr-defined]
     expected = []
-    for windowing in (None, Windowing(), Windowing(most=3)):
-        call = RankCall(question=QUESTION, candidates=(Candidate(text="word " * 400),), windowing=windowing)
+    for windowing, most in ((None, None), (Windowing(), None), (Windowing(most=3), None), (Windowing(), 5)):
+        candidates = (Candidate(text="word " * 400),)
+        call = RankCall(question=QUESTION, candidates=candidates, windowing=windowing, most_tokens=most)
         texts = read_texts(call, fold(call, live.checkpoint), live, live.first, Caches())
         expected.append(texts.pair_tokens)
     assert expected[0] == 64
     assert expected[1] > 2000 / 4.5
     assert expected[2] == 3 * 64
+    assert expected[3] == 3 + 5 + len(QUESTION) / 4.5
 
 
 def test_survivors_of_a_first_stage_are_read_in_windows(serve_first: Open) -> None:
