@@ -30,10 +30,12 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, packed, special_tokens
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
-from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut
+from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_of
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
+CHARACTERS_PER_WINDOW_TOKEN = 8
+"""The same for the second reading of a text that needs windows, because 65,536 characters take up to 0.1 s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,11 +183,16 @@ class PairEncoder:
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
         kept = self._kept(lengths, most)
         if windowing is not None:
-            wanted = np.minimum(lengths[:, 1], most)
-            long = np.flatnonzero((kept[:, 1] < wanted) | (unread & (lengths[:, 1] == wanted))).tolist()
+            over = kept[:, 1] < np.minimum(lengths[:, 1], most)
+            again = unread & ~over & (lengths[:, 1] <= most)
+            windows = windowing.most_of_one(rows, int((over & (kept[:, 1] > 0)).sum()))
+            long = np.flatnonzero(again | over if windows > 1 else again).tolist()
+            room = np.minimum(tokens_of(np.asarray(windows), kept[:, 1]), most) * CHARACTERS_PER_WINDOW_TOKEN
+            ends = np.where(over, np.minimum(np.maximum(room, characters), MOST_CHARACTERS), MOST_CHARACTERS)
             texts = [candidates[row].text for row in long]
-            unread[long] = lengths_of(texts) > MOST_CHARACTERS
+            unread[long] = lengths_of(texts) > ends[long]
             if long:
+                texts = [text[:end] for text, end in zip(texts, ends[long].tolist(), strict=True)]
                 read = dict(zip(long, self._tokens.spanned(texts, cache, partition), strict=True))
                 return self._in_windows(
                     read, segments, lengths, unread=unread | question_unread, windowing=windowing, most=most

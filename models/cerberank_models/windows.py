@@ -45,6 +45,10 @@ class Windowing:
         if self.most < 1 or self.most_rows < 1:
             raise ValueError("a text has at least one window")
 
+    def most_of_one(self, texts: int, long: int) -> int:
+        """The most windows that one of so many texts may have, of which at least `long` do not fit into one."""
+        return 1 if texts + long > self.most_rows else min(self.most, max(1, self.most_rows - texts + 1))
+
     def within(self, *, most: int, most_rows: int) -> Windowing:
         """The same within further limits."""
         return replace(self, most=min(self.most, most), most_rows=min(self.most_rows, most_rows))
@@ -63,6 +67,13 @@ class Cut(NamedTuple):
     """Tokens of each text that its windows cover, from its beginning, shape [n]."""
 
 
+def tokens_of(counts: Rows, rooms: Rows) -> Rows:
+    """The tokens that so many windows cover at most."""
+    overlaps = rooms // OVERLAP_SHARE
+    covered: Rows = counts * np.maximum(rooms - overlaps, 1) + overlaps
+    return covered
+
+
 def cut(tokens: Rows, rooms: Rows, windowing: Windowing) -> Cut:
     """Cut texts of `tokens[n]` into windows of at most `rooms[n]`; a text that fits is one window.
 
@@ -74,7 +85,7 @@ def cut(tokens: Rows, rooms: Rows, windowing: Windowing) -> Cut:
     strides = np.maximum(rooms - overlaps, 1)
     counts = np.where(rooms > 0, np.maximum(-((overlaps - tokens) // strides), 1), 1)
     counts = _capped(np.minimum(counts, windowing.most), windowing.most_rows)
-    read = np.where(counts > 1, np.minimum(tokens, counts * strides + overlaps), np.minimum(tokens, rooms))
+    read = np.where(counts > 1, np.minimum(tokens, tokens_of(counts, rooms)), np.minimum(tokens, rooms))
     sizes = -(-(read + (counts - 1) * overlaps) // counts)
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     begins = place * np.repeat(read - sizes, counts) // np.repeat(np.maximum(counts - 1, 1), counts)

@@ -1,7 +1,8 @@
 """Runs unmodified client packages against one real service: `make test-clients`, `python -m tests.clients.run [NAME]`.
 
 Each folder beside this file is one client: `requirements.txt` and `test_NAME.py` from PyPI, or `package.json` and
-`NAME.mjs` from npm. It gets an environment of its own in `.venv-clients/NAME`, made anew when its requirements change.
+`NAME.mjs` from npm. It gets an environment of its own in `.venv-clients/NAME`, made anew when its requirements change,
+and npm's at every run; every run brings packages to their latest versions and prints them.
 A package that cannot be installed is reported as not run, and the command then fails, as it does for a failed test.
 """
 
@@ -32,20 +33,22 @@ def clients() -> list[Path]:
 
 
 def install(client: Path, environment: Path) -> str:
-    """Install a client's requirements; returns the reason when that fails, or else nothing."""
+    """Install a client's requirements in their latest versions; returns the reason when that fails, or else nothing."""
     source = next(client / name for name in REQUIREMENTS if (client / name).is_file())
-    stamp = environment / "installed"
-    if stamp.is_file() and stamp.read_text() == source.read_text():
-        return ""
-    shutil.rmtree(environment, ignore_errors=True)
-    if source.name == "package.json":
+    npm, stamp = source.name == "package.json", environment / "installed"
+    if npm or not stamp.is_file() or stamp.read_text() != source.read_text():
+        shutil.rmtree(environment, ignore_errors=True)
+    if npm:
         environment.mkdir(parents=True)
         shutil.copy(source, environment)
         command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(environment)]
+        versions = ["npm", "ls", "--depth=0", "--prefix", str(environment)]
     else:
-        venv.create(environment, with_pip=True)
-        pip = str(environment / "bin" / "python")
-        command = [pip, "-m", "pip", "install", "--quiet", "pytest", "--requirement", str(source)]
+        if not environment.is_dir():
+            venv.create(environment, with_pip=True)
+        pip = [str(environment / "bin" / "python"), "-m", "pip"]
+        command = [*pip, "install", "--quiet", "--upgrade", "pytest", "--requirement", str(source)]
+        versions = [*pip, "list", "--not-required", "--format=freeze"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -53,6 +56,7 @@ def install(client: Path, environment: Path) -> str:
     if done.returncode:
         return (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
     stamp.write_text(source.read_text())
+    subprocess.run(versions, timeout=RUN_SECONDS, check=False)
     return ""
 
 

@@ -134,3 +134,31 @@ def test_a_text_of_blanks_is_read_to_its_end() -> None:
     """More characters than are tokenised at first, but few tokens: the pair holds them all."""
     pairs = encoder().encode("how ?", [Candidate(text=" " * 5000 + "tower")], windowing=Windowing())
     assert (pairs.windows, pairs.truncated.tolist(), pairs.lengths.tolist()) == (None, [False], [2 + 3 + 1])
+
+
+def test_texts_that_may_have_one_window_each_are_tokenised_once() -> None:
+    """The pairs are those of cut texts; only a text of blanks is read again, because its pair may hold more."""
+    made, cache = encoder(), TokenCache(1_000_000)
+    candidates = [Candidate(text=f"{number} " * 100) for number in range(4)]
+    wanted = made.encode("how ?", candidates)
+    for windowing in (Windowing(most=1), Windowing(most_rows=7)):
+        got = made.encode("how ?", candidates, cache, windowing=windowing)
+        assert (got.token_ids.tolist(), got.windows) == (wanted.token_ids.tolist(), None)
+        assert got.truncated.all()
+    assert cache.counts.misses == 1 + len(candidates)
+    blanks = Candidate(text=" " * 5000 + "tower")
+    read = made.encode("how ?", [*candidates, blanks], windowing=Windowing(most=1))
+    assert (read.lengths.tolist()[-1], read.truncated.tolist()[-1]) == (2 + 3 + 1, False)
+
+
+@pytest.mark.parametrize("limits", [{"windowing": Windowing(most=8)}, {"windowing": Windowing(), "most_tokens": 200}])
+def test_no_more_of_a_text_is_tokenised_than_its_windows_may_hold(limits: dict[str, Any]) -> None:
+    """The windows are those of the whole text, whose tokens would take 12 bytes each in the cache."""
+    made, cache = encoder(), TokenCache(10_000_000)
+    pairs = made.encode("how ?", [Candidate(text="." * MOST_CHARACTERS)], cache, **limits)
+    assert pairs.windows is not None
+    tokens, room = limits.get("most_tokens", MOST_CHARACTERS), 40 - 3 - 2
+    _, begins, sizes, _ = windows_of(np.asarray([tokens]), np.asarray([room]), limits["windowing"])
+    assert pairs.windows.spans.tolist() == np.stack([begins, begins + sizes], axis=1).tolist()
+    assert pairs.truncated.all()
+    assert cache.counts.size < 12 * MOST_CHARACTERS / 10

@@ -11,6 +11,7 @@ best one counts, as Cohere reads them in chunks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from cerberank_service.dialects.wire import (
     Few,
     Flag,
     Items,
+    MostTokens,
     Top,
     VendorWire,
     Wire,
@@ -50,9 +52,7 @@ class RerankV2(VendorWire):
     documents: Annotated[list[str], Items]
     top_n: Top = None
     return_documents: Flag | None = None
-    max_tokens_per_doc: Annotated[
-        int | None, Field(ge=0, description="Tokens of a document that are read; all within the limits when left out.")
-    ] = None
+    max_tokens_per_doc: MostTokens = None
     priority: Annotated[int | None, Field(ge=0, le=999, description="0 is the highest.")] = None
 
     _query = field_validator("query")(not_blank)
@@ -75,6 +75,8 @@ class DocumentV1(VendorWire):
             raise ServiceError(Kind.INVALID, f"documents[{place}].{names[0]}: is required")
         if not all(isinstance(value, str | int | float) for value in values):
             raise ServiceError(Kind.INVALID, f"documents[{place}]: the ranked fields must be texts or numbers")
+        if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+            raise ServiceError(Kind.INVALID, f"documents[{place}]: a ranked field is no finite number")
         return "\n".join(map(str, values))
 
 
@@ -98,7 +100,17 @@ class RerankV1(VendorWire):
         int | None, Field(ge=0, description="Windows in which a long document is read; the service's limit also holds.")
     ] = None
 
+    max_tokens_per_doc: MostTokens = None
+
     _query = field_validator("query")(not_blank)
+
+    @field_validator("rank_fields")
+    @classmethod
+    def _each_once(cls, names: list[str] | None) -> list[str] | None:
+        """Refuse repeated names, with which a small body becomes a text of gigabytes."""
+        if names is not None and len(set(names)) < len(names):
+            raise ValueError("must name each field once")
+        return names
 
 
 class ScoredDocument(Wire):
@@ -136,7 +148,7 @@ def _parse_v2(document: Document) -> tuple[RankCall, RerankV2]:
         top_k=request.top_n,
         priority=request.priority or 0,
         windowing=Windowing(),
-        most_tokens=request.max_tokens_per_doc or None,
+        most_tokens=request.max_tokens_per_doc,
     )
     return call, request
 
@@ -151,6 +163,7 @@ def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
         model=request.model,
         top_k=request.top_n,
         windowing=Windowing(most=request.max_chunks_per_doc or NO_LIMIT),
+        most_tokens=request.max_tokens_per_doc,
     )
     return call, request
 
@@ -164,8 +177,11 @@ def texts_of(documents: Sequence[str | DocumentV1], fields: Sequence[str] = TEXT
 
 
 def returned(document: str | DocumentV1) -> dict[str, Any]:
-    """A document as it comes back: a text as an object, an object as it was sent."""
-    return {"text": document} if isinstance(document, str) else document.model_dump(exclude_unset=True)
+    """A document as it comes back: a text as an object, an object as it was sent.
+
+    A number beyond the range of floats was read as infinite, which JSON lacks: it comes back as null.
+    """
+    return {"text": document} if isinstance(document, str) else document.model_dump(mode="json", exclude_unset=True)
 
 
 def _render_v2(answer: RankAnswer, request: RerankV2) -> dict[str, Any]:

@@ -16,7 +16,17 @@ from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, texts_of
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import (
+    Document,
+    Flag,
+    Items,
+    MostTokens,
+    Top,
+    VendorWire,
+    Wire,
+    not_blank,
+    validate,
+)
 from cerberank_service.errors import ServiceError
 
 
@@ -28,9 +38,7 @@ class JinaRerank(VendorWire):
     documents: Annotated[list[DocumentIn], Items]
     top_n: Top = None
     return_documents: Annotated[Flag | None, Field(description="Documents come back unless it is false.")] = None
-    max_doc_length: Annotated[
-        int | None, Field(ge=0, description="Tokens of a document that are read; all within the limits when left out.")
-    ] = None
+    max_doc_length: MostTokens = None
     return_embeddings: Annotated[Literal[False] | None, Field(description="A cross-encoder has none.")] = False
 
     _query = field_validator("query")(not_blank)
@@ -54,7 +62,7 @@ def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
         model=request.model,
         top_k=request.top_n,
         windowing=Windowing(),
-        most_tokens=request.max_doc_length or None,
+        most_tokens=request.max_doc_length,
     )
     return call, request
 

@@ -12,12 +12,22 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, field_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import (
+    Document,
+    Flag,
+    Items,
+    MostTokens,
+    Top,
+    VendorWire,
+    Wire,
+    not_blank,
+    validate,
+)
 from cerberank_service.errors import Kind, ServiceError
 
 Texts = str | Annotated[list[str], Items]
@@ -26,20 +36,11 @@ STATUSES = {Kind.INVALID: 400}
 
 
 class Common(VendorWire):
-    """The fields of both requests. Options for truncation, priority and caching are accepted without effect."""
+    """The fields of both requests."""
 
     model: str | None = None
-    user: str | None = None
-    request_id: str | None = None
-    truncate_prompt_tokens: Annotated[int | None, Field(ge=-1)] = None
-    truncation_side: Literal["right"] | None = None
-    max_tokens_per_query: Annotated[int | None, Field(ge=0)] = None
-    max_tokens_per_doc: Annotated[int | None, Field(ge=0)] = None
-    padding: str | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    mm_processor_kwargs: dict[str, JsonValue] | None = None
-    chat_template_kwargs: dict[str, JsonValue] | None = None
+    truncation_side: Annotated[Literal["right"] | None, Field(description="Texts are cut at their ends.")] = None
+    max_tokens_per_doc: MostTokens = None
     use_activation: Annotated[Flag | None, Field(description="False gives log-odds instead of probabilities.")] = None
 
 
@@ -78,7 +79,13 @@ def texts_of(side: str | list[str]) -> list[str]:
 def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
     request = validate(VllmRerank, document)
     candidates = tuple(Candidate(text=text) for text in texts_of(request.documents))
-    call = RankCall(question=request.query, candidates=candidates, model=request.model, top_k=request.top_n)
+    call = RankCall(
+        question=request.query,
+        candidates=candidates,
+        model=request.model,
+        top_k=request.top_n,
+        most_tokens=request.max_tokens_per_doc,
+    )
     return call, request
 
 

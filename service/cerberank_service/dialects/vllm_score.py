@@ -74,7 +74,13 @@ def _parse_score(document: Document) -> tuple[RankCall, VllmScore]:
     request = validate(VllmScore, document)
     queries, texts = request.sides()
     candidates = tuple(Candidate(text=text) for text in texts_of(texts))
-    return RankCall(question=texts_of(queries)[0], candidates=candidates, model=request.model), request
+    call = RankCall(
+        question=texts_of(queries)[0],
+        candidates=candidates,
+        model=request.model,
+        most_tokens=request.max_tokens_per_doc,
+    )
+    return call, request
 
 
 def _render_score(answer: RankAnswer, request: VllmScore) -> dict[str, Any]:

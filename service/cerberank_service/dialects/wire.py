@@ -78,6 +78,13 @@ Top = Annotated[
 ]
 """How many results another service's client asks for; None for all."""
 
+MostTokens = Annotated[
+    int | None,
+    Field(ge=0, description="Tokens of a document that are read; 0 and null read as many as fit."),
+    AfterValidator(_all_of_none),
+]
+"""How many tokens of a document another service's client lets be read; None for all."""
+
 
 def check_structure(body: bytes, most_candidates: int) -> None:
     """Raises ServiceError (422) for far more fields, items or nesting than `most_candidates` candidates have.

@@ -252,8 +252,10 @@ def _among(known: KnownScores | None, alive: NDArray[np.int64]) -> KnownScores |
 
 
 def _pair_tokens(call: RankCall, prepared: Prepared, longest: int) -> float:
-    mean = sum(len(candidate.text) for candidate in prepared.unique) / len(prepared.unique)
-    tokens = SPECIAL_TOKENS + (len(call.question) + mean) / CHARACTERS_A_TOKEN
+    mean = sum(len(candidate.text) for candidate in prepared.unique) / len(prepared.unique) / CHARACTERS_A_TOKEN
+    if call.most_tokens is not None:
+        mean = min(mean, float(call.most_tokens))
+    tokens = SPECIAL_TOKENS + len(call.question) / CHARACTERS_A_TOKEN + mean
     if call.windowing is None or tokens <= longest:
         return min(float(longest), tokens)
     return longest * min(float(call.windowing.most), OVERLAPPING * tokens / longest)

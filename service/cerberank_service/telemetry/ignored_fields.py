@@ -11,7 +11,7 @@ from cerberank_service.telemetry.registration import RegisteredSeries
 logger = logging.getLogger(__name__)
 
 MOST_NAMES = 200
-"""Names are a client's text: after so many different ones nothing more is logged."""
+"""Names are a client's text: after so many different ones in a dialect nothing more of it is logged."""
 LONGEST_NAME = 64
 
 
@@ -20,7 +20,7 @@ class IgnoredFields:
 
     def __init__(self, series: RegisteredSeries) -> None:
         """Nothing has been seen yet."""
-        self._series, self._logged = series, set[tuple[str, str]]()
+        self._series, self._logged = series, dict[str, set[str]]()
 
     def create(self, dialects: Sequence[str]) -> None:
         """Create the series of these dialects, at zero."""
@@ -28,10 +28,12 @@ class IgnoredFields:
 
     def saw(self, dialect: str, names: Iterable[str]) -> None:
         """Count the fields of one request; `dialect` is one of the service's, `names` may be any text."""
+        logged = self._logged.setdefault(dialect, set())
         for name in names:
             self._series.counter("ignored_fields", dialect).inc()
-            seen = (dialect, name[:LONGEST_NAME])
-            if seen not in self._logged and len(self._logged) < MOST_NAMES:
-                self._logged.add(seen)
-                fields = {"dialect": dialect, "field": seen[1]}
-                logger.warning("a field of other services has no effect here", extra={FIELDS: fields})
+            seen = name[:LONGEST_NAME]
+            if seen not in logged and len(logged) < MOST_NAMES:
+                logged.add(seen)
+                logger.warning(
+                    "a field of other services has no effect here", extra={FIELDS: {"dialect": dialect, "field": seen}}
+                )

@@ -83,6 +83,23 @@ def test_the_fields_of_rank_fields_are_read_in_their_order(client: TestClient) -
     assert as_objects["results"] == as_texts["results"]
 
 
+def test_a_repeated_rank_field_is_refused(client: TestClient) -> None:
+    """A field's text is read once, so that what is ranked is never larger than the body."""
+    body = {"query": "how tall?", "documents": [{"t": "330 metres"}], "rank_fields": ["t", "t"]}
+    refused = client.post("/v1/rerank", json=body)
+    assert (refused.status_code, refused.json()["message"]) == (422, "rank_fields: must name each field once")
+
+
+def test_numbers_beyond_floats_are_null_in_the_answer_and_not_ranked(client: TestClient) -> None:
+    """JSON has no infinity: the answer would be refused by strict readers."""
+    document = '{"text": "330 metres", "t": 1e999, "more": [-1e999, 1]}'
+    body = f'{{"query": "how tall?", "documents": [{document}], "return_documents": true%s}}'
+    (result,) = client.post("/v1/rerank", content=body % "").json()["results"]
+    assert result["document"] == {"text": "330 metres", "t": None, "more": [None, 1]}
+    refused = client.post("/v1/rerank", content=body % ', "rank_fields": ["t"]')
+    assert (refused.status_code, refused.json()["message"]) == (422, "documents[0]: a ranked field is no finite number")
+
+
 @pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank"])
 @pytest.mark.parametrize("flag", [True, "true", "True"])
 def test_documents_come_back_when_asked_for(client: TestClient, path: str, flag: object) -> None:

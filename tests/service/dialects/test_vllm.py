@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, SECRET, FakeBackend, ranker_config
+from tests.service.observe import samples
 
 QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres", "made of iron"]}
 
@@ -67,11 +68,12 @@ def test_without_activation_scores_are_log_odds(client: TestClient) -> None:
     np.testing.assert_allclose(1 / (1 + np.exp(-raw)), scores, atol=1e-9)
 
 
-def test_a_single_document_and_the_common_fields_are_taken(client: TestClient) -> None:
-    """What vLLM's own request may hold."""
-    common = {"user": "u", "request_id": "r", "truncate_prompt_tokens": -1, "priority": 0, "max_tokens_per_doc": 0}
+def test_a_single_document_is_taken_and_fields_without_effect_are_counted(client: TestClient) -> None:
+    """What vLLM's own request may hold; nothing that asks for another reading is swallowed in silence."""
+    common = {"user": "u", "truncate_prompt_tokens": 5, "max_tokens_per_query": 5, "priority": 3, "padding": "x"}
     answer = client.post("/rerank", json={"query": "how tall?", "documents": "330 metres"} | common)
     assert len(answer.raise_for_status().json()["results"]) == 1
+    assert samples(client)["cerberank_ignored_fields_total{dialect=vllm}"] == len(common)
 
 
 @pytest.mark.parametrize(("asked", "documents"), [({}, [None] * 3), ({"return_documents": True}, QUERY["documents"])])

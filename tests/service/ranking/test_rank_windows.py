@@ -90,11 +90,19 @@ def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder)
     unique = [Candidate(text=text) for text in dict.fromkeys(TEXTS)]
     beside = encoder.encode(QUESTION, [Candidate(text="")]).tokens
     wanted = sum(beside + min(5, encoder.encode(QUESTION, [each]).tokens - beside) for each in unique)
-    for path, field in (("/v2/rerank", "max_tokens_per_doc"), ("/jina/v1/rerank", "max_doc_length")):
+    limits = {
+        "/v2/rerank": "max_tokens_per_doc",
+        "/v1/rerank": "max_tokens_per_doc",
+        "/rerank": "max_tokens_per_doc",
+        "/jina/v1/rerank": "max_doc_length",
+    }
+    for path, field in limits.items():
         few = client.post(path, json=body | {field: 5}).raise_for_status().json()
         tokens = few["usage"]["total_tokens"] if "usage" in few else few["meta"]["tokens"]["input_tokens"]
         assert tokens == wanted
         assert client.post(path, json=body | {field: 10**30}).status_code == 200
+    score = {"text_1": QUESTION, "text_2": TEXTS, "max_tokens_per_doc": 5}
+    assert client.post("/score", json=score).raise_for_status().json()["usage"]["total_tokens"] == wanted
 
 
 def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve) -> None:
@@ -132,13 +140,15 @@ def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_firs
     """Before they are tokenised: at least the tokens of a text, where a cut one has those of a pair."""
     live = serve_first().client.app.state.service.versions.find("fake-ranker", None)  # type: ignore[attr-defined]
     expected = []
-    for windowing in (None, Windowing(), Windowing(most=3)):
-        call = RankCall(question=QUESTION, candidates=(Candidate(text="word " * 400),), windowing=windowing)
+    for windowing, most in ((None, None), (Windowing(), None), (Windowing(most=3), None), (Windowing(), 5)):
+        candidates = (Candidate(text="word " * 400),)
+        call = RankCall(question=QUESTION, candidates=candidates, windowing=windowing, most_tokens=most)
         texts = read_texts(call, fold(call, live.checkpoint), live, live.first, Caches())
         expected.append(texts.pair_tokens)
     assert expected[0] == 64
     assert expected[1] > 2000 / 4.5
     assert expected[2] == 3 * 64
+    assert expected[3] == 3 + 5 + len(QUESTION) / 4.5
 
 
 def test_survivors_of_a_first_stage_are_read_in_windows(serve_first: Open) -> None:

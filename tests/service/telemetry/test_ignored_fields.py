@@ -32,8 +32,10 @@ def test_a_field_is_counted_each_time_and_logged_once(client: TestClient, caplog
 
 
 def test_names_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that makes up names fills neither memory nor log."""
+    """A client that makes up names fills neither memory nor log, and silences no other dialect."""
     ignored = Metrics().ignored
     ignored.saw("cohere", ["x" * 1000, *(f"name-{number}" for number in range(2 * MOST_NAMES))])
     assert len(logged(caplog)) == MOST_NAMES
     assert max(len(fields["field"]) for fields in logged(caplog)) == LONGEST_NAME
+    ignored.saw("jina", ["late"])
+    assert logged(caplog)[MOST_NAMES:] == [{"dialect": "jina", "field": "late"}]

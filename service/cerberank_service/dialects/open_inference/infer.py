@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.open_inference.tensors import Tensor, read_tensors
-from cerberank_service.dialects.wire import Document, Wire, validate
+from cerberank_service.dialects.wire import Document, VendorWire, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -25,14 +25,13 @@ LONGEST_TIMEOUT = 2**63 - 1
 OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}
 
 
-class RequestedOutput(Wire):
-    """An output that the client requests; parameters such as `binary_data` have no effect."""
+class RequestedOutput(VendorWire):
+    """An output that the client requests; its parameters, such as `binary_data`, have no effect."""
 
     name: Literal["scores", "stages", "order"]
-    parameters: dict[str, JsonValue] | None = None
 
 
-class InferParameters(Wire):
+class InferParameters(VendorWire):
     """Options of a request."""
 
     drop_ratio: Ratio | None = None
@@ -40,7 +39,7 @@ class InferParameters(Wire):
     binary_data_output: Annotated[bool, Field(description="Accepted; answers are JSON.")] = False
 
 
-class InferRequest(Wire):
+class InferRequest(VendorWire):
     """The body of `infer`."""
 
     id: Annotated[str | None, Field(max_length=128)] = None

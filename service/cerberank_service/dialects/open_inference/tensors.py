@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from cerberank_service.dialects.wire import Items, Wire
+from cerberank_service.dialects.wire import Items, VendorWire
 from cerberank_service.errors import Kind, ServiceError
 
 
-class TensorParameters(Wire):
+class TensorParameters(VendorWire):
     """The parameters of an input: the size of its binary data after the JSON."""
 
     binary_data_size: Annotated[int | None, Field(ge=0)] = None
 
 
-class Tensor(Wire):
+class Tensor(VendorWire):
     """An input tensor; `data` is flat or nested by row."""
 
     name: Literal["question", "candidates"]

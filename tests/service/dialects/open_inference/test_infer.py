@@ -8,7 +8,9 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, SECRET, FakeBackend, checkpoint_for, ranker_config
+from tests.service.observe import samples
 
+from cerberank_service.dialects.open_inference.infer import OUTPUTS
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 
@@ -63,6 +65,17 @@ def test_parameters_reach_the_call(client: TestClient) -> None:
     assert late["parameters"] == {"complete": False}
 
 
+def test_what_other_servers_clients_send_has_no_effect_and_is_counted(client: TestClient) -> None:
+    """MLServer's content types, Triton's priorities and sequences; the body's unknown fields are counted."""
+    sent = body(model_name="fake-ranker", sequence_id=1, parameters={"priority": 1, "content_type": "str"})
+    for tensor in sent["inputs"]:
+        tensor |= {"parameters": {"content_type": "str"}, "extra": 1}
+    sent["outputs"] = [{"name": name, "parameters": {"binary_data": False}, "extra": 1} for name in OUTPUTS]
+    answer = client.post(INFER, json=sent).raise_for_status().json()
+    assert answer["outputs"] == client.post(INFER, json=body()).json()["outputs"]
+    assert samples(client)["cerberank_ignored_fields_total{dialect=open-inference}"] == 2
+
+
 def test_a_timeout_beyond_64_bits_is_refused(client: TestClient) -> None:
     """Triton's type; a number of hundreds of digits is no float and was an internal error."""
     assert client.post(INFER, json=body(parameters={"timeout": 2**63 - 1})).status_code == 200
@@ -100,7 +113,8 @@ def test_what_is_not_served_is_not_found(client: TestClient, path: str) -> None:
         (body(texts=[1]), 422),
         (body(texts=[RAISES]), 500),
         (body(outputs=[{"name": "other"}]), 422),
-        (body(parameters={"priority": 3}), 422),
+        (body(parameters={"drop_ratio": 3}), 422),
+        (body(parameters={str(number): 0 for number in range(65)}), 422),
         ({"inputs": body()["inputs"][:1]}, 422),
         ({"inputs": body()["inputs"][:1] * 2}, 422),
         ({"inputs": [], "id": 3}, 422),
