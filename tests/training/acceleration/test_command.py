@@ -169,6 +169,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (model, questions, ["--exits", "2,1"], "ascending"),
         (model, questions, ["--precisions", "fp33"], "not fp33"),
         (model, questions, ["--max-cost", "0.01", "--max-loss", "0"], "points of agreement at a cost"),
+        (model, questions, ["--max-loss", "0", "--min-agreement", "0"], "nothing would be dropped"),
         (model, questions, ["--max-cost", "0.7", "--min-agreement", "101"], "must have the same first candidate"),
         (model, questions, ["--out", str(made / "faster")], "never overwritten"),
     ):

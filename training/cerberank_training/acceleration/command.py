@@ -31,6 +31,7 @@ from cerberank_training.acceleration.exits import ExitTraining, train_exits, wit
 from cerberank_training.acceleration.schedule import (
     GRID,
     AgainstOwnRanking,
+    check_drops,
     held_out_scores,
     measure_form,
     schedule_table,
@@ -129,6 +130,7 @@ def _run(arguments: argparse.Namespace) -> None:
     max_loss = 3.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
     tuning = tune(dev, bounds, ratios=GRID, trials=arguments.trials, seed=arguments.seed)
+    check_drops(tuning)
     ranker.config = ranker.config.model_copy(
         update={
             "drop_schedule": tuning.default.schedule,
