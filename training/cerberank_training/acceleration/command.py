@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
@@ -36,7 +37,7 @@ from cerberank_training.acceleration.schedule import (
     measure_form,
     schedule_table,
 )
-from cerberank_training.acceleration.vectors import compute_vectors
+from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.strategies.runs import keep_settings
 from cerberank_training.commands.tune import replace_section
 from cerberank_training.data import LabelledCandidate, Question
@@ -87,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minimum", type=int, default=1, help="least number of candidates that the schedules leave")
     parser.add_argument("--trials", type=int, default=200, help="trials of Optuna after the grid; 0 skips Optuna")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
-    parser.add_argument("--precision", default="fp32", help="of the body's pass: fp32, bf16 or fp16")
+    parser.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help="of the body's pass")
     parser.add_argument(
         "--precisions", default="fp32,int8", help="ONNX forms to write beside the weights, comma-separated; '' for none"
     )
@@ -118,11 +119,10 @@ def _run(arguments: argparse.Namespace) -> None:
             f"--held-out {arguments.held_out} of {len(questions)} questions leaves {start} to train on: "
             f"there must be at least {LEAST} of either"
         )
+    body = _opened(ranker, arguments)
     work = arguments.out.with_name(f"{arguments.out.name}.work")
     keep_settings(work, _settings(checkpoint, arguments, ranker.config, training))
-    found = compute_vectors(
-        work, ranker, checkpoint.encoder(), questions, device=arguments.device, precision=arguments.precision
-    )
+    found = compute_vectors(work, body, checkpoint.encoder(), questions)
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
     train_exits(exits, found, start, training)
     held_out = list(held_out_scores(exits, found, questions, start=start))
@@ -199,6 +199,13 @@ def _with_untrained_exits(checkpoint: Checkpoint, arguments: argparse.Namespace)
     return with_exits(
         source, [ExitConfig(after=place, pooling=arguments.pooling) for place in places], seed=arguments.seed
     )
+
+
+def _opened(ranker: Ranker, arguments: argparse.Namespace) -> FrozenBody:
+    try:
+        return FrozenBody.of(ranker, device=arguments.device, precision=arguments.precision)
+    except RuntimeError as error:
+        raise ValueError(f"--device {arguments.device}: {error}") from error
 
 
 def _settings(

@@ -123,7 +123,8 @@ def check_drops(tuning: Tuning) -> None:
     )
     raise ValueError(
         f"nothing would be dropped. The cheapest of {len(tuning.tried)} schedules, {cheapest}; "
-        f"the one that loses least, {closest}. Raise --max-loss or give a --max-cost below 1, or train the exits on more questions"
+        f"the one that loses least, {closest}. Raise --max-loss or give a --max-cost below 1, "
+        "or train the exits on more questions"
     )
 
 
