@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import random
 import sys
 from dataclasses import asdict
@@ -48,6 +49,19 @@ from cerberank_training.teachers.scoring.teacher import files_revision
 
 LEAST = 20
 """The fewest questions to train on, and the fewest to tune on: with less, figures in percent mean nothing."""
+
+RANGES = {
+    "epochs": (1, math.inf),
+    "learning_rate": (1e-9, 1.0),
+    "seed": (0, 2**32 - 1),
+    "max_loss": (0.0, 100.0),
+    "max_cost": (0.0, 1.0),
+    "minimum": (1, math.inf),
+    "trials": (0, math.inf),
+    "gate_questions": (1, math.inf),
+    "min_agreement": (0.0, 100.0),
+}
+"""The least and the most of options, which are checked before any work."""
 
 
 def main(argv: list[str]) -> int:
@@ -100,10 +114,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _places(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"takes numbers of layers, such as 2,4, not {text!r}") from error
+
+
+def _check_ranges(arguments: argparse.Namespace) -> None:
+    for name, (least, most) in RANGES.items():
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= most:
+            bounds = f"at least {least}" + (f" and at most {most}" if most < math.inf else "")
+            raise ValueError(f"--{name.replace('_', '-')} must be {bounds}, not {value}")
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    _check_ranges(arguments)
     if arguments.out.exists():
         raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
     precisions = tuple(filter(None, arguments.precisions.split(",")))
@@ -193,9 +219,13 @@ def _with_untrained_exits(checkpoint: Checkpoint, arguments: argparse.Namespace)
         )
     source = load_ranker(checkpoint)
     body, layers = source.config.architecture.body_layers, source.config.transformer.layers
+    most = min(body, layers - 1)
+    if most < 1:
+        raise ValueError(f"{checkpoint.path} has no body layer before its last one: there is no place for exits")
     places = arguments.exits or default_places(body, layers)
-    if not places or places[-1] >= layers:
-        raise ValueError(f"--exits {','.join(map(str, places))} must come before the last of {layers} layers")
+    if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
+        given = ",".join(map(str, places))
+        raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
     return with_exits(
         source, [ExitConfig(after=place, pooling=arguments.pooling) for place in places], seed=arguments.seed
     )
