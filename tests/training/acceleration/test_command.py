@@ -49,7 +49,7 @@ def test_an_imported_model_drops_and_its_survivors_score_as_before(made: Path) -
     assert [exit_.after for exit_ in new.config.exits] == [2]
     assert new.config.drop_schedule
     assert relative_cost(new.config.stage_layers, new.config.drop_schedule) <= 0.7
-    assert new.manifest.version == "imported-accelerated"
+    assert new.manifest.version == f"{old.manifest.version}-accelerated"
     source = open_backend(old, kind="torch", precision="fp32")
     weights = [load_ranker(each).state_dict() for each in (old, new)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -148,8 +148,51 @@ def test_a_repeat_that_differs_is_refused_by_the_field(
         option = ["--questions", str(write_questions(tmp_path / "other.jsonl", seed=1))]
     call = [str(made / "imported"), "--questions", str(made / "questions.jsonl"), *COMMON, *option]
     assert main([*call, "--out", str(tmp_path / "out")]) == 1
-    assert f"was begun with {field} " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"was begun with {field} " in error
+    assert "remove it" in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--precision", "int4"], "argument --precision: invalid choice"),
+        (["--device", "cuda"], "--device cuda: "),
+        (["--device", "gpu"], "--device gpu: "),
+        (["--exits", "a"], "argument --exits: takes numbers of layers, such as 2,4, not 'a'"),
+        (["--exits", "2,1"], "--exits 2,1 must come after distinct, ascending body layers 1..3"),
+        (["--exits", "1,1"], "--exits 1,1 must"),
+        (["--exits", "0,1"], "--exits 0,1 must"),
+        (["--exits", "2,4"], "--exits 2,4 must"),
+        (["--gate-questions", "0"], "--gate-questions must be at least 1, not 0"),
+        (["--epochs", "0"], "--epochs must"),
+        (["--learning-rate", "inf"], "--learning-rate must be at least 1e-09 and at most 1.0, not inf"),
+        (["--seed", "-1"], "--seed must"),
+        (["--max-loss", "nan"], "--max-loss must"),
+        (["--max-cost", "1.1"], "--max-cost must"),
+        (["--minimum", "0"], "--minimum must"),
+        (["--trials", "-1"], "--trials must"),
+        (["--min-agreement", "101"], "--min-agreement must"),
+    ],
+)
+def test_a_wrong_option_leaves_no_trace(
+    *,
+    option: list[str],
+    message: str,
+    made: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message names it, and OUT.work does not keep it, so that the command can be repeated without it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    call = [str(made / "imported"), "--questions", str(made / "questions.jsonl"), *COMMON, *option]
+    with pytest.raises(SystemExit) as stopped:
+        raise SystemExit(main([*call, "--out", str(tmp_path / "out")]))
+    assert stopped.value.code in (1, 2)
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
@@ -165,11 +208,15 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (first, questions, [], "has a first stage"),
         (model, few, [], "leaves 5 to train on"),
         (model, tmp_path / "a.jsonl", [], "candidates.0.label"),
-        (model, questions, ["--exits", "2,4"], "body layers 1..3"),
-        (model, questions, ["--exits", "2,1"], "ascending"),
         (model, questions, ["--precisions", "fp33"], "not fp33"),
         (model, questions, ["--max-cost", "0.01", "--max-loss", "0"], "points of agreement at a cost"),
-        (model, questions, ["--max-cost", "0.7", "--min-agreement", "101"], "must have the same first candidate"),
+        (model, questions, ["--max-loss", "0", "--min-agreement", "0"], "nothing would be dropped"),
+        (
+            model,
+            questions,
+            ["--max-cost", "0.7", "--min-agreement", "100", "--gate-questions", "25"],
+            "must have the same first candidate",
+        ),
         (model, questions, ["--out", str(made / "faster")], "never overwritten"),
     ):
         out = tmp_path / "out"

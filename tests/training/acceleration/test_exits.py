@@ -72,6 +72,22 @@ def test_new_exits_leave_the_final_scores(heads: int) -> None:
         torch.testing.assert_close(ranker(*inputs), source(*inputs), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("heads", [0, 3])
+def test_new_exits_read_through_the_model_s_last_norm(heads: int) -> None:
+    """ModernBERT's, which is not 1, is that of the last exit or the first head; each head's own stays."""
+    source = random_ranker(
+        family="modernbert", heads=heads, body_layers=3 if heads else 4, exits=(1, 2) if heads else (1, 4)
+    )
+    norms = [part.get_submodule("norm").get_parameter("weight") for part in (*source.exits, *source.heads)]
+    for number, norm in enumerate(norms, start=2):
+        norm.data.fill_(number)
+    ranker = with_exits(source, [ExitConfig(after=1), ExitConfig(after=2)], seed=1)
+    found = [part.get_submodule("norm").get_parameter("weight").mean().item() for part in ranker.exits]
+    assert found == ([3, 3, 3] if heads == 0 else [4, 4])
+    own = [head.get_submodule("norm").get_parameter("weight").mean().item() for head in ranker.heads]
+    assert own == [4, 5, 6][:heads]
+
+
 def test_settings_that_train_nothing_are_refused() -> None:
     """The message names the field."""
     for name in ("epochs", "questions_per_step", "learning_rate", "tau"):

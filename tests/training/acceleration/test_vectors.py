@@ -15,14 +15,14 @@ from tests.training.letters import encoder, questions
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import exit_logits
-from cerberank_training.acceleration.vectors import compute_vectors
+from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.evaluation.evaluate import score_questions
 
 
 def test_exits_give_the_served_scores_from_the_vectors(tmp_path: Path) -> None:
     """Within float16's rounding at every exit; the own logits are those of the final scores."""
     ranker = random_ranker()
-    found = compute_vectors(tmp_path, ranker, encoder(), questions())
+    found = compute_vectors(tmp_path, FrozenBody.of(ranker), encoder(), questions())
     exits = [cast(Exit, exit_) for exit_ in ranker.exits]
     with torch.inference_mode():
         logits = exit_logits(exits, torch.from_numpy(found.vectors).float())
@@ -38,7 +38,7 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, monkeypatch: pytest
     """A question whose logits are missing is computed, the others are taken as they are; the ranker is not changed."""
     ranker = random_ranker()
     before = {name: value.clone() for name, value in ranker.state_dict().items()}
-    first = compute_vectors(tmp_path, ranker, encoder(), questions(), precision="bf16")
+    first = compute_vectors(tmp_path, FrozenBody.of(ranker, precision="bf16"), encoder(), questions())
     assert all(torch.equal(value, before[name]) for name, value in ranker.state_dict().items())
     wanted = np.array(first.vectors)
     first.logits[first.rows(2)] = np.nan
@@ -46,7 +46,7 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, monkeypatch: pytest
     asked: list[int] = []
     start = TorchBackend.start
     monkeypatch.setattr(TorchBackend, "start", lambda self, pairs: (asked.append(len(pairs)), start(self, pairs))[1])
-    again = compute_vectors(tmp_path, ranker, encoder(), questions(), precision="bf16")
+    again = compute_vectors(tmp_path, FrozenBody.of(ranker, precision="bf16"), encoder(), questions())
     assert asked == [5]
     np.testing.assert_array_equal(again.vectors, wanted)
     assert not np.isnan(again.logits).any()
@@ -60,4 +60,4 @@ def test_vectors_that_float16_cannot_hold_are_refused(tmp_path: Path) -> None:
         if "norm" in name.lower():
             weight.data *= 1e6
     with pytest.raises(ValueError, match="float16"):
-        compute_vectors(tmp_path, ranker, encoder(), questions())
+        compute_vectors(tmp_path, FrozenBody.of(ranker), encoder(), questions())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import random
 import sys
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
@@ -31,11 +33,12 @@ from cerberank_training.acceleration.exits import ExitTraining, train_exits, wit
 from cerberank_training.acceleration.schedule import (
     GRID,
     AgainstOwnRanking,
+    check_drops,
     held_out_scores,
     measure_form,
     schedule_table,
 )
-from cerberank_training.acceleration.vectors import compute_vectors
+from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.strategies.runs import keep_settings
 from cerberank_training.commands.tune import replace_section
 from cerberank_training.data import LabelledCandidate, Question
@@ -46,6 +49,19 @@ from cerberank_training.teachers.scoring.teacher import files_revision
 
 LEAST = 20
 """The fewest questions to train on, and the fewest to tune on: with less, figures in percent mean nothing."""
+
+RANGES = {
+    "epochs": (1, math.inf),
+    "learning_rate": (1e-9, 1.0),
+    "seed": (0, 2**32 - 1),
+    "max_loss": (0.0, 100.0),
+    "max_cost": (0.0, 1.0),
+    "minimum": (1, math.inf),
+    "trials": (0, math.inf),
+    "gate_questions": (1, math.inf),
+    "min_agreement": (0.0, 100.0),
+}
+"""The least and the most of options, which are checked before any work."""
 
 
 def main(argv: list[str]) -> int:
@@ -86,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minimum", type=int, default=1, help="least number of candidates that the schedules leave")
     parser.add_argument("--trials", type=int, default=200, help="trials of Optuna after the grid; 0 skips Optuna")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
-    parser.add_argument("--precision", default="fp32", help="of the body's pass: fp32, bf16 or fp16")
+    parser.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help="of the body's pass")
     parser.add_argument(
         "--precisions", default="fp32,int8", help="ONNX forms to write beside the weights, comma-separated; '' for none"
     )
@@ -98,10 +114,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _places(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"takes numbers of layers, such as 2,4, not {text!r}") from error
+
+
+def _check_ranges(arguments: argparse.Namespace) -> None:
+    for name, (least, most) in RANGES.items():
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= most:
+            bounds = f"at least {least}" + (f" and at most {most}" if most < math.inf else "")
+            raise ValueError(f"--{name.replace('_', '-')} must be {bounds}, not {value}")
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    _check_ranges(arguments)
     if arguments.out.exists():
         raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
     precisions = tuple(filter(None, arguments.precisions.split(",")))
@@ -117,11 +145,10 @@ def _run(arguments: argparse.Namespace) -> None:
             f"--held-out {arguments.held_out} of {len(questions)} questions leaves {start} to train on: "
             f"there must be at least {LEAST} of either"
         )
+    body = _opened(ranker, arguments)
     work = arguments.out.with_name(f"{arguments.out.name}.work")
     keep_settings(work, _settings(checkpoint, arguments, ranker.config, training))
-    found = compute_vectors(
-        work, ranker, checkpoint.encoder(), questions, device=arguments.device, precision=arguments.precision
-    )
+    found = compute_vectors(work, body, checkpoint.encoder(), questions)
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
     train_exits(exits, found, start, training)
     held_out = list(held_out_scores(exits, found, questions, start=start))
@@ -129,6 +156,7 @@ def _run(arguments: argparse.Namespace) -> None:
     max_loss = 3.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
     tuning = tune(dev, bounds, ratios=GRID, trials=arguments.trials, seed=arguments.seed)
+    check_drops(tuning)
     ranker.config = ranker.config.model_copy(
         update={
             "drop_schedule": tuning.default.schedule,
@@ -191,12 +219,23 @@ def _with_untrained_exits(checkpoint: Checkpoint, arguments: argparse.Namespace)
         )
     source = load_ranker(checkpoint)
     body, layers = source.config.architecture.body_layers, source.config.transformer.layers
+    most = min(body, layers - 1)
+    if most < 1:
+        raise ValueError(f"{checkpoint.path} has no body layer before its last one: there is no place for exits")
     places = arguments.exits or default_places(body, layers)
-    if not places or places[-1] >= layers:
-        raise ValueError(f"--exits {','.join(map(str, places))} must come before the last of {layers} layers")
+    if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
+        given = ",".join(map(str, places))
+        raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
     return with_exits(
         source, [ExitConfig(after=place, pooling=arguments.pooling) for place in places], seed=arguments.seed
     )
+
+
+def _opened(ranker: Ranker, arguments: argparse.Namespace) -> FrozenBody:
+    try:
+        return FrozenBody.of(ranker, device=arguments.device, precision=arguments.precision)
+    except RuntimeError as error:
+        raise ValueError(f"--device {arguments.device}: {error}") from error
 
 
 def _settings(

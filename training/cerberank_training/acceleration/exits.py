@@ -22,6 +22,7 @@ from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
+from cerberank_training.students.shapes import copy_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,7 @@ class ExitTraining:
 def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ranker:
     """The network of `source` with new, untrained exits in place of its own; its final scores stay what they are.
 
+    The new exits take over the norm that the final scores are read through, where the family has one.
     A ranker without heads keeps its last exit, which gives the final score. Schedules are left out, because they were
     measured on other exits. Raises ValueError for exits that do not fit the body.
     """
@@ -55,6 +57,7 @@ def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ran
     config = RankerConfig.model_validate({**dump, "exits": (*exits, *last)})
     ranker = Ranker(config)
     initialise(ranker.exits, seed=seed)
+    copy_norm(source, ranker)  # before the heads' own, which may differ
     state = {name: value for name, value in source.state_dict().items() if not name.startswith("exits.")}
     ranker.load_state_dict(state, strict=False)
     if last:

@@ -105,6 +105,29 @@ def measure_form(
     return FormAgreement(questions=len(got), top1=top1, overlap=overlap)
 
 
+def check_drops(tuning: Tuning) -> None:
+    """Raise ValueError, which names other schedules, when the default drops none of the held-out candidates."""
+    if tuning.default.dev_cost < 1:
+        return
+    drops = [point for point in tuning.tried if point.dev_cost < 1]
+    if not drops:
+        raise ValueError(
+            f"none of {len(tuning.tried)} schedules drops a candidate of the held-out questions: "
+            "give them more candidates, or a lower --minimum"
+        )
+    found = [min(drops, key=lambda point: point.cost), min(drops, key=lambda point: point.loss)]
+    cheapest, closest = (
+        f"{','.join(f'{alpha:g}' for alpha in point.schedule)}, loses {point.loss:.2f} points of {point.metric} "
+        f"at a cost of {point.cost:.2f}"
+        for point in found
+    )
+    raise ValueError(
+        f"nothing would be dropped. The cheapest of {len(tuning.tried)} schedules, {cheapest}; "
+        f"the one that loses least, {closest}. Raise --max-loss or give a --max-cost below 1, "
+        "or train the exits on more questions"
+    )
+
+
 def schedule_table(tuning: Tuning) -> str:
     """A Markdown table with a row per schedule, the default marked."""
     header = ["drop schedule", "cost", "agreement loss ± error", "top-1 agreement", f"overlap@{DEPTH}"]

@@ -44,30 +44,36 @@ class PooledVectors:
         return slice(int(self.offsets[question]), int(self.offsets[question + 1]))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrozenBody:
+    """A copy of a ranker, and the backend that runs it."""
+
+    ranker: Ranker
+    backend: TorchBackend
+
+    @classmethod
+    def of(cls, ranker: Ranker, *, device: str = "cpu", precision: str = "fp32") -> FrozenBody:
+        """Copy `ranker`, because the backend casts and moves it. Raises as `TorchBackend` does."""
+        own = copy.deepcopy(ranker)
+        return cls(ranker=own, backend=TorchBackend(own, device=device, precision=precision))
+
+
 def compute_vectors(
-    folder: Path,
-    ranker: Ranker,
-    encoder: PairEncoder,
-    questions: Sequence[Question],
-    *,
-    device: str = "cpu",
-    precision: str = "fp32",
+    folder: Path, body: FrozenBody, encoder: PairEncoder, questions: Sequence[Question]
 ) -> PooledVectors:
     """The pooled vectors of all pairs of `questions`, those that `folder` holds already not computed again.
 
-    The caller makes sure that `folder` belongs to this ranker, these questions and this precision.
+    The caller makes sure that `folder` belongs to this body, these questions and this precision.
     Raises ValueError for hidden states that float16 cannot hold.
     """
-    found = _open(folder, ranker, questions)
-    ranker = copy.deepcopy(ranker)  # the backend casts and moves it
-    backend = TorchBackend(ranker, device=device, precision=precision)
+    found = _open(folder, body.ranker, questions)
     numbered = tqdm(enumerate(questions), total=len(questions), unit="question", desc="vectors", disable=None)
     for index, question in numbered:
         rows = found.rows(index)
         if not np.isnan(found.logits[rows]).any():
             continue
         pairs = encoder.encode(question.text, [row.candidate for row in question.candidates])
-        vectors, logits = _run(backend, ranker, pairs)
+        vectors, logits = _run(body.backend, body.ranker, pairs)
         found.vectors[rows] = vectors
         # Written after the vectors: who finds a question's logits finds its vectors, too.
         found.logits[rows] = logits

@@ -150,7 +150,7 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
     initialise(ranker.exits, seed=seed)
     ranker.embeddings.load_state_dict(source.embeddings.state_dict())
     _copy(_stack(source, 0)[: len(ranker.body)], ranker.body)
-    _copy_norm(source, ranker)
+    copy_norm(source, ranker)
     fresh = "" if len(source.heads) and layers == depth else "has no classifier that reads this layer"
     if fresh:
         _initialise_classifiers(ranker, seed=seed)
@@ -180,8 +180,8 @@ def _copy(layers: list[nn.Module], into: nn.Module) -> None:
         target.load_state_dict(layer.state_dict())
 
 
-def _copy_norm(source: Ranker, ranker: Ranker) -> None:
-    """What new exits and heads read is normalised as the source's last layer is."""
+def copy_norm(source: Ranker, ranker: Ranker) -> None:
+    """Let all exits and heads of `ranker` normalise what they read as the last layer of `source` does, in place."""
     norm = (source.heads[0] if len(source.heads) else source.exits[-1]).get_submodule("norm").state_dict()
     for part in (*ranker.exits, *ranker.heads):
         part.get_submodule("norm").load_state_dict(norm)

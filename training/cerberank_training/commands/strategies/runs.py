@@ -50,7 +50,8 @@ def keep_settings(out: Path, settings: Mapping[str, Any]) -> None:
     for field in sorted(set(have) | set(wanted)):
         if have.get(field) != wanted.get(field):
             raise ValueError(
-                f"{out} was begun with {field} {have.get(field)!r}, not {wanted.get(field)!r}; choose another folder"
+                f"{out} was begun with {field} {have.get(field)!r}, not {wanted.get(field)!r}; "
+                "remove it or choose another folder"
             )
 
 
