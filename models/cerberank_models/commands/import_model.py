@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.export.checkpoint import ParityError, export_checkpoint, golden_scores
+from cerberank_models.export.checkpoint import ParityError, check_differing, export_checkpoint, golden_scores
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
@@ -39,10 +38,6 @@ Imported from the Hugging Face cross-encoder `{source}` by `cerberank import`; t
 Architecture {architecture}, {stages} stage(s), pairs of at most {length} tokens. Data, licence, intended use and
 figures are those of the source: see its model card. Ranges of the int8 form were measured on {calibration}.
 """
-
-
-SAME_SCORE = 1e-6
-"""Golden scores that are nearer to each other than this are all the same one."""
 
 
 def main(argv: list[str]) -> int:
@@ -157,8 +152,7 @@ def import_model(
     )
     if encoding.segments == 2:  # with context, training decided what the model reads
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
-    if np.ptp(scores := np.concatenate(golden_scores(ranker, pairs_alone))) <= SAME_SCORE:
-        raise UnsupportedModelError(f"{source} gives every pair the same score, {scores[0]:.4g}: it is not trained")
+    check_differing(source, golden_scores(ranker, pairs_alone))
     export_checkpoint(
         ranker,
         plain_tokenizer(tokenizer),
