@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.commands.question_lines import read_questions
@@ -26,7 +27,7 @@ from cerberank_models.importing.own_tokenizer import (
     plain_tokenizer,
     read_tokenizer,
 )
-from cerberank_models.importing.source import find_source
+from cerberank_models.importing.source import Source, find_source
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
 
@@ -112,6 +113,7 @@ def import_model(
     described: Any = AutoConfig.from_pretrained(found.place, **at)
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
+    check_files(found)
     tokenizer = read_tokenizer(found)
     if reason := "as asked for" if opaque or graph else why_opaque(described):
         if calibration:
@@ -170,6 +172,16 @@ def import_model(
         precisions=precisions,
         calibration=calibration,
     )
+
+
+def check_files(source: Source) -> None:
+    """Raise UnsupportedModelError for a file of weights, among those that are here, that safetensors cannot read."""
+    for file in sorted(source.folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise UnsupportedModelError(f"{file} is incomplete, or a git-lfs pointer: {error}") from error
 
 
 def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:

@@ -209,3 +209,11 @@ def test_an_opaque_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) 
     onnx.save(graph, source / "onnx" / "model.onnx")
     with pytest.raises(ValueError, match="gives every pair the same score"):
         import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
+
+
+def test_broken_weights_are_no_reason_to_take_the_graph(tmp_path: Path) -> None:
+    """An index whose files are missing: the graph may be another model's."""
+    source = save_shipped(tmp_path / "source")
+    (source / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}, "metadata": {}}')
+    with pytest.raises(ValueError, match="its weights cannot be read"):
+        import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
