@@ -127,13 +127,18 @@ def compare_golden(golden: GoldenQuestion, precision: str, got: Scores) -> None:
         raise GoldenMismatchError(f"{golden.question!r}: {mismatch} ({precision})")
 
 
+def log_odds(scores: Scores) -> Scores:
+    """The logit of each probability, in the same shape; what is within `CERTAIN` of 0 or 1 counts as that far away."""
+    certain = np.clip(scores, CERTAIN, 1.0 - CERTAIN)
+    return np.asarray(np.log(certain) - np.log1p(-certain))
+
+
 def half_mismatch(expected: Scores, got: Scores) -> str:
     """Which clearly separated candidates have another order in `got` than in fp32's `expected`, both `[n]`; else "".
 
     Clearly separated are candidates whose fp32 log-odds differ by more than `CLEAR_GAP`.
     """
-    certain = np.clip(expected, CERTAIN, 1.0 - CERTAIN)
-    odds = np.log(certain) - np.log1p(-certain)
+    odds = log_odds(expected)
     wrong = (odds[:, None] - odds[None, :] > CLEAR_GAP) & ~(got[:, None] > got[None, :])
     if not wrong.any():
         return ""

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.export.checkpoint import ParityError, export_checkpoint, golden_scores
+from cerberank_models.export.checkpoint import ParityError, check_differing, export_checkpoint, golden_scores
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
@@ -27,7 +27,7 @@ from cerberank_models.importing.own_tokenizer import (
     plain_tokenizer,
     read_tokenizer,
 )
-from cerberank_models.importing.source import find_source
+from cerberank_models.importing.source import Source, find_source
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
 
@@ -39,10 +39,6 @@ Imported from the Hugging Face cross-encoder `{source}` by `cerberank import`; t
 Architecture {architecture}, {stages} stage(s), pairs of at most {length} tokens. Data, licence, intended use and
 figures are those of the source: see its model card. Ranges of the int8 form were measured on {calibration}.
 """
-
-
-SAME_SCORE = 1e-6
-"""Golden scores that are nearer to each other than this are all the same one."""
 
 
 def main(argv: list[str]) -> int:
@@ -117,6 +113,7 @@ def import_model(
     described: Any = AutoConfig.from_pretrained(found.place, **at)
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
+    check_files(found)
     tokenizer = read_tokenizer(found)
     if reason := "as asked for" if opaque or graph else why_opaque(described):
         if calibration:
@@ -157,8 +154,7 @@ def import_model(
     )
     if encoding.segments == 2:  # with context, training decided what the model reads
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
-    if np.ptp(scores := np.concatenate(golden_scores(ranker, pairs_alone))) <= SAME_SCORE:
-        raise UnsupportedModelError(f"{source} gives every pair the same score, {scores[0]:.4g}: it is not trained")
+    check_differing(source, golden_scores(ranker, pairs_alone))
     export_checkpoint(
         ranker,
         plain_tokenizer(tokenizer),
@@ -176,6 +172,16 @@ def import_model(
         precisions=precisions,
         calibration=calibration,
     )
+
+
+def check_files(source: Source) -> None:
+    """Raise UnsupportedModelError for a file of weights, among those that are here, that safetensors cannot read."""
+    for file in sorted(source.folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise UnsupportedModelError(f"{file} is incomplete, or a git-lfs pointer: {error}") from error
 
 
 def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,12 @@ from cerberank_models.importing.opaque import opaque_config
 from cerberank_models.importing.own_tokenizer import check_pairs, plain_tokenizer
 from cerberank_models.importing.source import Source
 
+logger = logging.getLogger(__name__)
+
 SHIPPED = ("onnx/model.onnx", "model.onnx")
 """Where a repository without weights has its graph."""
+WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
+"""Names of files that hold weights or list those that do."""
 CARD = """# {name}
 
 Imported from the Hugging Face cross-encoder `{source}` (`{model_type}`) by `cerberank import` as one opaque stage:
@@ -87,13 +93,30 @@ def _network(source: Source, *, pad: int, reads_types: bool) -> OpaqueNetwork | 
             source.place, revision=revision, output_loading_info=True
         )
     except OSError as error:
+        if _has_weights(source):
+            raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
         if _found(source, SHIPPED) is None:
             raise UnsupportedModelError(f"{source.place} has neither weights nor {SHIPPED[0]}: {error}") from error
+        logger.warning("%s has no weights: its ONNX graph is taken, with nothing to compare it with", source.place)
         return None
     if missing := sorted(loading["missing_keys"]):
         raise UnsupportedModelError(f"{source.place} is no trained cross-encoder: it lacks {', '.join(missing)}")
     takes_types = "token_type_ids" in inspect.signature(network.forward).parameters
     return OpaqueNetwork(network, pad=pad, reads_types=reads_types and takes_types)
+
+
+def _has_weights(source: Source) -> bool:
+    """Whether the repository has a file of weights, or an index of such files, beside its configuration."""
+    if source.commit is None:
+        names = [item.name for item in source.folder.iterdir()]
+    else:
+        from huggingface_hub import HfApi  # noqa: PLC0415 - folders need no hub
+
+        try:
+            names = HfApi().list_repo_files(source.place, revision=source.commit)
+        except OSError:  # offline: what is in the cache
+            names = [item.name for item in source.folder.iterdir()]
+    return any("/" not in name and fnmatch(name, each) for name in names for each in WEIGHTS)
 
 
 def _own_scores(network: OpaqueNetwork, tokenizer: Any, longest: int) -> list[Scores]:

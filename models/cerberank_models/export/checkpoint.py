@@ -21,11 +21,18 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
 
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
-"""Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show."""
+"""Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show. The same bound holds for
+log-odds, in units of their spread, because scores near 0 or 1 are alike whatever the network computes."""
+LEAST_SPREAD = 4.0
+"""Log-odds that spread less are compared as if they spread this far: a difference d of log-odds moves a probability by
+at most d / 4, so that nothing is stricter than the bound on probabilities is for scores near one half."""
+SAME_SCORE = 1e-6
+"""Log-odds that are nearer to each other than this are all the same one."""
 GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
 """How far a service's scores may lie from the recorded ones: processors round products differently."""
 
@@ -134,10 +141,26 @@ def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores
 
 
 def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
-    """Raise ParityError when a score of a form, `[n]` a question, is further than `bound` from PyTorch's."""
-    difference = max(float(np.abs(a - b).max()) for a, b in zip(expected, got, strict=True))
+    """Raise ParityError when a score of a form, `[n]` a question, is further than `bound` from PyTorch's.
+
+    So it is when the log-odds are further apart than `bound` times the spread of PyTorch's (`LEAST_SPREAD`).
+    """
+    wanted, given = np.concatenate(expected), np.concatenate(got)
+    difference = float(np.abs(wanted - given).max())
     if not difference <= bound:
         raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
+    odds = log_odds(wanted)
+    difference, most = float(np.abs(odds - log_odds(given)).max()), bound * max(LEAST_SPREAD, float(np.ptp(odds)))
+    if not difference <= most:
+        raise ParityError(
+            f"{precision} scores differ from PyTorch's by {difference:.2g} in log-odds, more than {most:.2g}"
+        )
+
+
+def check_differing(source: str, scores: Sequence[Scores]) -> None:
+    """Raise UnsupportedModelError when the model `source` gives all pairs the same score; `scores` are `[n]` each."""
+    if np.ptp(log_odds(every := np.concatenate(scores))) <= SAME_SCORE:
+        raise UnsupportedModelError(f"{source} gives every pair the same score, {every[0]:.4g}: it is not trained")
 
 
 def golden_questions(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:

@@ -20,7 +20,7 @@ from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.checkpoint.folder import write_checkpoint
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.export.checkpoint import PARITY, ParityError, check_parity, golden_questions
+from cerberank_models.export.checkpoint import PARITY, ParityError, check_differing, check_parity, golden_questions
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.export.opaque_graph import quantise_graph
 from cerberank_models.rank import rank_pairs
@@ -55,7 +55,8 @@ def export_opaque(
 
     `expected` are the model's own scores of the golden texts and of `long_texts`; without any, the graph's own scores
     of each pair alone are what its padded batches must reproduce. Raises ParityError when fp32 differs, or int8 does
-    and fp32 is not wanted, ValueError for a precision that an opaque network has not.
+    and fp32 is not wanted, UnsupportedModelError for a model that scores all pairs alike, ValueError for a precision
+    that an opaque network has not.
     """
     if not precisions or not set(precisions) <= set(PRECISIONS):
         raise ValueError(
@@ -68,6 +69,7 @@ def export_opaque(
         graph(fp32)
         scores = _scores(fp32, config, tokenizer)
         check_parity("fp32", _alone(fp32, config, tokenizer) if expected is None else expected, scores, PARITY["fp32"])
+        check_differing(source, scores)
         recorded, graphs = {"fp32": scores}, {"fp32": fp32}
         if "int8" in precisions:
             quantise_graph(fp32, int8)

@@ -194,3 +194,17 @@ def test_an_encoder_without_a_classifier_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match=r"no trained cross-encoder: it lacks classifier\.bias"):
         import_model(str(tmp_path / "source"), tmp_path / "out", name="x", precisions=())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--opaque"]])
+def test_weights_that_are_incomplete_are_named(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that was cut off, and what git holds in its place: a line that names the file, and no traceback."""
+    source = save_cross_encoder("bert", tmp_path / "source")
+    weights = source / "model.safetensors"
+    content = weights.read_bytes()
+    for broken in (content[: len(content) // 2], b"version https://git-lfs.github.com/spec/v1\n"):
+        weights.write_bytes(broken)
+        assert main([str(source), str(tmp_path / "out"), *options]) == 1
+        assert f"{weights} is incomplete, or a git-lfs pointer" in capsys.readouterr().err

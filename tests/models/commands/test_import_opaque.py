@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
@@ -196,3 +197,22 @@ def test_a_pair_longer_than_the_model_reads_is_refused(tmp_path: Path) -> None:
     (source / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 66}))
     with pytest.raises(ValueError, match="cannot read a pair of 66 tokens"):
         import_model(str(source), tmp_path / "out")
+
+
+def test_an_opaque_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) -> None:
+    """A shipped graph whose classifier is zero."""
+    source = save_shipped(tmp_path / "source")
+    graph = onnx.load(source / "onnx" / "model.onnx")
+    classifier = next(each for each in graph.graph.initializer if each.name == "classifier")
+    classifier.CopyFrom(onnx.numpy_helper.from_array(np.zeros((16, 1), dtype=np.float32), "classifier"))
+    onnx.save(graph, source / "onnx" / "model.onnx")
+    with pytest.raises(ValueError, match="gives every pair the same score"):
+        import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
+
+
+def test_broken_weights_are_no_reason_to_take_the_graph(tmp_path: Path) -> None:
+    """An index whose files are missing: the graph may be another model's."""
+    source = save_shipped(tmp_path / "source")
+    (source / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}, "metadata": {}}')
+    with pytest.raises(ValueError, match="its weights cannot be read"):
+        import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
