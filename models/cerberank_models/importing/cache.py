@@ -101,5 +101,7 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
         except BaseException:
             process.kill()
             raise
+    if process.returncode < 0:  # what it said before is no reason, such as a warning
+        reason = f"its process was killed by signal {-process.returncode} (out of memory?)"
     if process.returncode and not path.exists():
         raise ModelImportError(f"{source.place} was not imported: {reason or last}")

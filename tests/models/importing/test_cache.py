@@ -81,6 +81,9 @@ def test_a_failed_import_says_why(source: Source, tmp_path: Path, monkeypatch: p
         fake(monkeypatch, tmp_path, f"{script}\nexit 1")
         with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
             cached_checkpoint(source, FP32, tmp_path / "cache")
+    fake(monkeypatch, tmp_path, "echo 'cerberank import: pairs are cut' >&2; kill -9 $$")
+    with pytest.raises(ModelImportError, match=r"its process was killed by signal 9 \(out of memory\?\)$"):
+        cached_checkpoint(source, FP32, tmp_path / "cache")
     fake(monkeypatch, tmp_path, 'mkdir "$5"')
     assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
 
