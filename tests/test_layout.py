@@ -101,7 +101,7 @@ ELSEWHERE = {
     "service/settings/test_fields.py": [f"service/settings/{name}" for name in ("__main__", "limits", "values")],
     "service/settings/test_environment.py": ["service/settings/removed"],
     "test_docs.py": ["service/telemetry/metrics_table"],
-    "models/backends/test_onnx_device_backend.py": ["models/export/checkpoint", "models/export/forms"],
+    "models/backends/test_onnx_device_backend.py": ["models/export/forms"],
 }
 """Modules without a test file of their own name, by the file that tests them: with others whose behaviour is one with
 theirs, or through the verb or the process that is their only user."""

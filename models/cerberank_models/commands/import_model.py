@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -32,6 +35,9 @@ from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
 
 logger = logging.getLogger(__name__)
+
+PROMPTS = "config_sentence_transformers.json"
+"""The file in which sentence-transformers keeps a model's prompts."""
 
 CARD = """# {name}
 
@@ -114,6 +120,7 @@ def import_model(
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     check_files(found)
+    check_prompt(found)
     tokenizer = read_tokenizer(found)
     if reason := "as asked for" if opaque or graph else why_opaque(described):
         if calibration:
@@ -182,6 +189,25 @@ def check_files(source: Source) -> None:
                 pass
         except SafetensorError as error:
             raise UnsupportedModelError(f"{file} is incomplete, or a git-lfs pointer: {error}") from error
+
+
+def check_prompt(source: Source) -> None:
+    """Raise UnsupportedModelError for a model that sentence-transformers gives a prompt before every question."""
+    file = source.folder / PROMPTS
+    if source.commit is not None and not file.is_file():
+        try:
+            file = Path(hf_hub_download(source.place, PROMPTS, revision=source.commit))
+        except EntryNotFoundError:
+            return
+    if not file.is_file():
+        return
+    settings = json.loads(file.read_bytes())
+    name = settings.get("default_prompt_name")
+    if prompt := name and (settings.get("prompts") or {}).get(name):
+        raise UnsupportedModelError(
+            f"{source.place} reads the prompt {prompt!r} before every question ({PROMPTS}), which is not supported: "
+            "its scores would not be its own"
+        )
 
 
 def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:

@@ -80,7 +80,7 @@ def read_line(line: bytes) -> QuestionLine:
 
 
 def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
-    """The questions of a file with their candidates. Raises ValueError naming the line and the field."""
+    """The questions of a file with their candidates. Raises ValueError naming the line and the field, or for none."""
     questions = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -88,6 +88,8 @@ def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from error
         questions.append((question.question, [candidate.candidate() for candidate in question.parsed()]))
+    if not questions:
+        raise ValueError(f"{path} holds no question")
     return questions
 
 

@@ -107,6 +107,21 @@ def test_a_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) -> None:
         import_model(str(tmp_path / "source"), tmp_path / "out", precisions=())
 
 
+def test_a_model_with_a_prompt_is_refused(tmp_path: Path) -> None:
+    """As sentence-transformers saves it; prompts that are not read by default, and empty ones, do no harm."""
+    source = save_cross_encoder("bert", tmp_path / "source")
+    for number, (default, refused) in enumerate([("query", True), (None, False), ("none", False)]):
+        prompts = {"query": "judge : ", "none": ""}
+        CrossEncoder(str(source), device="cpu", prompts=prompts, default_prompt_name=default).save_pretrained(
+            str(tmp_path / str(number))
+        )
+        if refused:
+            with pytest.raises(UnsupportedModelError, match="reads the prompt 'judge : ' before every question"):
+                import_model(str(tmp_path / str(number)), tmp_path / "out", precisions=())
+        else:
+            import_model(str(tmp_path / str(number)), tmp_path / f"out{number}", precisions=())
+
+
 def test_a_model_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
     """With its settings alone or without them; then transformers would make one that reads every text as unknown."""
     source = save_cross_encoder("bert", tmp_path / "source")

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cerberank_models.commands.question_lines import read_line
+from cerberank_models.commands.question_lines import read_line, read_questions
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)
 JSON = st.recursive(
@@ -84,3 +85,10 @@ def test_valid_text_arrives_unchanged(question: str, texts: list[str]) -> None:
         content = json.dumps({"question": question, "candidates": texts}, ensure_ascii=escaped).encode()
         got = read_line(content)
         assert (got.question, got.candidates) == (question, texts)
+
+
+def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
+    """So that nothing is calibrated, or trained, on nothing."""
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"empty\.jsonl holds no question"):
+        read_questions(tmp_path / "empty.jsonl")
