@@ -49,6 +49,6 @@ def test_nvidia(task: Task, options: dict[str, str]) -> None:
 
 
 def test_nvidia_without_a_model_takes_the_first_of_the_list(task: Task) -> None:
-    """Of `/v1/models`, in OpenAI's shape."""
+    """The list of `/v1/models`, in OpenAI's shape."""
     with pytest.warns(UserWarning, match="Default model is set"):
         assert NVIDIARerank(base_url=f"{task.url}/v1", api_key="none").model == task.model

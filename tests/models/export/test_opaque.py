@@ -21,7 +21,7 @@ from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
 
 def opaque_config() -> RankerConfig:
-    """Of `shipped_graph`."""
+    """The configuration of `shipped_graph`."""
     encoding = TeacherInput(max_length=64).encoding()
     return RankerConfig(
         name="opaque",
@@ -36,7 +36,7 @@ def opaque_config() -> RankerConfig:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Of a tiny graph, in fp32 and int8."""
+    """The checkpoint of a tiny graph, in fp32 and int8."""
     folder = tmp_path_factory.mktemp("opaque")
     shipped_graph(folder / "graph.onnx")
     write = partial(adopt_graph, folder / "graph.onnx", labels=1, pad=0)

@@ -117,7 +117,7 @@ def test_the_kernel_is_taken_only_where_it_runs() -> None:
 
 def test_the_installed_kernel_takes_our_call() -> None:
     """PyTorch's function has the seven leading parameters that we pass by position, and needs no other."""
-    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    varlen = pytest.importorskip("torch.nn.attention.varlen", reason="this PyTorch has no variable-length attention")
     parameters = list(inspect.signature(varlen.varlen_attn).parameters.values())
     assert [parameter.name for parameter in parameters[:7]] == [
         *("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")

@@ -59,7 +59,7 @@ def test_the_result_follows_from_vectors_and_settings() -> None:
 
 @pytest.mark.parametrize("heads", [0, 1, 3])
 def test_new_exits_leave_the_final_scores(heads: int) -> None:
-    """Of a plain encoder (whose last exit scores), one head and three; old exits and schedules are gone."""
+    """Final scores of a plain encoder (whose last exit scores), of one head and of three stay; old exits go."""
     source = random_ranker(heads=heads, body_layers=3 if heads else 4, exits=(1, 2) if heads else (1, 4))
     source.config = source.config.model_copy(update={"drop_schedule": (0.5,) * (2 if heads else 1)})
     ranker = with_exits(source, [ExitConfig(after=3, pooling="first")], seed=1)
