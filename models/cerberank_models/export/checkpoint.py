@@ -28,9 +28,10 @@ from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show. The same bound holds for
 log-odds, in units of their spread, because scores near 0 or 1 are alike whatever the network computes."""
-LEAST_SPREAD = 4.0
-"""Log-odds that spread less are compared as if they spread this far: a difference d of log-odds moves a probability by
-at most d / 4, so that nothing is stricter than the bound on probabilities is for scores near one half."""
+LEAST_SPREAD = 1 / (0.1 * 0.9)
+"""Log-odds that spread less are compared as if they spread this far. A small difference d of log-odds moves a
+probability p by d p (1 - p), so that between 0.1 and 0.9 the bound on probabilities is the stricter one, and this one
+counts where that one says little."""
 SAME_SCORE = 1e-6
 """Log-odds that are nearer to each other than this are all the same one."""
 GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
