@@ -11,6 +11,8 @@ import math
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 import uvicorn
@@ -92,11 +94,22 @@ def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
     }
     try:
         settings = read_settings({name: value for name, value in given.items() if value is not None})
-        app = assemble(settings, limits)
+        with _ended_by_sigterm():
+            app = assemble(settings, limits)
         return run(app, settings, limits)
     except (ValueError, OSError, ModelImportError) as error:  # settings, keys, a certificate, an unknown kind of store
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process in the block by an exception, so that the process of an import is ended as well."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -65,6 +68,31 @@ def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> Non
     wanted = f"cerberank serve: {folder} was not imported: {folder} has 3 labels; a cross-encoder has one or two\n"
     assert refused(folder, tmp_path).endswith(wanted)
     assert not [item for item in (tmp_path / "cache").iterdir() if item.is_dir()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").is_file(), reason="needs Linux's list of processes")
+def test_a_signal_ends_the_import_as_well(tmp_path: Path) -> None:
+    """SIGTERM while a model is imported: the process that imports has ended before the service has."""
+    folder, log, cache = save_cross_encoder("bert", tmp_path / "model"), tmp_path / "log", tmp_path / "cache"
+    program = (*SERVE, "--model", str(folder), "--model-cache", str(cache))
+    process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="")
+    end = time.monotonic() + IMPORT_SECONDS
+    while len(named(cache)) < 2 and time.monotonic() < end:
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(IMPORT_SECONDS) == 128 + signal.SIGTERM
+    assert named(cache) == []
+
+
+def named(cache: Path) -> list[Path]:
+    """The processes on whose command lines the cache's path stands: the service and its import."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            if str(cache).encode() in line.read_bytes():
+                found.append(line.parent)
+    return found
 
 
 def test_the_extra_that_is_missing_is_named(tmp_path: Path) -> None:

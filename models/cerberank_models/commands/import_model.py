@@ -8,12 +8,10 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
@@ -23,6 +21,7 @@ from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.importing.opaque import why_opaque
+from cerberank_models.importing.own_network import read_config, read_network
 from cerberank_models.importing.own_tokenizer import (
     MOST_TOKENS,
     check_pairs,
@@ -115,8 +114,7 @@ def import_model(
     UnsupportedModelError for models that are not one- or two-logit cross-encoders, SourceError where there is no model.
     """
     found = find_source(source, revision)
-    at = {"revision": found.commit or "main"}
-    described: Any = AutoConfig.from_pretrained(found.place, **at)
+    described = read_config(found)
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     check_files(found)
@@ -148,11 +146,8 @@ def import_model(
         raise UnsupportedModelError(f"max_length {max_length} is more than the {positions} positions of {source}")
     encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
     config = ranker_config(described, name=name or found.name, encoding=encoding, logits=described.num_labels)
-    network, loading = AutoModelForSequenceClassification.from_pretrained(found.place, **at, output_loading_info=True)
-    if missing := sorted(loading["missing_keys"]):
-        raise UnsupportedModelError(f"{source} is no trained cross-encoder: it lacks {', '.join(missing)}")
     ranker = Ranker(config).eval()
-    load_weights(ranker, network.state_dict())
+    load_weights(ranker, read_network(found).state_dict())
     pairs_alone = PairEncoder(
         plain_tokenizer(tokenizer),
         family=transformer.family,

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification
 
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.config import EncodingConfig
@@ -21,6 +20,7 @@ from cerberank_models.export.opaque import export_opaque, long_texts, opaque_enc
 from cerberank_models.export.opaque_graph import OpaqueNetwork, adopt_graph, export_network
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.opaque import opaque_config
+from cerberank_models.importing.own_network import read_network
 from cerberank_models.importing.own_tokenizer import check_pairs, plain_tokenizer
 from cerberank_models.importing.source import Source
 
@@ -87,11 +87,8 @@ def import_opaque(
 
 def _network(source: Source, *, pad: int, reads_types: bool) -> OpaqueNetwork | None:
     """The model with its weights; None where the repository has a graph but no weights."""
-    revision = source.commit or "main"
     try:
-        network, loading = AutoModelForSequenceClassification.from_pretrained(
-            source.place, revision=revision, output_loading_info=True
-        )
+        network = read_network(source)
     except OSError as error:
         if _has_weights(source):
             raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
@@ -99,8 +96,6 @@ def _network(source: Source, *, pad: int, reads_types: bool) -> OpaqueNetwork | 
             raise UnsupportedModelError(f"{source.place} has neither weights nor {SHIPPED[0]}: {error}") from error
         logger.warning("%s has no weights: its ONNX graph is taken, with nothing to compare it with", source.place)
         return None
-    if missing := sorted(loading["missing_keys"]):
-        raise UnsupportedModelError(f"{source.place} is no trained cross-encoder: it lacks {', '.join(missing)}")
     takes_types = "token_type_ids" in inspect.signature(network.forward).parameters
     return OpaqueNetwork(network, pad=pad, reads_types=reads_types and takes_types)
 

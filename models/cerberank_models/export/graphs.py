@@ -153,6 +153,17 @@ def export_module(
     _strip(path)
 
 
+def is_large(model: onnx.ModelProto) -> bool:
+    """Whether the weights of a graph in memory take more than `INLINE_BYTES`."""
+    size: int = sum(weight.ByteSize() for weight in model.graph.initializer)
+    return size > INLINE_BYTES
+
+
+def save_graph(model: onnx.ModelProto, path: Path) -> None:
+    """Write a graph whose weights are in memory; those of a large one to `<path>.data`, which the graph names."""
+    onnx.save(model, path, save_as_external_data=is_large(model), location=f"{path.name}.data")
+
+
 def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
     """Examples of token ids, type ids and mask `[N, S]`, S of at most `longest` tokens, and their dimensions."""
     ids = torch.ones((2, 16), dtype=torch.int64)

@@ -60,8 +60,8 @@ def export_opaque(
     """
     if not precisions or not set(precisions) <= set(PRECISIONS):
         raise ValueError(
-            f"an opaque network has graphs in {' or '.join(PRECISIONS)}, not {', '.join(precisions) or 'none'}: it is "
-            "served by the onnx backend in one of these"
+            f"an opaque network has graphs in {' or '.join(PRECISIONS)}, not {', '.join(precisions) or 'none'}: give "
+            "--precisions with one of these, and serve it with CERBERANK_BACKEND=onnx"
         )
     with tempfile.TemporaryDirectory() as scratch:
         fp32, int8 = (Path(scratch) / precision / GRAPH for precision in PRECISIONS)

@@ -6,6 +6,7 @@ stage, so that the backends run it like any other. What padding holds is replace
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 
-from cerberank_models.export.graphs import export_module, token_inputs
+from cerberank_models.export.graphs import export_module, is_large, save_graph, token_inputs
 from cerberank_models.importing.families import UnsupportedModelError
 
 PREFIX = "network/"
@@ -55,7 +56,7 @@ def export_network(network: OpaqueNetwork, path: Path, *, longest: int) -> None:
 def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
     """Write the graph `shipped`, which takes transformers' inputs to the logits of `labels` labels, as ours.
 
-    Raises UnsupportedModelError for other inputs or outputs, ValueError for what is no graph or larger than 2 GB.
+    Raises UnsupportedModelError for other inputs or outputs, and for what is no graph.
     """
     try:
         model = onnx.compose.add_prefix(onnx.load(shipped), PREFIX)
@@ -97,13 +98,14 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
         numbers = values if isinstance(values, list) else [values]
         graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, size, numbers))
     path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(model, path)
+    save_graph(model, path)
 
 
 def quantise_graph(fp32: Path, path: Path) -> None:
     """Write the int8 form of a graph: ONNX Runtime's dynamic quantisation of its products with weights.
 
-    The classifier's products, which read one vector a pair, stay fp32. The scale of each product's input is taken from
+    The classifier's products, which read one vector a pair, stay fp32. Where products share a weight, all weights have
+    seven bits, for the reason that `int8.py` gives. The scale of each product's input is taken from
     the batch that is run, so that a score depends a little on what runs beside it. Raises UnsupportedModelError where
     there is no product that can be quantised.
     """
@@ -113,15 +115,37 @@ def quantise_graph(fp32: Path, path: Path) -> None:
     classifier = [node for node in model.graph.node if node.op_type == "Gemm"]
     for number, node in enumerate(classifier):
         node.name = f"classifier-{number}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    quant_pre_process(model, path, skip_optimization=True, skip_onnx_shape=True, skip_symbolic_shape=True)
-    quantize_dynamic(
-        path,
-        path,
-        op_types_to_quantize=["MatMul"],
-        nodes_to_exclude=[f"{node.name}_MatMul" for node in classifier],  # what ONNX Runtime turns them into
-        weight_type=QuantType.QInt8,
-        per_channel=True,
-    )
-    if not any(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node):
+    with tempfile.TemporaryDirectory() as folder:
+        prepared, quantised = Path(folder) / "prepared.onnx", Path(folder) / "quantised.onnx"
+        large = is_large(model)
+        quant_pre_process(
+            model,
+            prepared,
+            skip_optimization=True,
+            skip_onnx_shape=True,
+            skip_symbolic_shape=True,
+            save_as_external_data=large,
+            all_tensors_to_one_file=True,
+        )
+        quantize_dynamic(
+            prepared,
+            quantised,
+            op_types_to_quantize=["MatMul"],
+            nodes_to_exclude=[f"{node.name}_MatMul" for node in classifier],  # what ONNX Runtime turns them into
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            reduce_range=_shares_weights(onnx.load(prepared, load_external_data=False)),
+            use_external_data_format=large,
+        )
+        int8 = onnx.load(quantised)
+    if not any(node.op_type == "MatMulInteger" for node in int8.graph.node):
         raise UnsupportedModelError("the graph has no product with constant weights that could be int8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_graph(int8, path)
+
+
+def _shares_weights(model: onnx.ModelProto) -> bool:
+    """Whether two products read the same constant, as DeBERTa's of words and of positions do."""
+    constants = {each.name for each in model.graph.initializer}
+    read = [name for node in model.graph.node if node.op_type == "MatMul" for name in node.input if name in constants]
+    return len(read) > len(set(read))

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from cerberank_models.checkpoint.errors import CheckpointError
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.importing.source import Source
 
 logger = logging.getLogger(__name__)
@@ -64,18 +66,31 @@ def cached_checkpoint(source: Source, options: ImportOptions, cache: Path) -> Pa
     """The checkpoint of `source` in the folder `cache`, imported now if it is not there.
 
     Of several processes that ask at once one imports and the others wait. The checkpoint appears whole or not at all;
-    what a killed import left is removed by the next one. Raises ModelImportError, OSError.
+    what a killed import left is removed by the next one, and a checkpoint that is no longer what was written is
+    imported again. Raises ModelImportError, OSError.
     """
     path = cache / f"{source.name}-{options.key(source)}"
-    if not path.exists():
+    if not _is_whole(path):
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):  # the kernel releases it when its holder dies
-            if not path.exists():
-                for remains in cache.glob(f".{path.name}.*"):
+            if not _is_whole(path):
+                for remains in (path, *cache.glob(f".{path.name}.*")):
                     shutil.rmtree(remains, ignore_errors=True)
                 logger.info("%s is imported once, into %s", source.place, path)
                 _import(source, options, path)
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the checkpoint `path` is there and verified; a damaged one is named in the log."""
+    if not path.exists():
+        return False
+    try:
+        read_checkpoint(path)
+    except CheckpointError as error:
+        logger.warning("the imported model is damaged and will be imported again: %s", error)
+        return False
+    return True
 
 
 def _import(source: Source, options: ImportOptions, path: Path) -> None:
@@ -94,6 +109,8 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
         try:
             for line in process.stdout or ():
                 own = line.startswith(PREFIX)
+                if line.startswith("Traceback "):  # what it said before, such as a warning, is not the reason
+                    reason = ""
                 text = line.strip().removeprefix(PREFIX)
                 reason = text if own else f"{reason} {text}" if reason else ""  # its last message may have more lines
                 last = text or last

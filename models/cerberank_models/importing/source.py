@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,12 +51,22 @@ class Source:
         if self.commit is not None:
             return self.commit
         digest = hashlib.sha256()
-        for path in sorted(item for item in self.folder.rglob("*") if item.is_file()):
+        for path in sorted(_files(self.folder)):
             name = path.relative_to(self.folder).as_posix()
-            if not name.startswith(".") and "/." not in name:
-                with open_regular(path) as file:
-                    digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+            with open_regular(path) as file:
+                digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
         return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The regular files below `folder` that are not hidden, also behind links to folders, each folder once."""
+    seen: set[Path] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        folders[:] = [] if real in seen else sorted(name for name in folders if not name.startswith("."))
+        if real not in seen:
+            yield from (path for name in names if not name.startswith(".") and (path := Path(place, name)).is_file())
+        seen.add(real)
 
 
 def find_source(model: str, revision: str | None = None) -> Source:

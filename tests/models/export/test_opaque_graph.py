@@ -10,7 +10,8 @@ import torch
 from tests.bounds import LOGITS
 from tests.opaque import graph_logits, shipped_graph
 
-from cerberank_models.export import opaque_graph
+from cerberank_models.checkpoint.external_data import external_files
+from cerberank_models.export import graphs, opaque_graph
 from cerberank_models.export.opaque_graph import OpaqueNetwork, adopt_graph, export_network, quantise_graph
 from cerberank_models.importing.families import UnsupportedModelError
 
@@ -76,6 +77,22 @@ def test_int8_leaves_the_classifier_alone(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "none.onnx")
     with pytest.raises(UnsupportedModelError, match="no product"):
         quantise_graph(tmp_path / "none.onnx", tmp_path / "none" / "own.onnx")
+
+
+def test_large_weights_lie_in_a_file_beside_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a lowered threshold a shipped graph and its int8 form hold none, and compute what they compute otherwise."""
+    shipped_graph(tmp_path / "shipped.onnx")
+    for folder, threshold in (("whole", 1 << 30), ("split", 1000)):
+        monkeypatch.setattr(graphs, "INLINE_BYTES", threshold)
+        own = tmp_path / folder / "own.onnx"
+        adopt_graph(tmp_path / "shipped.onnx", own, labels=1, pad=0)
+        quantise_graph(own, tmp_path / folder / "int8" / "own.onnx")
+    for name in ("own.onnx", "int8/own.onnx"):
+        split, whole = (tmp_path / folder / name for folder in ("split", "whole"))
+        assert external_files(split.read_bytes()) == {"own.onnx.data"}
+        assert external_files(whole.read_bytes()) == frozenset()
+        assert split.with_name("own.onnx.data").stat().st_size > 1000
+        assert (run(split) == run(whole)).all()
 
 
 def test_a_forward_that_cannot_be_traced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.importing.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.importing.source import Source, find_source
 
@@ -32,9 +33,11 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
     return tmp_path / "calls"
 
 
-def test_the_second_start_imports_nothing(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_start_imports_nothing(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One call of `cerberank import`, with the options; what a killed one left is gone."""
-    calls = fake(monkeypatch, tmp_path, 'mkdir "$5"')
+    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$5\"")
     options = ImportOptions(precisions=("int8",), max_length=64, calibrate=source.folder / "config.json")
     path = tmp_path / "cache" / f"model-{options.key(source)}"
     (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
@@ -65,26 +68,50 @@ def test_what_is_imported_and_how_gives_the_place(source: Source, monkeypatch: p
     assert len(set(keys)) == len(keys)
 
 
-def test_of_several_at_once_one_imports(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_checkpoint_is_imported_again(
+    source: Source,
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log names the file that has changed; then the checkpoint is whole."""
+    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$5\"")
+    path = cached_checkpoint(source, FP32, tmp_path / "cache")
+    (path / "tokenizer.json").write_text("{}")
+    assert cached_checkpoint(source, FP32, tmp_path / "cache") == path
+    assert "is damaged and will be imported again" in caplog.text
+    assert "tokenizer.json" in caplog.text
+    read_checkpoint(path)
+    assert len(calls.read_text().splitlines()) == 2
+
+
+def test_of_several_at_once_one_imports(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others wait for it."""
-    calls = fake(monkeypatch, tmp_path, 'sleep 0.3; mkdir "$5"')
+    calls = fake(monkeypatch, tmp_path, f"sleep 0.3; cp -r '{tiny_checkpoint}' \"$5\"")
     with ThreadPoolExecutor(4) as pool:
         got = list(pool.map(lambda _: cached_checkpoint(source, FP32, tmp_path / "cache"), range(4)))
     assert len(set(got)) == 1
     assert len(calls.read_text().splitlines()) == 1
 
 
-def test_a_failed_import_says_why(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_import_says_why(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All lines of the verb's message, else the last line; nothing is kept, so the next start tries again."""
     message = "echo 'cerberank import: it has' >&2; echo '3 labels' >&2"
-    for script, said in ((f"echo noise; {message}", "it has 3 labels"), ("echo a; echo b", "b"), ("", "it ended .*")):
+    raised = "echo 'cerberank import: pairs are cut'; echo 'Traceback (most recent call last):'; echo ' x'; echo 'E: y'"
+    said_by = {f"echo noise; {message}": "it has 3 labels", "echo a; echo b": "b", "": "it ended .*", raised: "E: y"}
+    for script, said in said_by.items():
         fake(monkeypatch, tmp_path, f"{script}\nexit 1")
         with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
             cached_checkpoint(source, FP32, tmp_path / "cache")
     fake(monkeypatch, tmp_path, "echo 'cerberank import: pairs are cut' >&2; kill -9 $$")
     with pytest.raises(ModelImportError, match=r"its process was killed by signal 9 \(out of memory\?\)$"):
         cached_checkpoint(source, FP32, tmp_path / "cache")
-    fake(monkeypatch, tmp_path, 'mkdir "$5"')
+    fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$5\"")
     assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
 
 

@@ -42,6 +42,20 @@ def test_a_folder_is_known_by_its_content(tmp_path: Path) -> None:
     assert len({before, extra, source.content()}) == 3
 
 
+def test_files_behind_links_to_folders_count(tmp_path: Path) -> None:
+    """Another content gives another digest; a link to a folder above does not end in a circle."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "model.onnx").write_text("1")
+    (tmp_path / "mine" / "onnx").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "mine" / "circle").symlink_to(tmp_path / "mine")
+    source = find_source(str(tmp_path / "mine"))
+    before = source.content()
+    (tmp_path / "elsewhere" / "model.onnx").write_text("2")
+    assert source.content() != before
+
+
 def test_a_checkpoint_is_named_as_what_it_is(tiny_checkpoint: Path) -> None:
     """With the setting that serves it."""
     with pytest.raises(
