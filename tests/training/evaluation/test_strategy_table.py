@@ -15,7 +15,7 @@ import cerberank_training.evaluation.strategy_table
 from cerberank_training.commands import sample
 from cerberank_training.commands.strategies import cerberus_systems
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, Records
-from cerberank_training.evaluation.strategy_table import plan, strategy_table
+from cerberank_training.evaluation.strategy_table import chosen, plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy
 
 
@@ -78,3 +78,13 @@ def test_the_verb_goes_on_where_it_stopped(
     monkeypatch.setattr("cerberank_training.commands.strategies.runs.subprocess.run", pytest.fail)
     assert cerberus_systems.main(call) == 0
     assert capsys.readouterr().out == table
+
+
+def test_runs_are_chosen_by_the_names_of_the_table() -> None:
+    """A row's name or a strategy, which may have two rows; an unknown one is refused with all names."""
+    runs = plan(["a", "b", "c"], [])
+    assert chosen(runs, ()) == list(runs)
+    assert [run.name for run in chosen(runs, ["hard, one head", "cerberus"])] == ["hard, one head", "cerberus"]
+    assert [run.name for run in chosen(runs, ["hard"])] == ["hard, one head", "hard"]
+    with pytest.raises(ValueError, match="there is no run 'cerberos'; the runs are hard, one head; hard; single"):
+        chosen(runs, ["cerberus", "cerberos"])

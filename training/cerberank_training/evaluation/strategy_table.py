@@ -52,6 +52,17 @@ def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...
     return (*runs, PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
 
 
+def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
+    """The runs of which a row's name or a strategy is among `names`, or all runs if there are none.
+
+    Raises ValueError, which lists the names, for one that no run has.
+    """
+    for name in names:
+        if not any(name in (run.name, run.strategy) for run in runs):
+            raise ValueError(f"there is no run {name!r}; the runs are {'; '.join(run.name for run in runs)}")
+    return [run for run in runs if not names or run.name in names or run.strategy in names]
+
+
 def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str = "cerberus") -> str:
     """The table in Markdown; `results` is strategy -> seed -> records of one test set, all over the same questions."""
     header = ["strategy", "seeds", "P@1", "MAP", "MRR", f"MAP against {rival}", "p (Wilcoxon)", "better / same / worse"]

@@ -22,7 +22,7 @@ from cerberank_training.commands.strategies.runs import (
     run_verb,
     seeds_of,
 )
-from cerberank_training.evaluation.strategy_table import PlannedRun, plan, strategy_table
+from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
 from cerberank_training.students.recipes import RECIPES
 
 SHARED = ("recipe", "base", "groups", "dev", "sample", "teacher", "hydra", "precision", "steps", "questions_per_step")
@@ -39,12 +39,9 @@ def main(argv: list[str]) -> int:
 
 def _cerberus(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
-    runs = [
-        run
-        for run in plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
-        if not arguments.only or run.strategy in arguments.only
-    ]
     try:
+        every = plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
+        runs = chosen(every, arguments.only or ())
         keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED})
         for seed in seeds_of(arguments):
             for run in runs:
@@ -71,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add_table_options(parser)
     parser.add_argument("--teacher", type=Path, action="append", required=True, help="score caches; the best one first")
     parser.add_argument("--hydra", type=Path, action="append", default=[], help="score caches of one kind of teacher")
-    parser.add_argument("--only", action="append", help="train only this strategy; may be repeated")
+    parser.add_argument("--only", action="append", help="train only this row or strategy; may be repeated")
     parser.add_argument("--precision", default="fp32", help="precision of the evaluation: fp32 or int8")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, help="training steps (default: the recipe's)")
