@@ -71,6 +71,7 @@ ELSEWHERE = {
         *(f"training/evaluation/sources/{name}" for name in ("given_scores", "rankings")),
         "training/evaluation/report",
     ],
+    "training/commands/test_evaluate.py": [f"training/commands/evaluation/{name}" for name in ("options", "sources")],
     "training/evaluation/test_gate.py": ["training/commands/export"],
     "training/evaluation/test_strategy_table.py": ["training/commands/strategies/cerberus_systems"],
     "training/commands/test_compare.py": ["training/commands/ensemble"],

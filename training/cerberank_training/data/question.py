@@ -28,6 +28,8 @@ class LabelledCandidate:
 
     candidate: Candidate
     label: int
+    id: str = ""
+    """The document's id, where the data set has ids."""
 
     @property
     def relevant(self) -> bool:
@@ -37,7 +39,10 @@ class LabelledCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A question with its candidates in the order of the file. Raises ValueError without any or for bad labels."""
+    """A question with its candidates in the order of the file.
+
+    Raises ValueError for bad labels, and without candidates unless relevant documents were missed.
+    """
 
     id: str
     text: str
@@ -52,9 +57,9 @@ class Question:
     """The grades of relevant documents that are no candidates, because the first stage has not found them."""
 
     def __post_init__(self) -> None:
-        if not self.candidates:
+        if not self.candidates and not self.missed:
             raise ValueError("a question needs a candidate")
-        if min(self.labels) < 0 or min(self.missed, default=1) < 1:
+        if min(self.labels, default=0) < 0 or min(self.missed, default=1) < 1:
             raise ValueError("labels are 0 or more, the grades of missed documents 1 or more")
 
     @property

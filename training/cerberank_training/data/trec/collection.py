@@ -165,6 +165,6 @@ def _question(query: str, text: str, run: list[str], grades: dict[str, int], tex
     return Question(
         id=query,
         text=text,
-        candidates=tuple(LabelledCandidate(Candidate(text=texts[each]), grades.get(each, 0)) for each in run),
+        candidates=tuple(LabelledCandidate(Candidate(text=texts[each]), grades.get(each, 0), id=each) for each in run),
         missed=tuple(grade for each, grade in grades.items() if grade and each not in found),
     )
