@@ -72,6 +72,7 @@ ELSEWHERE = {
         "training/evaluation/report",
     ],
     "training/commands/test_evaluate.py": [f"training/commands/evaluation/{name}" for name in ("options", "sources")],
+    "training/commands/evaluation/test_table.py": ["training/evaluation/systems/rendering"],
     "training/evaluation/test_gate.py": ["training/commands/export"],
     "training/evaluation/test_strategy_table.py": ["training/commands/strategies/cerberus_systems"],
     "training/commands/test_compare.py": ["training/commands/ensemble"],

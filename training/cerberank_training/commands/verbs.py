@@ -77,6 +77,13 @@ VERBS = (
         order=130,
     ),
     Verb(
+        name="table",
+        target="cerberank_training.commands.evaluation.table:main",
+        help="several systems on several data sets, with significance",
+        extra="training",
+        order=135,
+    ),
+    Verb(
         name="average",
         target="cerberank_training.commands.average:main",
         help="the mean of the weights of related checkpoints",

@@ -1,1 +1,1 @@
-"""Parts of the verb `evaluate`: its options, the sources of its rankings, and the TREC files that it writes."""
+"""Parts of the verb `evaluate`: its options, sources of rankings, and TREC files; and the verb `table`."""
