@@ -65,6 +65,7 @@ ELSEWHERE = {
     "training/data/formats/test_tables.py": ["training/data/formats/columns", "training/data/formats/rows"],
     "training/data/formats/test_msmarco.py": ["training/data/formats/stored_lines"],
     "training/data/trec/test_collection.py": ["training/data/options"],
+    "training/mining/test_command.py": ["training/data/corpus", "training/mining/miner", "training/mining/work"],
     "training/data/test_sampling.py": ["training/data/epochs"],
     "training/data/test_triple_sampling.py": ["training/data/triples"],
     "training/data/trec/test_documents.py": [

@@ -43,7 +43,7 @@ def cached(folder: Path, *more: str) -> list[float]:
 )
 def test_a_file_of_scores_becomes_log_odds(form: str, expected: list[float], tmp_path: Path) -> None:
     """As they are, or from probabilities; a pair that comes twice with one score is as good."""
-    scores = write(tmp_path / "s.jsonl", [*LINES, LINES[0], {**LINES[0], "text": "elsewhere"}])
+    scores = write(tmp_path / "s.jsonl", [*LINES, {**LINES[0], "score": 0.90001}, {**LINES[0], "text": "elsewhere"}])
     got = cached(tmp_path, "--scores", str(scores), "--as", form, "--data", data(tmp_path))
     assert got == pytest.approx(expected)
     manifest = TeacherScoreCache.open(tmp_path / "cache").manifest
@@ -92,7 +92,7 @@ def test_the_cache_belongs_to_its_scores(tmp_path: Path, capsys: pytest.CaptureF
         (
             [*LINES, {**LINES[0], "score": 0.8}],
             ["--as", "logit"],
-            "s.jsonl:4: the pair has the score 0.8 here and another",
+            "s.jsonl:4: the pair has the score 0.8, and 0.9 in ",
         ),
         ([{**LINES[0], "score": float("nan")}], ["--as", "logit"], "s.jsonl:1: score: Input should be a finite number"),
         ([{**LINES[0], "score": 7}, *LINES[1:]], ["--as", "probability"], "scores are from 0.2 to 7"),

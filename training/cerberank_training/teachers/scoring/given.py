@@ -34,6 +34,10 @@ CERTAIN = 1e-4
 """Probabilities are brought into [1e-4, 1 - 1e-4]: a judge's 1 would be infinite log-odds."""
 
 
+NOISE = 1e-4
+"""Scores of the same pair may differ by so much: a model's do from batch to batch. The lowest counts."""
+
+
 class _Line(Frozen):
     model_config = ConfigDict(extra="ignore")
 
@@ -62,21 +66,24 @@ class ScoreTable:
     """Scores by pair, 16 bytes each."""
 
     def __init__(self, given: Iterable[GivenScore], source: str) -> None:
-        """Raises DataError, which names the second place, for a pair that comes twice with different scores."""
+        """Raises DataError, which names both places, for a pair that comes twice with different scores."""
         keys, scores, places = array("Q"), array("d"), list[str]()
         for place, question, text, score in given:
             keys.append(int(pair_keys(question, [Candidate(text=text)], context=False)[0]))
             scores.append(score)
             places.append(place)
-        values = np.asarray(scores, dtype=np.float64)
+        values, numbers = np.asarray(scores, dtype=np.float64), np.asarray(keys, dtype=np.uint64)
         self.source = source
-        self._keys, first, inverse = np.unique(
-            np.asarray(keys, dtype=np.uint64), return_index=True, return_inverse=True
-        )
-        self._scores = values[first]
-        if len(other := np.flatnonzero(values != self._scores[inverse])):
-            row = int(other[0])
-            raise DataError(f"{places[row]}: the pair has the score {values[row]:g} here and another one before")
+        order = np.lexsort((values, numbers))
+        self._keys, first, inverse = np.unique(numbers[order], return_index=True, return_inverse=True)
+        self._scores = values[order][first]
+        differ = ~np.isclose(values[order], self._scores[inverse], rtol=NOISE, atol=NOISE)
+        if differ.any():
+            place = int(np.argmax(differ))
+            one, other = sorted((int(order[place]), int(order[first[inverse[place]]])))
+            raise DataError(
+                f"{places[other]}: the pair has the score {values[other]:g}, and {values[one]:g} in {places[one]}"
+            )
 
     def __len__(self) -> int:
         """The number of pairs."""
