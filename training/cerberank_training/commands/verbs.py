@@ -27,6 +27,13 @@ VERBS = (
         order=80,
     ),
     Verb(
+        name="mine",
+        target="cerberank_training.mining.command:main",
+        help="find hard negatives in a corpus, by BM25 or a bi-encoder, and a cross-encoder",
+        extra="training",
+        order=85,
+    ),
+    Verb(
         name="score",
         target="cerberank_training.commands.score:main",
         help="let a teacher score a data set into a cache",
