@@ -60,8 +60,12 @@ ELSEWHERE = {
     "deploy/test_ray.py": ["service/ray_serve/replica"],
     "e2e/test_admin.py": [f"service/admin/{name}" for name in ("client", "command", "options")],
     "training/data/test_readers.py": [
-        f"training/data/{name}" for name in ("asnq", "generic", "question", "squad", "wikiqa")
+        f"training/data/{name}" for name in ("asnq", "generic", "notes", "question", "squad", "wikiqa")
     ],
+    "training/data/formats/test_tables.py": ["training/data/formats/columns", "training/data/formats/rows"],
+    "training/data/formats/test_msmarco.py": ["training/data/formats/stored_lines"],
+    "training/data/trec/test_collection.py": ["training/data/options"],
+    "training/mining/test_command.py": ["training/data/corpus", "training/mining/miner", "training/mining/work"],
     "training/data/test_sampling.py": ["training/data/epochs"],
     "training/data/test_triple_sampling.py": ["training/data/triples"],
     "training/data/trec/test_documents.py": [
@@ -71,6 +75,8 @@ ELSEWHERE = {
         *(f"training/evaluation/sources/{name}" for name in ("given_scores", "rankings")),
         "training/evaluation/report",
     ],
+    "training/commands/test_evaluate.py": [f"training/commands/evaluation/{name}" for name in ("options", "sources")],
+    "training/commands/evaluation/test_table.py": ["training/evaluation/systems/rendering"],
     "training/evaluation/test_gate.py": ["training/commands/export"],
     "training/evaluation/test_strategy_table.py": ["training/commands/strategies/cerberus_systems"],
     "training/commands/test_compare.py": ["training/commands/ensemble"],

@@ -55,6 +55,21 @@ def test_a_better_system_is_told_from_a_worse_one_and_from_itself(
     assert content["metrics"]["map"]["student_p_value"] == 1.0
 
 
+def test_measures_are_compared_by_their_names(
+    rank: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Computed from the ranks that the files hold: AP is what they hold as `map`, others need not be in them."""
+    good, bad, out = rank("good", 0.4, 1), rank("bad", 2.0, 2), tmp_path / "compare.json"
+    assert compare([str(good), str(bad), "--json", str(out)]) == 0
+    usual = json.loads(out.read_text())["metrics"]["map"]
+    assert compare([str(good), str(bad), "--measures", "AP R@2", "--json", str(out)]) == 0
+    content = json.loads(out.read_text())["metrics"]
+    assert list(content) == ["AP", "R@2"]
+    assert content["AP"] == pytest.approx(usual)
+    assert content["R@2"]["difference"] > 0
+    assert "| R@2 |" in capsys.readouterr().out
+
+
 def test_files_over_other_candidates_are_refused(
     rank: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """`cerberank compare A.jsonl B.jsonl`: is A better than B, question by question, or is it chance?
 
-A and B are per-question files of `cerberank evaluate` or `cerberank ensemble` over the same candidates.
+A and B are per-question files of `cerberank evaluate` or `cerberank ensemble` over the same candidates, or of runs
+(`evaluate --run --qrels`) with the same judgements.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import get_args
 
 from cerberank_models.checkpoint.atomic import write_json
+from cerberank_training.commands.evaluation.options import measures
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.compare import SIGNIFICANCE, RankingComparison, compare
-from cerberank_training.evaluation.per_question import check_same_candidates, read_records
+from cerberank_training.evaluation.per_question import check_comparable, read_records
 from cerberank_training.evaluation.report import table
 
 
@@ -25,8 +27,15 @@ def main(argv: list[str]) -> int:
     try:
         first = read_records(arguments.a, ranking=arguments.ranking)
         second = read_records(arguments.b, ranking=ranking_b)
-        check_same_candidates((arguments.a, first), (arguments.b, second))
-        result = compare(first, second, ranking_a=arguments.ranking, ranking_b=ranking_b, subset=arguments.subset)
+        check_comparable((arguments.a, first), (arguments.b, second))
+        result = compare(
+            first,
+            second,
+            ranking_a=arguments.ranking,
+            ranking_b=ranking_b,
+            subset=arguments.subset,
+            measures=arguments.measures,
+        )
         print(markdown(result))  # noqa: T201
         if arguments.json:
             write_json(arguments.json, asdict(result))
@@ -43,6 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranking", default="final", help="such as `exit 1` or `drop 0.3,0.3` (default: final)")
     parser.add_argument("--ranking-b", help="the ranking of B (default: the same as A's)")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean")
+    parser.add_argument(
+        "--measures",
+        type=measures,
+        default=(),
+        metavar="NAMES",
+        help="compare by these, named as in ir_measures, such as 'AP nDCG@10 R@100' (default: the metrics of evaluate)",
+    )
     parser.add_argument("--json", type=Path, help="write the comparison here")
     return parser
 

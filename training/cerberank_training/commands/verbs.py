@@ -27,6 +27,13 @@ VERBS = (
         order=80,
     ),
     Verb(
+        name="mine",
+        target="cerberank_training.mining.command:main",
+        help="find hard negatives in a corpus, by BM25 or a bi-encoder, and a cross-encoder",
+        extra="training",
+        order=85,
+    ),
+    Verb(
         name="score",
         target="cerberank_training.commands.score:main",
         help="let a teacher score a data set into a cache",
@@ -75,6 +82,13 @@ VERBS = (
         help="is one ranking better than another: Wilcoxon, Student, Spearman",
         extra="training",
         order=130,
+    ),
+    Verb(
+        name="table",
+        target="cerberank_training.commands.evaluation.table:main",
+        help="several systems on several data sets, with significance",
+        extra="training",
+        order=135,
     ),
     Verb(
         name="average",

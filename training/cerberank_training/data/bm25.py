@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import bm25s
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Bm25Index:
@@ -31,14 +32,20 @@ class Bm25Index:
         vocabulary = self._index.vocab_dict
         return int(arrays + sys.getsizeof(vocabulary) + sum(sys.getsizeof(word) for word in vocabulary))
 
+    def scores(self, query: str) -> NDArray[np.float32]:
+        """The score of each text [n]; 0 for those that share no word with the query."""
+        (words,) = bm25s.tokenize([query], return_ids=False, show_progress=False)
+        return np.asarray(self._index.get_scores(words) if words else np.zeros(len(self)), dtype=np.float32)
+
     def top(self, query: str, k: int) -> list[int]:
         """The positions of the `k` best texts, best first and equal ones by position; only texts that share a word."""
-        (words,) = bm25s.tokenize([query], return_ids=False, show_progress=False)
-        if not words:
-            return []
-        scores = self._index.get_scores(words)
-        sharing = np.flatnonzero(scores > 0)
-        if len(sharing) > k:
-            sharing = sharing[scores[sharing] >= np.partition(scores[sharing], -k)[-k]]
-        best: list[int] = sharing[np.argsort(-scores[sharing], kind="stable")][:k].tolist()
-        return best
+        return best_sharing(self.scores(query), k)
+
+
+def best_sharing(scores: NDArray[np.float32], k: int) -> list[int]:
+    """The positions of the `k` highest scores above 0, highest first and equal ones by position."""
+    sharing = np.flatnonzero(scores > 0)
+    if len(sharing) > k:
+        sharing = sharing[scores[sharing] >= np.partition(scores[sharing], -k)[-k]]
+    best: list[int] = sharing[np.argsort(-scores[sharing], kind="stable")][:k].tolist()
+    return best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ class LabelledCandidate:
 
     candidate: Candidate
     label: int
+    score: float | None = None
+    """How relevant it is on another scale, as a judge or another model has said; `cerberank score` reads it."""
+    id: str = ""
+    """The document's id, where the data set has ids."""
 
     @property
     def relevant(self) -> bool:
@@ -37,7 +42,10 @@ class LabelledCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A question with its candidates in the order of the file. Raises ValueError without any or for bad labels."""
+    """A question with its candidates in the order of the file.
+
+    Raises ValueError for bad labels, and without candidates unless relevant documents were missed.
+    """
 
     id: str
     text: str
@@ -52,9 +60,9 @@ class Question:
     """The grades of relevant documents that are no candidates, because the first stage has not found them."""
 
     def __post_init__(self) -> None:
-        if not self.candidates:
+        if not self.candidates and not self.missed:
             raise ValueError("a question needs a candidate")
-        if min(self.labels) < 0 or min(self.missed, default=1) < 1:
+        if min(self.labels, default=0) < 0 or min(self.missed, default=1) < 1:
             raise ValueError("labels are 0 or more, the grades of missed documents 1 or more")
 
     @property
@@ -93,12 +101,13 @@ def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name:
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Numbered lines of a file without their ends, decompressed if its name ends in .gz."""
+    """Numbered lines of a file without ends and byte-order mark, decompressed if its name ends in .gz."""
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                yield number, line.decode(encoding).rstrip("\r\n")
+                content = line.removeprefix(BOM_UTF8) if number == 1 else line
+                yield number, content.decode(encoding).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     except (OSError, EOFError) as error:

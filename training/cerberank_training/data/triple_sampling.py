@@ -8,12 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cerberank_training.data import Question
 from cerberank_training.data.bm25 import Bm25Index
+from cerberank_training.data.corpus import corpus_texts
 from cerberank_training.data.epochs import EpochOrder
-from cerberank_training.data.trec.collection import Collection
 from cerberank_training.data.triples import Triple
 
 
@@ -89,10 +88,8 @@ class TripleSampler:
 def triple_sampler_for(
     spec: str, questions: Sequence[Question], sampling: TripleSampling, *, seed: int
 ) -> TripleSampler:
-    """A sampler for `FORMAT:PATH`; its corpus are the collection's documents for `trec`, else all candidates."""
-    name, _, path = spec.partition(":")
-    if name == "trec" and sampling.own < 1:
-        corpus = [document.text for document in Collection.parse(Path(path)).documents()]
-    else:
-        corpus = list(dict.fromkeys(row.candidate.text for question in questions for row in question.candidates))
+    """A sampler for `FORMAT:PATH`; its corpus are the collection's documents for `trec` and `beir`, else all
+    candidates.
+    """
+    corpus = [] if sampling.own == 1 else corpus_texts(spec, questions)
     return TripleSampler(questions, corpus, sampling, seed=seed)

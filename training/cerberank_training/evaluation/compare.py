@@ -6,7 +6,7 @@ In: two sets of per-question records. Out: means, their difference with a paired
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from cerberank_training.data.question import Subset, within
+from cerberank_training.evaluation.measures.expected import expected_measure
+from cerberank_training.evaluation.measures.names import Measure
 from cerberank_training.evaluation.metrics import METRICS
-from cerberank_training.evaluation.per_question import QuestionRecord
+from cerberank_training.evaluation.per_question import QuestionRecord, Records
 
 SIGNIFICANCE = 0.05
 """Below this p-value a question's correlation is counted as significant."""
@@ -23,6 +25,9 @@ FEWEST = 5
 """Two orders of fewer candidates are equal or opposite by chance more often than once in twenty times."""
 DIGITS = 12
 """Differences are rounded to so many digits, so that 1/2 - 1/3 and 1/3 - 1/6 get the same rank."""
+
+Pair = tuple[QuestionRecord, QuestionRecord]
+"""A question's records in A and in B."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,26 +63,69 @@ class RankingComparison:
 
 
 def compare(
-    first: Mapping[str, QuestionRecord],
-    second: Mapping[str, QuestionRecord],
+    first: Records,
+    second: Records,
     *,
     ranking_a: str = "final",
     ranking_b: str = "final",
     subset: Subset = "clean",
+    measures: Sequence[Measure] = (),
 ) -> RankingComparison:
     """Compare over the questions of `subset`; `raw` adds only ties to `clean`: questions without a positive.
 
-    The records must be over the same candidates (`check_same_candidates`). Metrics that one of the files lacks, because
-    an earlier version wrote it, are left out. Raises ValueError for an empty subset.
+    The records must be comparable (`check_comparable`); orders of different candidates have no correlation. Metrics
+    that one of the files lacks, because an earlier version wrote it, are left out. `measures` are compared instead of
+    METRICS where there are any. Raises ValueError for an empty subset.
     """
-    pairs = [(record, second[name]) for name, record in first.items() if within(record.labels, record.missed, subset)]
+    pairs = paired(first, second, subset)
+    if measures:
+        asked = {
+            str(each): compare_metric(
+                np.asarray([measured(one, ranking_a, each) for one, _ in pairs]),
+                np.asarray([measured(other, ranking_b, each) for _, other in pairs]),
+            )
+            for each in measures
+        }
+    else:
+        asked = _usual_metrics(pairs, ranking_a, ranking_b)
+    defined = [
+        value
+        for one, other in pairs
+        if one.candidates == other.candidates
+        and (value := spearman(one.ranks(ranking_a), other.ranks(ranking_b))) is not None
+    ]
+    return RankingComparison(
+        questions=len(pairs),
+        metrics=asked,
+        spearman=float(np.mean([value for value, _ in defined])) if defined else None,
+        spearman_questions=len(defined),
+        spearman_significant=sum(p_value < SIGNIFICANCE for _, p_value in defined),
+    )
+
+
+def paired(first: Records, second: Records, subset: Subset) -> list[Pair]:
+    """The questions of `subset` in both, in the first one's order. Raises ValueError without any."""
+    pairs = [
+        (one, other)
+        for one, other in ((record, second[name]) for name, record in first.items())
+        if all(within(each.labels, each.missed, subset) for each in (one, other))
+    ]
     if not pairs:
         raise ValueError(f"no question is in the subset {subset!r}")
+    return pairs
+
+
+def measured(record: QuestionRecord, ranking: str, measure: Measure) -> float:
+    """The measure's value in 0..1, from the record's ranks; 0 without a relevant document."""
+    return expected_measure(measure, np.asarray(record.labels), record.ranks(ranking), record.missed)
+
+
+def _usual_metrics(pairs: Sequence[Pair], ranking_a: str, ranking_b: str) -> dict[str, MetricComparison]:
     held = [
-        set(one.rankings[ranking].metrics)
-        for records, ranking in ((first, ranking_a), (second, ranking_b))
-        for one in records.values()
-        if one.answerable
+        set(record.rankings[ranking].metrics)
+        for pair in pairs
+        for record, ranking in zip(pair, (ranking_a, ranking_b), strict=True)
+        if record.answerable
     ]
     metrics = {}
     for name in (name for name in METRICS if all(name in each for each in held)):
@@ -85,16 +133,7 @@ def compare(
         a = np.asarray([one.rankings[ranking_a].metrics.get(name, 0.0) for one, _ in pairs])
         b = np.asarray([other.rankings[ranking_b].metrics.get(name, 0.0) for _, other in pairs])
         metrics[name] = compare_metric(a, b)
-    defined = [
-        value for one, other in pairs if (value := spearman(one.ranks(ranking_a), other.ranks(ranking_b))) is not None
-    ]
-    return RankingComparison(
-        questions=len(pairs),
-        metrics=metrics,
-        spearman=float(np.mean([value for value, _ in defined])) if defined else None,
-        spearman_questions=len(defined),
-        spearman_significant=sum(p_value < SIGNIFICANCE for _, p_value in defined),
-    )
+    return metrics
 
 
 def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComparison:

@@ -20,8 +20,8 @@ from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.first_stage.rank import FirstStage
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data import Question, Subset, subset
+from cerberank_training.evaluation.measures.names import Measure
 from cerberank_training.evaluation.metrics import (
-    METRICS,
     QuestionMetrics,
     question_metrics,
     ranks_of,
@@ -167,9 +167,10 @@ class _Row:
 class Evaluation:
     """Collects the metrics of questions one by one; it keeps neither their texts nor their scores."""
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, measures: Sequence[Measure] = ()) -> None:
+        """Start empty; `measures` are computed beside METRICS."""
         self._rows: list[_Row] = []
+        self._measures = tuple(measures)
         self.without_positive = 0
         """The number of questions for which no metric is defined: `raw` counts 0 for them, other subsets omit them."""
 
@@ -177,9 +178,11 @@ class Evaluation:
         """Add one question with its ranks by variant; returns its metrics."""
         labels = np.asarray(question.labels)
         if question.answerable:
-            metrics = {name: question_metrics(labels, value, question.missed) for name, value in ranks.items()}
+            metrics = {
+                name: question_metrics(labels, value, question.missed, self._measures) for name, value in ranks.items()
+            }
         else:
-            metrics = dict.fromkeys(ranks, unanswerable_metrics())
+            metrics = dict.fromkeys(ranks, unanswerable_metrics(self._measures))
             self.without_positive += 1
         within = frozenset(name for name in get_args(Subset) if subset([question], name))
         self._rows.append(_Row(len(labels), within, metrics))
@@ -204,14 +207,15 @@ class Evaluation:
 
 
 def _figures(rows: Sequence[QuestionMetrics], *, pairs: int) -> Figures:
-    expected = {name: np.asarray([row.expected[name] for row in rows]) for name in METRICS}
+    names = tuple(rows[0].expected)
+    expected = {name: np.asarray([row.expected[name] for row in rows]) for name in names}
     return Figures(
         questions=len(rows),
         pairs=pairs,
         mean={name: 100.0 * float(values.mean()) for name, values in expected.items()},
         error={name: _standard_error(values) for name, values in expected.items()},
-        pessimistic={name: 100.0 * float(np.mean([row.pessimistic[name] for row in rows])) for name in METRICS},
-        optimistic={name: 100.0 * float(np.mean([row.optimistic[name] for row in rows])) for name in METRICS},
+        pessimistic={name: 100.0 * float(np.mean([row.pessimistic[name] for row in rows])) for name in names},
+        optimistic={name: 100.0 * float(np.mean([row.optimistic[name] for row in rows])) for name in names},
         tied=sum(row.tied for row in rows),
     )
 

@@ -17,6 +17,9 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_training.evaluation.measures.expected import expected_measure
+from cerberank_training.evaluation.measures.names import Measure
+
 TITLES = {
     "map": "MAP",
     "mrr": "MRR",
@@ -33,7 +36,7 @@ Labels = NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class QuestionMetrics:
-    """Each metric of METRICS for one question, in 0..1."""
+    """Each metric of METRICS, and each measure that was asked for by its name, for one question, in 0..1."""
 
     expected: dict[str, float]
     pessimistic: dict[str, float]
@@ -59,8 +62,10 @@ def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArr
     return ranks
 
 
-def question_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = ()) -> QuestionMetrics:
-    """Metrics of `labels[n]` (0 or a grade) ordered by `ranks[n]` (0 best, equal = tied).
+def question_metrics(
+    labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = (), measures: Sequence[Measure] = ()
+) -> QuestionMetrics:
+    """Metrics of `labels[n]` (0 or a grade) ordered by `ranks[n]` (0 best, equal = tied), and `measures` by name.
 
     `missed` are the grades (1 or more) of relevant documents that are no candidates. Raises ValueError without any
     positive: no metric is defined then.
@@ -73,10 +78,15 @@ def question_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequenc
         raise ValueError("a question without a positive candidate has no metrics")
     n = np.arange(len(labels))
     kinds = Counter(rank for rank, _ in set(zip(ranks.tolist(), labels.tolist(), strict=True)))
+
+    def values(order: NDArray[np.integer]) -> dict[str, float]:
+        asked = {str(measure): expected_measure(measure, labels, order, missed) for measure in measures}
+        return expected_metrics(labels, order, missed) | asked
+
     return QuestionMetrics(
-        expected=expected_metrics(labels, ranks, missed),
-        pessimistic=expected_metrics(labels, _broken(ranks, labels, n), missed),
-        optimistic=expected_metrics(labels, _broken(ranks, -labels, n), missed),
+        expected=values(ranks),
+        pessimistic=values(_broken(ranks, labels, n)),
+        optimistic=values(_broken(ranks, -labels, n)),
         tied=sum(kinds[rank] > 1 for rank in ranks.tolist()),
     )
 
@@ -87,9 +97,9 @@ def expected_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequenc
     return _metrics(_tie_groups(labels, ranks), grades)
 
 
-def unanswerable_metrics() -> QuestionMetrics:
+def unanswerable_metrics(measures: Sequence[Measure] = ()) -> QuestionMetrics:
     """The metrics of a question without a positive in the `raw` subset: all 0, as in `trec_eval -c`."""
-    zeros = dict.fromkeys(METRICS, 0.0)
+    zeros = dict.fromkeys((*METRICS, *map(str, measures)), 0.0)
     return QuestionMetrics(expected=zeros, pessimistic=zeros, optimistic=zeros, tied=0)
 
 
@@ -130,7 +140,7 @@ def _metrics(groups: list[tuple[int, int, float]], grades: list[int]) -> dict[st
                 gain5 += gains / size * _discount(place + i)
         place += size
         seen += positives
-    first_size, first_positives, _ = groups[0]
+    first_size, first_positives, _ = groups[0] if groups else (1, 0, 0.0)
     return {
         "map": precision / len(grades),
         "mrr": reciprocal,

@@ -7,7 +7,7 @@ candidates shows whether two files rank the same candidates, whatever systems ra
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, BinaryIO, Self
 
@@ -43,13 +43,18 @@ class QuestionRecord(Frozen):
     id: str
     candidates: str
     """Hash of the question's and the candidates' texts, in order."""
-    labels: Annotated[tuple[Label, ...], Field(min_length=1)]
+    labels: tuple[Label, ...]
+    """Empty where all relevant documents were missed."""
     missed: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """The grades of relevant documents that are no candidates."""
+    judgements: str | None = None
+    """Hash of the query's judgements, of a run with qrels: rankings of other documents by the same are comparable."""
     rankings: dict[str, RankingRecord]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if not self.labels and not self.missed:
+            raise ValueError("a question needs a candidate")
         for name, ranking in self.rankings.items():
             for values in (ranking.ranks, ranking.scores):
                 if values is not None and len(values) != len(self.labels):
@@ -85,6 +90,7 @@ def record(
     metrics: Mapping[str, QuestionMetrics],
     ranks: Mapping[str, NDArray[np.int64]],
     scores: Mapping[str, Scores],
+    judgements: str | None = None,
 ) -> QuestionRecord:
     """The record of one question; `scores` lacks the rankings without comparable scores."""
     return QuestionRecord(
@@ -92,6 +98,7 @@ def record(
         candidates=candidates_hash(question),
         labels=question.labels,
         missed=question.missed,
+        judgements=judgements,
         rankings={
             name: RankingRecord(
                 metrics=metrics[name].expected if question.answerable else {},
@@ -126,10 +133,29 @@ def read_records(path: Path, *, ranking: str = "final") -> dict[str, QuestionRec
     return records
 
 
-def check_same_candidates(
-    first: tuple[Path, Mapping[str, QuestionRecord]], second: tuple[Path, Mapping[str, QuestionRecord]]
-) -> None:
+def check_same_candidates(first: tuple[Path, Records], second: tuple[Path, Records]) -> None:
     """Raises DataError, naming a question, when two files are not over the same questions, candidates and labels."""
+    _check_pairs(first, second, _same_candidates)
+
+
+def check_comparable(first: tuple[Path, Records], second: tuple[Path, Records]) -> None:
+    """Raises DataError, naming a question, when the values of two files' questions cannot be paired: they must be over
+    the same candidates, as `check_same_candidates` has it, or runs of any documents with the same judgements.
+    """
+    _check_pairs(first, second, lambda a, b: _same_candidates(a, b) or _same_judgements(a, b))
+
+
+def _same_candidates(one: QuestionRecord, other: QuestionRecord) -> bool:
+    return (one.candidates, one.labels, one.missed) == (other.candidates, other.labels, other.missed)
+
+
+def _same_judgements(one: QuestionRecord, other: QuestionRecord) -> bool:
+    return one.judgements is not None and one.judgements == other.judgements
+
+
+def _check_pairs(
+    first: tuple[Path, Records], second: tuple[Path, Records], fits: Callable[[QuestionRecord, QuestionRecord], bool]
+) -> None:
     (path_a, records_a), (path_b, records_b) = first, second
     if differing := sorted(set(records_a) ^ set(records_b)):
         raise DataError(
@@ -137,6 +163,5 @@ def check_same_candidates(
             f"such as {differing[0]!r}"
         )
     for name, one in records_a.items():
-        other = records_b[name]
-        if (one.candidates, one.labels, one.missed) != (other.candidates, other.labels, other.missed):
+        if not fits(one, records_b[name]):
             raise DataError(f"{path_a} and {path_b} have other candidates or labels for question {name!r}")

@@ -6,27 +6,33 @@ from collections.abc import Mapping
 
 from cerberank_training.evaluation.agreement import Agreement
 from cerberank_training.evaluation.evaluate import Figures
-from cerberank_training.evaluation.metrics import METRICS, TITLES
+from cerberank_training.evaluation.metrics import TITLES
 
 
-def markdown(figures: Mapping[str, Figures], costs: Mapping[str, float] | None = None) -> str:
-    """A table with a row per variant; `costs` are relative to running every layer on every candidate."""
-    header = ["ranking", *TITLES.values(), "MAP bounds (ties)", "cost", "questions / pairs"]
+def markdown(
+    figures: Mapping[str, Figures], costs: Mapping[str, float] | None = None, columns: Mapping[str, str] = TITLES
+) -> str:
+    """A table with a row per variant; `costs` are relative to running every layer on every candidate.
+
+    `columns` are the titles of the metrics that are shown; bounds and standard error are the first one's.
+    """
+    first = next(iter(columns))
+    header = ["ranking", *columns.values(), f"{columns[first]} bounds (ties)", "cost", "questions / pairs"]
     rows = []
     for name, row in figures.items():
         cost = (costs or {}).get(name)
         rows.append(
             [
                 name,
-                *(f"{row.mean[metric]:.1f}" for metric in METRICS),
-                f"{row.pessimistic['map']:.1f}-{row.optimistic['map']:.1f} ({row.tied})",
+                *(f"{row.mean[metric]:.1f}" for metric in columns),
+                f"{row.pessimistic[first]:.1f}-{row.optimistic[first]:.1f} ({row.tied})",
                 "" if cost is None else f"{cost:.2f}",
                 f"{row.questions} / {row.pairs}",
             ]
         )
     text = table(header, rows)
-    error = next(iter(figures.values())).error["map"]
-    return text if error is None else f"{text}\n\nStandard error of the first row's MAP: {error:.1f}."
+    error = next(iter(figures.values())).error[first]
+    return text if error is None else f"{text}\n\nStandard error of the first row's {columns[first]}: {error:.1f}."
 
 
 def agreement_markdown(agreements: Mapping[tuple[str, str], Agreement]) -> str:

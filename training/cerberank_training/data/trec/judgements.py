@@ -4,7 +4,7 @@ score tag`), columns separated by blanks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 
@@ -14,6 +14,8 @@ Qrels = dict[str, dict[str, int]]
 """Grades by query and document."""
 Run = dict[str, list[str]]
 """Documents by query, best first."""
+ScoredRun = dict[str, dict[str, tuple[float, int]]]
+"""Score and rank by query and document."""
 
 
 def read_qrels(path: Path) -> Qrels:
@@ -32,11 +34,25 @@ def read_qrels(path: Path) -> Qrels:
 
 def read_run(path: Path) -> Run:
     """Each query's documents by score, equal scores by rank. Raises DataError."""
-    rows: dict[str, dict[str, tuple[float, int]]] = {}
+    return {query: best_first(documents) for query, documents in read_scored_run(path).items()}
+
+
+def best_first(documents: Mapping[str, tuple[float, int]]) -> list[str]:
+    """Documents by score, equal scores by rank.
+
+    >>> best_first({"a": (0.5, 2), "b": (0.5, 1), "c": (0.7, 3)})
+    ['c', 'b', 'a']
+    """
+    return sorted(documents, key=lambda each: (-documents[each][0], documents[each][1]))
+
+
+def read_scored_run(path: Path) -> ScoredRun:
+    """The run as it stands in the file. Raises DataError with file and line."""
+    rows: ScoredRun = {}
     for number, columns in _rows(path, "a query, Q0, a document, a rank, a score and a tag", 6):
         query, _, document, rank, score, _ = columns
         try:
-            place = -float(score), int(rank)
+            place = float(score), int(rank)
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from error
         if not isfinite(place[0]):
@@ -45,7 +61,7 @@ def read_run(path: Path) -> Run:
         if document in documents:
             raise DataError(f"{path}:{number}: the document {document!r} comes twice for query {query!r}")
         documents[document] = place
-    return {query: sorted(documents, key=documents.__getitem__) for query, documents in rows.items()}
+    return rows
 
 
 def _rows(path: Path, expected: str, count: int) -> Iterator[tuple[int, list[str]]]:

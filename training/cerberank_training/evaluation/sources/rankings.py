@@ -35,6 +35,8 @@ class RankedQuestion:
     ranks: dict[str, Ranks]
     scores: dict[str, Scores] = field(default_factory=dict)
     """The scores of the variants that drop nothing, because only theirs are comparable with each other."""
+    judgements: str | None = None
+    """As in `QuestionRecord`."""
 
 
 def checkpoint_rankings(

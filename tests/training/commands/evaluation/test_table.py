@@ -1,0 +1,109 @@
+"""`cerberank table` by the verb: what is printed and written, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from tests.training.data.formats.test_beir import write_beir
+from tests.training.evaluation.systems.systems import write_system
+
+from cerberank_training.commands.evaluate import main as evaluate
+from cerberank_training.commands.evaluation.table import main
+
+SETS = {"nf_corpus": 40, "scifact": 3}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    return [
+        str(write_system(tmp_path / name, noise, SETS, seed=seed))
+        for seed, (name, noise) in enumerate({"base": 2.0, "ours_v2": 0.3}.items())
+    ]
+
+
+def test_a_table_marks_what_differs_from_the_baseline(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On forty questions, not on three; JSON, CSV and LaTeX hold the same figures."""
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "latex")}
+    options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
+    assert main([*folders, "--baseline", "base", "--measures", "AP nDCG@10", *options]) == 0
+    content = json.loads(files["json"].read_text())
+    (first, second), out = content["tables"], capsys.readouterr().out
+    cell, few = (first["cells"]["ours_v2"][name] for name in SETS)
+    base = [f"{row['mean']:.1f}" for row in first["cells"]["base"].values()]
+    assert out.splitlines()[:4] == [
+        "| AP | nf_corpus (40) | scifact (3) | mean |",
+        "| --- | --- | --- | --- |",
+        f"| base | {base[0]} | {base[1]} | {first['means']['base']:.1f} |",
+        f"| ours_v2 | {cell['mean']:.1f}†‡ | {few['mean']:.1f} | {first['means']['ours_v2']:.1f} |",
+    ]
+    assert "† / ‡: differs from base with p < 0.05 by Student's / Wilcoxon's paired test over questions" in out
+    assert second["measure"] == "nDCG@10"
+    rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
+    assert len(rows) == 8
+    ours = next(row for row in rows if (row["system"], row["set"]) == ("ours_v2", "nf_corpus"))
+    assert float(ours["p_student_holm"]) == cell["against"]["student_holm"]
+    assert float(ours["p_wilcoxon"]) == cell["against"]["test"]["p_value"]
+    latex = files["latex"].read_text()
+    assert f"ours\\_v2 & {cell['mean']:.1f}$^{{\\dagger}}$$^{{\\ddagger}}$ & {few['mean']:.1f} & " in latex
+
+
+def test_runs_of_others_are_systems_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two runs with other documents over two sets of judgements, by the verbs alone."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.qrels").write_text("1 0 d1 1\n2 0 d2 2\n")
+        for system, found in (("bm25", "d9"), ("dense", "d1")):
+            run = tmp_path / f"{system}.{name}"
+            run.write_text(f"1 Q0 {found} 1 2.5 t\n2 Q0 d2 1 2 t\n")
+            out = tmp_path / "systems" / system / f"{name}.jsonl"
+            files = ["--run", str(run), "--qrels", str(tmp_path / f"{name}.qrels"), "--per-question", str(out)]
+            assert evaluate(files) == 0
+    capsys.readouterr()
+    assert main([str(tmp_path / "systems" / "bm25"), str(tmp_path / "systems" / "dense"), "--measures", "R@1"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| bm25 | 50.0 | 50.0 | 50.0 |",
+        "| dense | 100.0 | 100.0 | 100.0 |",
+    ]
+
+
+def test_a_suite_of_beir_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each set evaluated with two runs of its candidates, whose documents have the collection's ids."""
+    orders = {"good": ["d1", "d3"], "bad": ["d3", "d1"]}
+    for name in ("fever", "quora"):
+        folder = write_beir(tmp_path / "suite" / name)
+        (folder / "first.txt").write_text("1 Q0 d3 1 9.0 t\n1 Q0 d1 2 8.0 t\n2 Q0 d2 1 7.0 t\n")
+        for system, order in orders.items():
+            run = tmp_path / f"{system}.{name}"
+            run.write_text(f"1 Q0 {order[0]} 1 2 t\n1 Q0 {order[1]} 2 1 t\n2 Q0 d2 1 7.0 t\n")
+            out = tmp_path / system / f"{name}.jsonl"
+            data = f"beir:{folder}?run=first.txt"
+            assert evaluate(["--data", data, "--run", str(run), "--per-question", str(out)]) == 0
+    capsys.readouterr()
+    assert main([*(str(tmp_path / system) for system in orders), "--measures", "RR"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "| RR | fever (2) | quora (2) | mean |",
+        "| --- | --- | --- | --- |",
+        "| good | 100.0 | 100.0 | 100.0 |",
+        "| bad | 75.0 | 75.0 | 75.0 |",
+    ]
+
+
+def test_what_cannot_be_tested_is_an_error(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, and no file."""
+    out = tmp_path / "out.json"
+    for arguments, message in (
+        ([*folders, "--baseline", "bm25"], "there is no system 'bm25'; there are: base, ours_v2"),
+        ([*folders, str(tmp_path / "absent")], "absent holds no per-question file"),
+        ([*folders, "--ranking", "exit 1"], "no ranking 'exit 1'"),
+    ):
+        assert main([*arguments, "--json", str(out)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("cerberank table: ")
+        assert message in error
+        assert not out.exists()

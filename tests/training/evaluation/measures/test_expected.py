@@ -1,0 +1,89 @@
+"""Measures by the names of ir_measures have its values without ties, and the mean over all orders with ties."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise, permutations
+
+import ir_measures
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from ir_measures import Qrel, ScoredDoc, calc_aggregate
+
+from cerberank_training.evaluation.measures.expected import expected_measure
+from cerberank_training.evaluation.measures.names import parse_measures
+from cerberank_training.evaluation.metrics import METRICS, TITLES, expected_metrics
+
+MEASURES = parse_measures(
+    "AP AP@3 AP(rel=2) RR RR@3 RR(rel=2)@10 P@1 P@5 P(rel=2)@3 R@2 R(rel=2)@10 Rprec Rprec(rel=2)"
+    " Success@1 Success(rel=2)@3 nDCG nDCG@3 nDCG@10"
+)
+EXPONENTIAL = parse_measures("nDCG(dcg='exp-log2')@3 nDCG(dcg='exp-log2')@10")
+labelled = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=5)
+missed_grades = st.lists(st.integers(1, 3), max_size=3)
+
+
+def by_ir_measures(grades: list[int], missed: list[int]) -> dict[str, float]:
+    """The values of a list of grades in the order of their places, by ir_measures' providers (pytrec_eval, msmarco)."""
+    qrels = [Qrel("q", f"d{place}", grade) for place, grade in enumerate([*grades, *missed])]
+    run = [ScoredDoc("q", f"d{place}", float(-place)) for place in range(len(grades))]
+    measures = [ir_measures.parse_measure(str(measure)) for measure in MEASURES]
+    return {str(name): float(value) for name, value in calc_aggregate(measures, qrels, run).items()}
+
+
+@given(grades=st.lists(st.integers(0, 3), min_size=1, max_size=15), missed=missed_grades)
+@settings(deadline=None, max_examples=100)
+def test_without_ties_values_are_those_of_ir_measures(grades: list[int], missed: list[int]) -> None:
+    """Every kind, cutoff and least relevant grade, with relevant documents that were not retrieved."""
+    assume(missed or any(grades))
+    ranks = np.arange(len(grades))
+    got = {str(measure): expected_measure(measure, np.asarray(grades), ranks, missed) for measure in MEASURES}
+    assert got == pytest.approx(by_ir_measures(grades, missed))
+
+
+@given(rows=labelled, missed=missed_grades)
+@settings(deadline=None, max_examples=60)
+def test_with_ties_values_are_means_over_all_orders(rows: list[tuple[int, int]], missed: list[int]) -> None:
+    """Each order that respects the ranks is equally likely."""
+    labels, ranks = (np.asarray(column) for column in zip(*rows, strict=True))
+    orders = [order for order in permutations(rows) if all(a[1] <= b[1] for a, b in pairwise(order))]
+    for measure in (*MEASURES, *EXPONENTIAL):
+        alone = [
+            expected_measure(measure, np.asarray([grade for grade, _ in order]), np.arange(len(order)), missed)
+            for order in orders
+        ]
+        assert expected_measure(measure, labels, ranks, missed) == pytest.approx(np.mean(alone))
+
+
+@given(rows=labelled, missed=missed_grades)
+@settings(deadline=None, max_examples=60)
+def test_the_usual_tables_metrics_are_these_measures(rows: list[tuple[int, int]], missed: list[int]) -> None:
+    """MAP is AP, MRR is RR, and the others have the same names; ties as well."""
+    assume(missed or any(label for label, _ in rows))
+    labels, ranks = (np.asarray(column) for column in zip(*rows, strict=True))
+    usual = expected_metrics(labels, ranks, missed)
+    measures = parse_measures(" ".join(TITLES.values()))
+    values = [expected_measure(measure, labels, ranks, missed) for measure in measures]
+    assert values == pytest.approx([usual[name] for name in METRICS])
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="gdeval is a Perl program")
+def test_exponential_gains_are_those_of_gdeval() -> None:
+    """ir_measures takes `dcg='exp-log2'` from TREC's program gdeval, which prints five decimal places."""
+    rng = np.random.default_rng(1)
+    rows = [(rng.integers(0, 4, size=12), rng.permutation(12)) for _ in range(10)]
+    rows = [(labels, ranks) for labels, ranks in rows if labels.any()]
+    qrels = [Qrel(str(q), str(i), int(v)) for q, (labels, _) in enumerate(rows) for i, v in enumerate(labels)]
+    run = [ScoredDoc(str(q), str(i), float(-v)) for q, (_, ranks) in enumerate(rows) for i, v in enumerate(ranks)]
+    measures = [ir_measures.parse_measure(str(measure)) for measure in EXPONENTIAL]
+    for ours, (theirs, value) in zip(EXPONENTIAL, calc_aggregate(measures, qrels, run).items(), strict=True):
+        assert str(ours) == str(theirs)
+        assert np.mean([expected_measure(ours, *row) for row in rows]) == pytest.approx(value, abs=1e-5)
+
+
+def test_no_document_of_the_grade_is_zero() -> None:
+    """As in trec_eval, which counts 0 for a question whose documents are all below `rel`."""
+    for measure in parse_measures("AP(rel=2) RR(rel=2) R(rel=2)@5 Rprec(rel=2) Success(rel=2)@5"):
+        assert expected_measure(measure, np.array([1, 0]), np.array([0, 1])) == 0.0

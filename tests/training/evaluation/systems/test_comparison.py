@@ -1,0 +1,73 @@
+"""A table's cells are the figures and tests of `compare`, and the correction is over the family that was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from tests.training.evaluation.systems.systems import write_system
+
+from cerberank_training.evaluation.compare import compare
+from cerberank_training.evaluation.measures.names import parse_measure
+from cerberank_training.evaluation.systems.comparison import Family, compare_systems
+from cerberank_training.evaluation.systems.folders import Systems, read_systems
+from cerberank_training.evaluation.systems.holm import holm
+
+SETS = {"long": 40, "short": 12}
+
+
+@pytest.fixture
+def systems(tmp_path: Path) -> Systems:
+    """A baseline, one that is better, and one that is like it."""
+    noises = {"base": 1.5, "good": 0.5, "same": 1.5}
+    folders = [
+        write_system(tmp_path / name, noise, SETS, seed=seed) for seed, (name, noise) in enumerate(noises.items())
+    ]
+    return read_systems(folders)
+
+
+def test_cells_are_those_of_compare(systems: Systems) -> None:
+    """Means, questions, and both uncorrected p-values; the mean over sets counts each set the same."""
+    result = compare_systems(systems, parse_measure("nDCG@10"), baseline="base")
+    for name, count in SETS.items():
+        cell = result.cells["good"][name]
+        pair = compare(systems["good"][name], systems["base"][name]).metrics["ndcg@10"]
+        assert cell.against is not None
+        test = cell.against.test
+        assert (test.mean_a, test.p_value, test.student_p_value) == pytest.approx(
+            (pair.mean_a, pair.p_value, pair.student_p_value)
+        )
+        assert (cell.mean, cell.questions) == (test.mean_a, count)
+        assert result.cells["base"][name].against is None
+    assert result.means["good"] == pytest.approx(fmean(cell.mean for cell in result.cells["good"].values()))
+
+
+@pytest.mark.parametrize(
+    ("family", "together"),
+    [
+        ("table", [[("good", "long"), ("good", "short"), ("same", "long"), ("same", "short")]]),
+        ("systems", [[("good", "long"), ("same", "long")], [("good", "short"), ("same", "short")]]),
+        ("sets", [[("good", "long"), ("good", "short")], [("same", "long"), ("same", "short")]]),
+    ],
+)
+def test_the_correction_is_over_the_family(
+    systems: Systems, family: Family, together: list[list[tuple[str, str]]]
+) -> None:
+    """Holm's of the p-values that belong together, each kind of test by itself."""
+    result = compare_systems(systems, parse_measure("AP"), baseline="base", family=family)
+    assert result.tests == len(together[0])
+    for group in together:
+        cells = [cell.against for system, name in group if (cell := result.cells[system][name])]
+        tests = [cell for cell in cells if cell is not None]
+        assert len(tests) == len(group)
+        assert [cell.student_holm for cell in tests] == holm([cell.test.student_p_value for cell in tests])
+        assert [cell.wilcoxon_holm for cell in tests] == holm([cell.test.p_value for cell in tests])
+
+
+def test_without_a_baseline_nothing_is_tested(systems: Systems) -> None:
+    """Only figures; an unknown baseline is named."""
+    result = compare_systems(systems, parse_measure("AP"))
+    assert all(cell.against is None for row in result.cells.values() for cell in row.values())
+    with pytest.raises(ValueError, match="there is no system 'bm25'; there are: base, good, same"):
+        compare_systems(systems, parse_measure("AP"), baseline="bm25")

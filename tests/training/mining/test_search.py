@@ -1,0 +1,67 @@
+"""Searches by vectors: the best of all texts, as sentence-transformers' vectors rank them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tests.text_rankers import TR_TWIN, text_ranker
+from tests.tiny import WORDS, bert_tokenizer, hugging_face_config
+
+from cerberank_models.first_stage.store import StoreError
+from cerberank_models.text_ranker_folder import write_text_ranker
+from cerberank_training.mining import search as module
+from cerberank_training.mining.search import Search, vector_search
+
+CORPUS = [" ".join(WORDS[start : start + size]) for start in range(20) for size in (1, 3, 6)]
+QUESTIONS = ["how tall is the tower", "what do bees make", "river city"]
+KNOWN = [[3], [4, 5], [59]]
+
+
+def sentence_encoder(folder: Path) -> Path:
+    """A tiny sentence-transformers model, as that library writes it."""
+    network = folder / "network"
+    transformers.AutoModel.from_config(hugging_face_config("bert", num_hidden_layers=2)).save_pretrained(network)
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer(), **special).save_pretrained(network)
+    encoder = Transformer(str(network), max_seq_length=48)
+    model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "mean"), Normalize()])
+    model.save(str(folder / "model"))
+    return folder / "model"
+
+
+def made(source: Path, folder: Path, corpus: list[str] = CORPUS) -> Search:
+    return vector_search(corpus, str(source), folder, device="cpu", precision="fp32", candidate_length=40)
+
+
+def test_the_best_cosines_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the library's own cosines, however the corpus is cut into blocks; known texts have theirs."""
+    source = sentence_encoder(tmp_path)
+    model = SentenceTransformer(str(source), device="cpu")
+    cosines = model.encode(QUESTIONS) @ model.encode(CORPUS).T
+    results = {}
+    for block in (7, 1000):
+        monkeypatch.setattr(module, "BLOCK", block)
+        results[block] = list(made(source, tmp_path / "store")(QUESTIONS, KNOWN, 10))
+    for found, other, row, places in zip(results[7], results[1000], cosines, KNOWN, strict=True):
+        assert found.places == other.places
+        assert found.scores == pytest.approx(np.sort(row)[::-1][:10], abs=2e-3)
+        assert row[found.places] == pytest.approx(found.scores, abs=2e-3)
+        assert found.known == pytest.approx(row[places], abs=2e-3)
+
+
+def test_a_bi_encoder_of_pairwise_ranks_by_its_own_rankers(tmp_path: Path) -> None:
+    """Probabilities; and a store of another corpus is refused."""
+    ranker = text_ranker(TR_TWIN)
+    write_text_ranker(tmp_path / "twin", ranker, bert_tokenizer(), version="1", source="tests")
+    found = list(made(tmp_path / "twin", tmp_path / "store")(QUESTIONS, KNOWN, 60))
+    assert all(sorted(each.places) == list(range(60)) for each in found)
+    for each, places in zip(found, KNOWN, strict=True):
+        assert each.known == pytest.approx(each.scores[[each.places.index(place) for place in places]])
+    assert all(each.scores.min() >= 0 and each.scores.max() <= 1 for each in found)
+    with pytest.raises(StoreError, match="inputs"):
+        made(tmp_path / "twin", tmp_path / "store", CORPUS[:-1])

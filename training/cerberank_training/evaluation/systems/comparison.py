@@ -1,0 +1,126 @@
+"""The figures of a table of systems: means by set, and paired tests over questions against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cerberank_training.data import Subset
+from cerberank_training.evaluation.compare import MetricComparison, compare_metric, measured, paired
+from cerberank_training.evaluation.measures.names import Measure
+from cerberank_training.evaluation.systems.folders import Systems
+from cerberank_training.evaluation.systems.holm import holm
+
+Family = Literal["table", "systems", "sets"]
+"""Which tests Holm's correction takes together: all of a measure, those of all systems on one set, those of one system
+on all sets."""
+Place = tuple[str, str]
+"""A system and a set."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Against:
+    """A system against the baseline on one set."""
+
+    test: MetricComparison
+    student_holm: float
+    """Student's p-value, corrected."""
+    wilcoxon_holm: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One system on one set."""
+
+    mean: float
+    """In percent."""
+    questions: int
+    against: Against | None
+    """None for the baseline, and without one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemTable:
+    """One measure of all systems on all sets."""
+
+    measure: str
+    baseline: str | None
+    family: Family
+    cells: dict[str, dict[str, Cell]]
+    """By system and set."""
+    means: dict[str, float]
+    """Of each system over sets, which all count the same."""
+    tests: int
+    """How many tests of one kind the correction took together at most."""
+
+
+def compare_systems(
+    systems: Systems,
+    measure: Measure,
+    *,
+    baseline: str | None = None,
+    ranking: str = "final",
+    subset: Subset = "clean",
+    family: Family = "table",
+) -> SystemTable:
+    """The table of one measure. Raises ValueError for an unknown baseline, and for a set without a question."""
+    if baseline is not None and baseline not in systems:
+        raise ValueError(f"there is no system {baseline!r}; there are: {', '.join(systems)}")
+    reference = systems[baseline] if baseline is not None else next(iter(systems.values()))
+    values = {}
+    for system, sets in systems.items():
+        for name, records in sets.items():
+            pairs = paired(records, reference[name], subset)
+            columns = zip(*((measured(one, ranking, measure) for one in pair) for pair in pairs), strict=True)
+            values[system, name] = tuple(np.asarray(column) for column in columns)
+    tests = {
+        place: compare_metric(ours, theirs)
+        for place, (ours, theirs) in values.items()
+        if baseline is not None and place[0] != baseline
+    }
+    groups = _groups(list(tests), family)
+    student = _corrected({place: test.student_p_value for place, test in tests.items()}, groups)
+    wilcoxon = _corrected({place: test.p_value for place, test in tests.items()}, groups)
+    cells = {
+        system: {
+            name: Cell(
+                mean=100 * float(values[system, name][0].mean()),
+                questions=len(values[system, name][0]),
+                against=Against(
+                    test=tests[system, name],
+                    student_holm=student[system, name],
+                    wilcoxon_holm=wilcoxon[system, name],
+                )
+                if (system, name) in tests
+                else None,
+            )
+            for name in sets
+        }
+        for system, sets in systems.items()
+    }
+    return SystemTable(
+        measure=str(measure),
+        baseline=baseline,
+        family=family,
+        cells=cells,
+        means={system: float(np.mean([cell.mean for cell in row.values()])) for system, row in cells.items()},
+        tests=max(map(len, groups), default=0),
+    )
+
+
+def _corrected(p_values: Mapping[Place, float], groups: Sequence[Sequence[Place]]) -> dict[Place, float]:
+    adjusted: dict[Place, float] = {}
+    for group in groups:
+        adjusted |= dict(zip(group, holm([p_values[place] for place in group]), strict=True))
+    return adjusted
+
+
+def _groups(places: Sequence[Place], family: Family) -> list[list[Place]]:
+    """The places whose tests are corrected together."""
+    if family == "table":
+        return [list(places)] if places else []
+    by = 1 if family == "systems" else 0
+    return [[place for place in places if place[by] == key] for key in dict.fromkeys(place[by] for place in places)]

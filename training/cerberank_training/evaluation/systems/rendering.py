@@ -1,0 +1,88 @@
+"""Tables of systems in Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from cerberank_training.evaluation.compare import SIGNIFICANCE
+from cerberank_training.evaluation.report import table
+from cerberank_training.evaluation.systems.comparison import Cell, Family, SystemTable
+
+STUDENT, WILCOXON = "†", "‡"
+TOGETHER: dict[Family, str] = {
+    "table": "all of the table",
+    "systems": "the systems of each set",
+    "sets": "the sets of each system",
+}
+LATEX = str.maketrans({character: f"\\{character}" for character in "_&%#$"})
+
+
+def markdown_table(result: SystemTable) -> str:
+    """A row for each system, a column for each set, their mean, and what the marks mean."""
+    text = table(_header(result), _rows(result))
+    return f"{text}\n\n{note}" if (note := legend(result)) else text
+
+
+def latex_table(result: SystemTable) -> str:
+    """A `tabular`; the legend stands above as a comment."""
+    marks = {STUDENT: "$^{\\dagger}$", WILCOXON: "$^{\\ddagger}$"}
+    rows = []
+    for cells in (_header(result), *_rows(result)):
+        line = " & ".join(cell.translate(LATEX) for cell in cells)
+        for mark, command in marks.items():
+            line = line.replace(mark, command)
+        rows.append(f"{line} \\\\")
+    comment = [f"% {note}"] if (note := legend(result)) else []
+    columns = "l" + "r" * (len(_header(result)) - 1)
+    lines = [*comment, f"\\begin{{tabular}}{{{columns}}}", "\\hline", rows[0], "\\hline", *rows[1:], "\\hline"]
+    return "\n".join([*lines, "\\end{tabular}"])
+
+
+def csv_table(results: Sequence[SystemTable]) -> str:
+    """A line for each measure, system and set, with all p-values."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    corrected = ["p_student", "p_student_holm", "p_wilcoxon", "p_wilcoxon_holm"]
+    writer.writerow(["measure", "system", "set", "questions", "mean", "difference", *corrected])
+    for result in results:
+        for system, row in result.cells.items():
+            for name, cell in row.items():
+                values: list[float | str] = [""] * 5
+                if (against := cell.against) is not None:
+                    test = against.test
+                    values = [test.difference, test.student_p_value, against.student_holm]
+                    values += [test.p_value, against.wilcoxon_holm]
+                writer.writerow([result.measure, system, name, cell.questions, cell.mean, *values])
+    return file.getvalue()
+
+
+def legend(result: SystemTable) -> str:
+    """What the marks mean; empty without a baseline."""
+    if result.baseline is None:
+        return ""
+    return (
+        f"{STUDENT} / {WILCOXON}: differs from {result.baseline} with p < {SIGNIFICANCE} by Student's / Wilcoxon's "
+        f"paired test over questions, after Holm's correction over {TOGETHER[result.family]} ({result.tests} tests). "
+        "The mean over sets is not tested."
+    )
+
+
+def _header(result: SystemTable) -> list[str]:
+    sets = next(iter(result.cells.values()))
+    return [result.measure, *(f"{name} ({cell.questions})" for name, cell in sets.items()), "mean"]
+
+
+def _rows(result: SystemTable) -> list[list[str]]:
+    return [
+        [system, *(f"{cell.mean:.1f}{_marks(cell)}" for cell in row.values()), f"{result.means[system]:.1f}"]
+        for system, row in result.cells.items()
+    ]
+
+
+def _marks(cell: Cell) -> str:
+    if cell.against is None:
+        return ""
+    marks = ((STUDENT, cell.against.student_holm), (WILCOXON, cell.against.wilcoxon_holm))
+    return "".join(mark for mark, p_value in marks if p_value < SIGNIFICANCE)

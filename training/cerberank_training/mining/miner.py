@@ -1,0 +1,94 @@
+"""The negatives of questions: what a search finds, less what is relevant or looks so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerberank_models.backends.contract import probability
+from cerberank_models.encoding import Candidate
+from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.mining.search import Found, Search
+from cerberank_training.mining.select import Selection
+from cerberank_training.teachers.scoring.teacher import Teacher
+
+
+def positive_texts(question: Question) -> list[str]:
+    """The texts of the relevant candidates that have one."""
+    return [row.candidate.text for row in _positives(question)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Miner:
+    """Finds the negatives of questions."""
+
+    corpus: Sequence[str]
+    """Distinct texts, among them every positive."""
+    places: Mapping[str, int]
+    """The place of each text in the corpus."""
+    search: Search
+    selection: Selection
+    teacher: Teacher | None
+
+    def mined(self, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
+        """A record for each question: the lines of the file, and what was left out."""
+        known = [[self.places[text] for text in positive_texts(question)] for question in questions]
+        most = self.selection.top + max(len(question.candidates) for question in questions)
+        found = list(self.search([question.text for question in questions], known, most))
+        texts = [self._candidates(question, each) for question, each in zip(questions, found, strict=True)]
+        log_odds = self._filtered(questions, [[self.corpus[row] for row in rows] for rows, _ in texts])
+        for question, each, (rows, scores), filtered in zip(questions, found, texts, log_odds, strict=True):
+            yield self._record(question, rows, scores, each, filtered)
+
+    def _candidates(self, question: Question, found: Found) -> tuple[list[int], list[float]]:
+        """The places and scores of texts that may be negatives, in the search's order, from `skip` up to `top`."""
+        relevant = set(positive_texts(question))
+        pairs = [
+            (place, score)
+            for place, score in zip(found.places, found.scores.tolist(), strict=True)
+            if self.corpus[place] not in relevant and not question.holds_answer(self.corpus[place])
+        ]
+        kept = pairs[self.selection.skip : self.selection.top]
+        return [place for place, _ in kept], [score for _, score in kept]
+
+    def _filtered(self, questions: Sequence[Question], texts: Sequence[Sequence[str]]) -> Iterator[Any]:
+        """The cross-encoder's log-odds of each question's positives and texts; None where there is no cross-encoder."""
+        if self.teacher is None:
+            yield from [None] * len(questions)
+            return
+        pairs = [
+            (question.text, Candidate(text=text))
+            for question, found in zip(questions, texts, strict=True)
+            for text in [*positive_texts(question), *found]
+        ]
+        scores = self.teacher.differences(pairs)
+        if not np.isfinite(scores).all():
+            raise ValueError(f"the cross-encoder gave a score that is not a number in a chunk from {questions[0].id!r}")
+        sizes = [len(positive_texts(question)) + len(found) for question, found in zip(questions, texts, strict=True)]
+        yield from np.split(scores, np.cumsum(sizes)[:-1])
+
+    def _record(
+        self, question: Question, rows: list[int], scores: list[float], found: Found, filtered: Any
+    ) -> dict[str, Any]:
+        positives = list(_positives(question))
+        if filtered is None:
+            chosen, above = self.selection(scores, found.known, question.id)
+        else:
+            likely = probability(filtered.astype(np.float64))
+            chosen, above = self.selection(likely[len(positives) :], likely[: len(positives)], question.id)
+        if not chosen:
+            return {"line": None, "above": above}
+        candidates: list[dict[str, Any]] = [{"text": row.candidate.text, "label": row.label} for row in positives]
+        candidates += [{"text": self.corpus[rows[row]], "label": 0} for row in chosen]
+        if filtered is not None:
+            order = [*range(len(positives)), *(len(positives) + row for row in chosen)]
+            for candidate, row in zip(candidates, order, strict=True):
+                candidate["score"] = round(float(filtered[row]), 6)
+        return {"line": {"id": question.id, "question": question.text, "candidates": candidates}, "above": above}
+
+
+def _positives(question: Question) -> Iterator[LabelledCandidate]:
+    return (row for row in question.candidates if row.relevant and row.candidate.text.strip())

@@ -1,0 +1,124 @@
+"""Searches a corpus for the texts that are most similar to questions: by BM25, or by a bi-encoder's vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.backends.contract import Vector
+from cerberank_models.encoding import concat_pairs
+from cerberank_models.first_stage.embedding.shards import local
+from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.scorer import FirstStageScorer, widened
+from cerberank_models.first_stage.sources import encoder_id, read_bi_encoder
+from cerberank_models.first_stage.store import VectorStore
+from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_training.data.bm25 import Bm25Index, best_sharing
+
+Floats = NDArray[np.float32]
+BLOCK = 1 << 15
+"""Texts whose vectors are compared at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a search has found for one question."""
+
+    places: list[int]
+    """The best texts' places in the corpus, best first and equal ones by place."""
+    scores: Floats
+    known: Floats
+    """The scores of the texts that were asked for."""
+
+
+class Search(Protocol):
+    """Finds the texts of a corpus that are most similar to questions."""
+
+    def __call__(self, questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
+        """The best `k` texts of each question, and the scores of the texts at the `known` places."""
+
+
+def bm25_search(corpus: Sequence[str]) -> Search:
+    """A search by BM25, which finds texts that share a word with the question. Raises ValueError without any word."""
+    index = Bm25Index(corpus)
+
+    def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
+        for question, places in zip(questions, known, strict=True):
+            scores = index.scores(question)
+            best = best_sharing(scores, k)
+            yield Found(places=best, scores=scores[best], known=scores[list(places)])
+
+    return search
+
+
+def vector_search(
+    corpus: Sequence[str],
+    source: str,
+    store: Path,
+    *,
+    device: str,
+    precision: str,
+    candidate_length: int,
+    progress: Callable[[int], None] = lambda texts: None,
+) -> Search:
+    """A search by a bi-encoder, a folder of `cerberank pairwise` or a sentence-transformers model.
+
+    The corpus' vectors lie in `store`, as those of `cerberank embed`; a store that was begun is completed, one of
+    another encoder or corpus refused. Scores are cosines of a sentence-transformers model, else probabilities. Raises
+    what `read_bi_encoder` and `embed` raise.
+    """
+    made = read_bi_encoder(source, candidate_length=candidate_length)
+    identity = encoder_id(made.network, made.tokenizer)
+    config = made.network.config.model_copy(update={"encoder": identity})
+    encoder, backend = (
+        FirstStageEncoder(made.tokenizer, config),
+        TorchEncoder(made.network, device=device, precision=precision),
+    )
+    digest = sha256()
+    for text in corpus:
+        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    embed(
+        lambda: iter(corpus),
+        store,
+        inputs=digest.hexdigest(),
+        computed_by=identity,
+        config=config,
+        precision=backend.precision,
+        engine=local(backend, encoder),
+        progress=progress,
+    )
+    vectors, scorer = VectorStore.open(store, config), FirstStageScorer(config, made.weights)
+    cosine = config.token_ranker == "dot"
+
+    def compared(asked: Sequence[Vector], texts: Sequence[str]) -> Floats:
+        """The scores `[q, n]` of texts that are in the store."""
+        said = [vector for vector in vectors.find(texts) if vector is not None]
+        if cosine:
+            product: Floats = (
+                np.stack(asked).astype(np.float32) @ widened(np.concatenate(said)).reshape(len(said), -1).T
+            )
+            return product
+        return np.stack([scorer(question, said) for question in asked]).astype(np.float32)
+
+    def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
+        asked = backend.encode(concat_pairs([encoder.question(question) for question in questions]))
+        scores, places = np.empty((len(asked), 0), dtype=np.float32), np.empty((len(asked), 0), dtype=np.int64)
+        for start in range(0, len(corpus), BLOCK):
+            block = compared(asked, corpus[start : start + BLOCK])
+            scores = np.concatenate([scores, block], axis=1)
+            places = np.concatenate([places, np.broadcast_to(np.arange(block.shape[1]) + start, block.shape)], axis=1)
+            best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            scores = np.take_along_axis(scores, best, axis=1)
+            places = np.take_along_axis(places, best, axis=1)
+        for row, wanted in enumerate(known):
+            others = compared([asked[row]], [corpus[place] for place in wanted])[0]
+            yield Found(places=places[row].tolist(), scores=scores[row], known=others)
+
+    return search

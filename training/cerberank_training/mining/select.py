@@ -1,0 +1,68 @@
+"""Which of the texts that a search has found become negatives: not the positives, nor what looks like one."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """How negatives are chosen; the names are those of sentence-transformers. Raises ValueError, naming the option."""
+
+    negatives: int = 8
+    """The most negatives of a question."""
+    skip: int = 0
+    """How many of the best texts are left out."""
+    top: int = 100
+    """How far down the search's order negatives come from."""
+    absolute_margin: float | None = None
+    """A negative's score is at most the lowest positive's less this."""
+    relative_margin: float | None = None
+    """A negative's score is at most the lowest positive's less this share of it (.05: NV-Retriever's 95 %)."""
+    max_score: float | None = None
+    """A negative's score is at most this."""
+    choose: Literal["top", "random"] = "top"
+    """The highest scores, or a draw."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.negatives < 1 or self.skip < 0 or self.top <= self.skip:
+            raise ValueError("--negatives must be at least 1, --skip at least 0, --top above --skip")
+        for name in ("absolute_margin", "relative_margin", "max_score"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"--{name.replace('_', '-')} is {value}; it must be a finite number")
+
+    def limit(self, positives: NDArray[np.floating]) -> float:
+        """The highest score that a negative may have beside positives with these scores."""
+        lowest, limits = float(positives.min()), [math.inf]
+        if self.absolute_margin is not None:
+            limits.append(lowest - self.absolute_margin)
+        if self.relative_margin is not None:
+            limits.append(lowest - self.relative_margin * abs(lowest))
+        if self.max_score is not None:
+            limits.append(self.max_score)
+        return min(limits)
+
+    def __call__(
+        self, scores: Sequence[float] | NDArray[np.floating], positives: NDArray[np.floating], question: str
+    ) -> tuple[list[int], int]:
+        """The chosen rows, highest score first and equal ones by row, and how many rows are above the limit.
+
+        A draw follows from the seed and the `question`.
+        """
+        values, limit = np.asarray(scores, dtype=np.float64), self.limit(positives)
+        order = np.argsort(-values, kind="stable").tolist()
+        passing = [row for row in order if values[row] <= limit]
+        chosen = passing[: self.negatives]
+        if self.choose == "random" and len(passing) > self.negatives:
+            drawn = random.Random(f"{self.seed}/{question}").sample(range(len(passing)), self.negatives)
+            chosen = [passing[place] for place in sorted(drawn)]
+        return chosen, len(order) - len(passing)

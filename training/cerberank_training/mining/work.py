@@ -1,0 +1,57 @@
+"""The lines of a mining that is not finished, so that a killed one goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.atomic import write_json
+
+SETTINGS, LINES = "settings.json", "lines.jsonl"
+
+
+class Work:
+    """A folder with the settings, and a line of JSON for each question that was searched, in chunks of `chunk`."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], *, chunk: int) -> None:
+        """Begin, or go on after the last whole chunk. Raises ValueError, naming the field, for other settings."""
+        self._path = folder / LINES
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / SETTINGS).is_file():
+            old = json.loads((folder / SETTINGS).read_bytes())
+            for name in sorted(settings.keys() | old.keys()):
+                if old.get(name) != settings.get(name):
+                    raise ValueError(
+                        f"{folder} was begun with {name} {old.get(name)}, not {settings.get(name)}: "
+                        "give the old setting, or remove the folder"
+                    )
+        else:
+            write_json(folder / SETTINGS, dict(settings))
+        self.done = self._keep_whole_chunks(chunk)
+        """The number of questions that need not be searched again."""
+
+    def add(self, records: Sequence[Any]) -> None:
+        """Append a chunk: a record for each question, None for one that gives nothing."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+    def records(self) -> Iterator[Any]:
+        """All records, in order."""
+        with self._path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield json.loads(line)
+
+    def _keep_whole_chunks(self, chunk: int) -> int:
+        if not self._path.is_file():
+            return 0
+        ends, position = [0], 0
+        with self._path.open("r+b") as file:
+            for line in file:
+                position += len(line)
+                if line.endswith(b"\n"):
+                    ends.append(position)
+            kept = (len(ends) - 1) // chunk * chunk
+            file.truncate(ends[kept])
+        return kept
