@@ -60,8 +60,11 @@ ELSEWHERE = {
     "deploy/test_ray.py": ["service/ray_serve/replica"],
     "e2e/test_admin.py": [f"service/admin/{name}" for name in ("client", "command", "options")],
     "training/data/test_readers.py": [
-        f"training/data/{name}" for name in ("asnq", "generic", "question", "squad", "wikiqa")
+        f"training/data/{name}" for name in ("asnq", "generic", "notes", "question", "squad", "wikiqa")
     ],
+    "training/data/formats/test_tables.py": ["training/data/formats/columns", "training/data/formats/rows"],
+    "training/data/formats/test_msmarco.py": ["training/data/formats/stored_lines"],
+    "training/data/trec/test_collection.py": ["training/data/options"],
     "training/data/test_sampling.py": ["training/data/epochs"],
     "training/data/test_triple_sampling.py": ["training/data/triples"],
     "training/data/trec/test_documents.py": [

@@ -102,7 +102,7 @@ SCORES = '{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "scores": [0.1, 0.2]}\n
     [
         ('{"question": "q", "candi', "data.jsonl:2: line: Invalid JSON"),
         (json.dumps({**GOOD, "candidates": [{"text": "a"}]}), "data.jsonl:2: candidates.0.label: Field required"),
-        (json.dumps({**GOOD, "candidates": [{"text": "a", "label": 2}]}), "data.jsonl:2: candidates.0.label"),
+        (json.dumps({**GOOD, "candidates": [{"text": "a", "label": -1}]}), "data.jsonl:2: candidates.0.label"),
         (json.dumps({**GOOD, "candidates": []}), "data.jsonl:2: candidates"),
         (json.dumps({**GOOD, "id": "1"}), "data.jsonl:2: the question id '1' comes twice"),
     ],

@@ -17,6 +17,7 @@ GIVEN = {
     **{"--max-length": "99", "--question-length": "33", "--segments": "3", "--token-types": "copied"},
     **{"--strategy": "kd_sum", "--alpha": "0.1,1", "--tau": "5", "--lambda": "2,0", "--listwise": "0.5"},
     **{"--own": "5", "--hard": "2", "--hard-pool": "7", "--random": "4"},
+    **{"--soft-loss": "mse"},
     **{"--steps": "123", "--questions-per-step": "5", "--evaluate-every": "6", "--patience": "9"},
     **{"--learning-rate": "1e-6", "--fresh-learning-rate": "1e-3", "--warmup": "0.1", "--weight-decay": "0"},
     **{"--dropout": "0.2", "--stages": "joint", "--final-only": "1", "--precision": "fp32", "--seed": "7"},
@@ -79,6 +80,11 @@ def test_a_value_out_of_range_names_its_option(option: Option) -> None:
         (["--questions-per-step", "8", "--tokens-per-step", "99"], "two sizes of a step"),
         (["--sampling", "pairs", "--questions-per-step", "8", "--own", "3"], "--own is for --sampling grouped"),
         (["--sampling", "pairs", "--questions-per-step", "8", "--listwise", "1"], "--sampling pairs .*--listwise 0"),
+        (
+            ["--sampling", "pairs", "--questions-per-step", "8", "--listwise", "0", "--soft-loss", "margin-mse"],
+            "compares",
+        ),
+        (["--strategy", "hard", "--soft-loss", "mse"], "--soft-loss is for strategies with teachers"),
         (["--unanswered", "keep"], "--unanswered is for --sampling pairs"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_teacher_that_gives_nan_is_stopped(teacher: Path, tmp_path: Path, caps
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [('{"question": "q"}', "data.jsonl:1: candidates"), ("", "there is no pair to score")],
+    [('{"question": "q"}', "data.jsonl:1: candidates"), ("", "data.jsonl holds no question")],
 )
 def test_data_that_cannot_be_scored_are_an_error(
     teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, message: str

@@ -104,6 +104,38 @@ def test_generic_lines_are_read(tmp_path: Path) -> None:
     assert question.candidates[0].candidate.next == "b"
 
 
+def test_generic_lines_may_hold_more_than_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A whole number as id, a byte-order mark, further keys: read; one line counts what is ignored or odd."""
+    rows = [{"text": "a", "label": 2, "score": 0.5, "docid": 7}, {"text": " ", "label": 0, "docid": 8}]
+    lines = [
+        {"id": 0, "question": "q", "candidates": rows, "split": "a"},
+        {"question": "r", "candidates": [{"text": "b", "label": 0}]},
+        {"question": "", "candidates": [{"text": "b", "label": 1}]},
+    ]
+    path = tmp_path / "g.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8-sig")
+    first, second, third = read_questions(f"jsonl:{path}")
+    assert (first.id, second.id, third.id) == ("0", "2", "3")
+    assert [(row.label, row.score) for row in first.candidates] == [(2, 0.5), (0, None)]
+    told = capsys.readouterr().err
+    assert told.startswith(f"jsonl:{path}: of 3 questions with 4 candidates: ")
+    assert sorted(told.strip().rpartition(": ")[2].split(", ")) == [
+        "1 candidates without a text",
+        "1 keys 'split' (ignored)",
+        "1 questions without a negative",
+        "1 questions without a positive",
+        "1 questions without a text",
+        "2 keys 'docid' (ignored)",
+    ]
+
+
+def test_ordinary_data_are_read_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is told where nothing was ignored or odd."""
+    (tmp_path / "a.tsv").write_text("q one\tx\t1\nq one\ty\t4\n")
+    assert len(list(read_questions(f"asnq:{tmp_path / 'a.tsv'}"))) == 1
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("spec", "content", "message"),
     [
@@ -116,8 +148,12 @@ def test_generic_lines_are_read(tmp_path: Path) -> None:
             ":1: .*labels are 0 or 1",
         ),
         ("asnq", "q\ts\t1\nq\ts\t5\n", ":2: expected question"),
-        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 2}]}\n', r":1: candidates\.0\.label"),
-        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 1, "score": 2}]}\n', "score"),
+        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": -1}]}\n', r":1: candidates\.0\.label"),
+        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 0.5}]}\n', r":1: candidates\.0\.label"),
+        ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 1, "score": NaN}]}\n', "score"),
+        ("jsonl", '{"id": 1, "question": "q", "candidates": [{"text": "a", "label": 1}]}\n' * 2, ":2: .*comes twice"),
+        ("jsonl", "\n", "holds no question"),
+        ("jsonl", '{"question": " ", "candidates": [{"text": "a", "label": 1}]}\n', "no question, or no candidate"),
     ],
 )
 def test_a_bad_row_is_named(spec: str, content: str, message: str, tmp_path: Path) -> None:
@@ -127,7 +163,7 @@ def test_a_bad_row_is_named(spec: str, content: str, message: str, tmp_path: Pat
         list(read_questions(f"{spec}:{tmp_path / 'bad'}"))
 
 
-@pytest.mark.parametrize("spec", ["wikiqa", "csv:x", "jsonl:missing.jsonl"])
+@pytest.mark.parametrize("spec", ["wikiqa", "excel:x", "jsonl:missing.jsonl"])
 def test_a_wrong_spec_is_a_data_error(spec: str) -> None:
     """No format, an unknown one, a file that is not there."""
     with pytest.raises(DataError):

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 import cerberank_training.learning.losses
 import cerberank_training.learning.strategies
-from cerberank_training.learning.losses import distillation_loss, listwise_loss, pointwise_loss
+from cerberank_training.learning.losses import (
+    distillation_loss,
+    listwise_loss,
+    margin_loss,
+    pointwise_loss,
+    ranking_loss,
+)
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=6)
 
@@ -45,3 +51,31 @@ def test_distillation_is_zero_at_the_teacher_alone(student: list[float], tau: fl
     divergence = (two[0].softmax(1) * (two[0].log_softmax(1) - two[1].log_softmax(1))).sum(1).mean().item()
     assert loss >= -1e-12
     assert loss == pytest.approx(tau**2 * divergence, abs=1e-7)
+
+
+def test_margin_mse_is_the_mean_over_pairs_of_each_question() -> None:
+    """Against a loop over positives and negatives; a question without a negative adds nothing."""
+    generator = torch.Generator().manual_seed(1)
+    logits, teachers = (torch.randn(9, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    labels, offsets = torch.tensor([1.0, 0, 0, 1, 1, 1, 1, 0, 0]).double(), torch.tensor([0, 4, 6, 9])
+    expected = torch.zeros(2, dtype=torch.float64)
+    for start, stop in ((0, 4), (6, 9)):
+        margins = [
+            (logits[i] - logits[j] - teachers[i] + teachers[j]) ** 2
+            for i in range(start, stop)
+            for j in range(start, stop)
+            if labels[i] > labels[j]
+        ]
+        expected += torch.stack(margins).mean(dim=0) / 3
+    assert margin_loss(logits, teachers, labels, offsets).tolist() == pytest.approx(expected.tolist())
+
+
+def test_listwise_distillation_knows_no_shift_of_a_question() -> None:
+    """Zero for scores that differ by a constant in each question, above zero else; a mean over questions."""
+    logits = torch.tensor([[1.0], [-1.0], [0.5], [0.0], [2.0]], dtype=torch.float64)
+    offsets = torch.tensor([0, 2, 5])
+    shifted = logits + torch.tensor([[3.0], [3.0], [-1.0], [-1.0], [-1.0]])
+    assert ranking_loss(logits, shifted, 3.0, offsets).item() == pytest.approx(0.0, abs=1e-12)
+    parts = [ranking_loss(logits[a:b], -logits[a:b], 1.0, torch.tensor([0, b - a])).item() for a, b in ((0, 2), (2, 5))]
+    assert min(parts) > 0
+    assert ranking_loss(logits, -logits, 1.0, offsets).item() == pytest.approx(sum(parts) / 2)

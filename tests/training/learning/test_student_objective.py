@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 
 from cerberank_training.learning.batch import Batch
-from cerberank_training.learning.losses import distillation_loss, pointwise_loss
+from cerberank_training.learning.losses import (
+    distillation_loss,
+    margin_loss,
+    pointwise_loss,
+    ranking_loss,
+    squared_loss,
+)
 from cerberank_training.learning.strategies import STRATEGIES, check_strategy
-from cerberank_training.learning.student_objective import StudentObjective
+from cerberank_training.learning.student_objective import SoftLoss, StudentObjective
 
 GENERATOR = torch.Generator().manual_seed(0)
 LABELS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])
@@ -45,6 +53,22 @@ def test_several_teachers_one_head() -> None:
     assert total == pytest.approx(sum(kd(0, teacher, 0.5, 3.0) for teacher in range(3)), rel=1e-5)
     assert sum(turns[:3]) == pytest.approx(total, rel=1e-5)
     assert turns[3] == turns[0]
+
+
+@pytest.mark.parametrize("name", get_args(SoftLoss))
+def test_each_soft_loss_is_taken_from_its_teacher(name: SoftLoss) -> None:
+    """Heads learn by the loss that is named, with the temperature where it has one; at the teacher's scores it is 0."""
+    offsets = batch().questions
+    losses = {
+        "kl": distillation_loss(LOGITS, TEACHERS, 2.0),
+        "mse": squared_loss(LOGITS, TEACHERS),
+        "margin-mse": margin_loss(LOGITS, TEACHERS, LABELS, offsets),
+        "listwise": ranking_loss(LOGITS, TEACHERS, 2.0, offsets),
+    }
+    objective = StudentObjective(strategy="cerberus", alpha=(0.0,), tau=(2.0,), soft_loss=name)
+    got = objective.heads_loss(LOGITS, batch(), step=0).item()
+    assert got == pytest.approx(losses[name].sum().item(), rel=1e-5)
+    assert objective.heads_loss(TEACHERS, batch(), step=0).item() == pytest.approx(0.0, abs=1e-5)
 
 
 def test_without_teachers_labels_alone() -> None:

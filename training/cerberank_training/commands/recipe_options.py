@@ -9,11 +9,12 @@ import argparse
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cerberank_models.config import ExitConfig
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 from cerberank_training.learning.strategies import STRATEGIES
+from cerberank_training.learning.student_objective import COMPARES, SoftLoss
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.students.recipes import Recipe
 
@@ -87,6 +88,7 @@ def _choice(flag: str, part: Part, field: str, help: str, choices: tuple[Any, ..
 
 TYPES = ("shared", "fresh", "copied")
 AFTER = "after which body layers, such as 2,4; '' for none"
+SOFT = "how heads learn from teachers' scores: kl is the papers'; margin-mse and listwise compare candidates"
 FRESH = "that of classifiers and exits; without it, --learning-rate changes it in the recipe's ratio"
 
 OPTIONS = (
@@ -101,6 +103,7 @@ OPTIONS = (
     _choice("--strategy", "objective", "strategy", "which head learns from which teacher", STRATEGIES),
     _per_head("--alpha", "alpha", "weight of the labels", most=1),
     _per_head("--tau", "tau", "temperature", above=True),
+    _choice("--soft-loss", "objective", "soft_loss", SOFT, get_args(SoftLoss)),
     _per_head("--lambda", "weights", "weights of the heads' losses"),
     _number("--listwise", "objective", "listwise", "weight of the listwise loss; 0 in the papers"),
     _whole("--own", "negatives", "own", "negatives of a group from the question's own candidates", 0),
@@ -209,7 +212,15 @@ def _check_whole(recipe: Recipe, arguments: argparse.Namespace) -> None:
     drawn = ("sampling", "unanswered", "own", "hard", "hard_pool", "random")
     if arguments.groups and (given := [name for name in drawn if vars(arguments)[name] is not None]):
         raise ValueError(f"--{given[0].replace('_', '-')} is for --train: --groups were sampled beforehand")
-    if isinstance(recipe.sampling, PairSampling) and not arguments.groups and objective.listwise:
+    if arguments.soft_loss is not None and objective.strategy == "hard":
+        raise ValueError("--soft-loss is for strategies with teachers, not for hard")
+    pairs = isinstance(recipe.sampling, PairSampling) and not arguments.groups
+    if pairs and objective.soft_loss in COMPARES:
+        raise ValueError(
+            f"--sampling pairs cannot go with --soft-loss {objective.soft_loss}, which compares the candidates of a "
+            "question"
+        )
+    if pairs and objective.listwise:
         raise ValueError(
             f"--sampling pairs cannot go with the listwise loss (weight {objective.listwise:g}), which compares the "
             "candidates of a question; give --listwise 0"

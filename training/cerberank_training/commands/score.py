@@ -7,21 +7,64 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from cerberank_models.backends.registry import BACKENDS, precisions_help
 from cerberank_models.encoding import Candidate
 from cerberank_models.importing.teacher_input import TeacherInput
-from cerberank_training.data import read_questions
+from cerberank_training.data import Question, read_questions
+from cerberank_training.data.notes import print_on_stderr
+from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    told: set[str] = set()
+
+    def report(line: str) -> None:
+        """Tell each line once, though the data are read several times."""
+        if line not in told:
+            told.add(line)
+            print_on_stderr(line)
+
+    def questions() -> Iterator[Question]:
+        for name in arguments.data:
+            yield from read_questions(name, report=report)
+
+    def texts() -> Iterator[tuple[str, Sequence[Candidate]]]:
+        for question in questions():
+            yield question.text, [labelled.candidate for labelled in question.candidates]
+
+    try:
+        engine, teacher = _model(arguments) if arguments.teacher else _given(arguments, parser, questions)
+        score_into(
+            arguments.out,
+            texts,
+            engine,
+            teacher=teacher,
+            data=arguments.data,
+            shard_pairs=arguments.shard_pairs,
+            progress=not arguments.no_progress,
+        )
+    except (ValueError, NonFiniteTeacherError, RuntimeError, OSError) as error:
+        print(f"cerberank score: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _model(arguments: argparse.Namespace) -> tuple[Engine, TeacherIdentity]:
+    """A model that scores; raises ValueError for options of given scores."""
+    for flag, value in (("--as", arguments.form), ("--name", arguments.name)):
+        if value is not None:
+            raise ValueError(f"{flag} is for --scores and --own-scores")
     spec = TeacherSpec(
         source=arguments.teacher,
         backend=arguments.backend,
@@ -32,27 +75,26 @@ def main(argv: list[str]) -> int:
         ),
         batch_tokens=arguments.batch_tokens,
     )
+    engine = local(open_teacher(spec)) if arguments.engine == "local" else _ray(spec, arguments.workers)
+    return engine, teacher_identity(spec)
 
-    def texts() -> Iterator[tuple[str, Sequence[Candidate]]]:
-        for name in arguments.data:
-            for question in read_questions(name):
-                yield question.text, [labelled.candidate for labelled in question.candidates]
 
-    try:
-        engine = local(open_teacher(spec)) if arguments.engine == "local" else _ray(spec, arguments.workers)
-        score_into(
-            arguments.out,
-            texts,
-            engine,
-            teacher=teacher_identity(spec),
-            data=arguments.data,
-            shard_pairs=arguments.shard_pairs,
-            progress=not arguments.no_progress,
-        )
-    except (ValueError, NonFiniteTeacherError, RuntimeError, OSError) as error:
-        print(f"cerberank score: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+def _given(
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser, questions: Callable[[], Iterator[Question]]
+) -> tuple[Engine, TeacherIdentity]:
+    """Scores that are given; raises ValueError for options of a model, and the errors of `given_teacher`."""
+    for name in ("backend", "precision", "device", "max_length", "context", "batch_tokens", "engine", "workers"):
+        if getattr(arguments, name) != parser.get_default(name):
+            raise ValueError(f"--{name.replace('_', '-')} is for --teacher: scores are given")
+    if arguments.form is None or arguments.name is None:
+        raise ValueError("given scores need --as, which says what they are, and --name, which says whose")
+    source = str(arguments.scores or "the data's own scores")
+    given = scores_of_file(arguments.scores) if arguments.scores else scores_of_data(questions())
+    teacher = given_teacher(arguments.name, ScoreTable(given, source), questions(), arguments.form)
+    if teacher.unused:
+        print_on_stderr(f"cerberank score: {source}: {teacher.unused} pairs are not in the data, and not used")
+    print_on_stderr(f"cerberank score: {arguments.name}, {teacher.identity.precision}")
+    return local(teacher), teacher.identity
 
 
 def _ray(spec: TeacherSpec, workers: int) -> Engine:
@@ -66,9 +108,19 @@ def _parser() -> argparse.ArgumentParser:
         prog="cerberank score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path, help="the cache folder to make or to complete")
-    parser.add_argument(
-        "--teacher", required=True, help="a checkpoint folder, or a Hugging Face sequence classifier: folder or hub id"
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--teacher", help="a checkpoint folder, or a Hugging Face sequence classifier: folder or hub id"
     )
+    source.add_argument("--scores", type=Path, help='JSON lines {"question", "text", "score"}, one for each pair')
+    source.add_argument("--own-scores", action="store_true", help="the data's own scores, beside the labels")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=get_args(Form),
+        help="what given scores are: log-odds, probabilities, or numbers on a scale that the data's labels explain",
+    )
+    parser.add_argument("--name", help="whose scores are given, such as a judge's name and version")
     parser.add_argument(
         "--data", required=True, action="append", metavar="FORMAT:PATH", help="such as asnq:train.tsv; may be repeated"
     )

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cerberank_training.data.asnq import read_asnq
+from cerberank_training.data.formats.beir import read_beir
+from cerberank_training.data.formats.msmarco import read_msmarco
+from cerberank_training.data.formats.tables import read_csv, read_datasets, read_json_rows, read_parquet, read_tsv
 from cerberank_training.data.generic import read_generic
+from cerberank_training.data.notes import Notes, noted, print_on_stderr
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
-from cerberank_training.data.question_table import QuestionTable, stored_table
+from cerberank_training.data.question_table import QuestionTable, kept_table
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
 from cerberank_training.data.trec.collection import read_trec
 from cerberank_training.data.trecqa import read_trecqa
@@ -31,37 +35,60 @@ __all__ = [
     "subset",
 ]
 
-READERS: dict[str, Callable[[Path], Iterable[Question]]] = {
-    "wikiqa": read_wikiqa,
-    "squad-as2": read_squad,
-    "squad-as2-article": read_squad_articles,
-    "asnq": read_asnq,
+Reader = Callable[[Path, Notes], Iterable[Question]]
+"""Reads what stands behind `FORMAT:`, and notes what it ignores."""
+
+
+def _plain(read: Callable[[Path], Iterable[Question]]) -> Reader:
+    return lambda path, notes: read(path)
+
+
+READERS: dict[str, Reader] = {
+    "wikiqa": _plain(read_wikiqa),
+    "squad-as2": _plain(read_squad),
+    "squad-as2-article": _plain(read_squad_articles),
+    "asnq": _plain(read_asnq),
     "jsonl": read_generic,
-    "trec": read_trec,
-    "trecqa": read_trecqa,
+    "trec": _plain(read_trec),
+    "trecqa": _plain(read_trecqa),
+    "beir": read_beir,
+    "msmarco": _plain(read_msmarco),
+    "csv": _plain(read_csv),
+    "tsv": _plain(read_tsv),
+    "rows": _plain(read_json_rows),
+    "parquet": _plain(read_parquet),
+    "datasets": _plain(read_datasets),
 }
 
-STREAMED = ("asnq", "jsonl")
-"""Formats of one file whose readers yield one question at a time."""
+STREAMED = ("asnq", "jsonl", "beir", "msmarco", "csv", "tsv", "rows", "parquet", "datasets")
+"""Formats whose readers yield one question at a time."""
 LARGE = 256 << 20
-"""Files of so many bytes and more are not held in memory but in a table on disk, if their format is streamed."""
+"""Questions of so many bytes and more are not held in memory but in a table on disk, if their format is streamed."""
 
 
-def read_questions(spec: str) -> Iterable[Question]:
-    """Questions of `FORMAT:PATH`, such as `wikiqa:WikiQA-test.tsv`; raises DataError for an unknown format."""
+def read_questions(spec: str, *, report: Callable[[str], object] = print_on_stderr) -> Iterable[Question]:
+    """Questions of `FORMAT:PATH`, such as `wikiqa:WikiQA-test.tsv`; raises DataError for an unknown format.
+
+    When all are read, `report` gets a line if something was ignored, or is odd.
+    """
     name, separator, path = spec.partition(":")
     if not separator or name not in READERS:
         raise DataError(f"data is named FORMAT:PATH with FORMAT one of {', '.join(READERS)}, not {spec!r}")
-    return READERS[name](Path(path))
+    notes = Notes()
+    return noted(READERS[name](Path(path), notes), spec, notes, report)
 
 
 def open_questions(spec: str) -> QuestionTable:
     """Questions of `FORMAT:PATH` for random access; raises DataError as `read_questions` does, for any row at once.
 
-    Of a file of LARGE bytes and more, the table is PATH.arrow, written at the first call.
+    Questions of LARGE bytes and more are in a table on disk, PATH.arrow, which is written at the first call.
     """
     name, _, path = spec.partition(":")
-    questions, source = read_questions(spec), Path(path)
-    if name in STREAMED and source.is_file() and source.stat().st_size >= LARGE:
-        return stored_table(source, questions)
-    return QuestionTable.of(questions)
+    place, _, options = path.partition("?")
+    questions, source = read_questions(spec), Path(place)
+    if name not in STREAMED or not source.exists():
+        return QuestionTable.of(questions)
+    folder = source if source.is_dir() else source.parent
+    named = [folder / option.partition("=")[2] for option in options.split("&") if option]
+    most = 0 if source.is_file() and source.stat().st_size >= LARGE else LARGE
+    return kept_table(source, questions, options=options, others=[file for file in named if file.is_file()], most=most)

@@ -2,7 +2,8 @@
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
-`label` is 0 or 1; `previous`, `next` and a question `id` are optional; other keys are errors.
+`label` is 0 or, for what is relevant, a grade of 1 or more. `previous`, `next`, a number `score` and a question `id`
+are optional; other keys are ignored, and counted.
 """
 
 from __future__ import annotations
@@ -11,42 +12,52 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, parse_line, read_lines
 
 
 class _Row(Frozen):
+    model_config = ConfigDict(extra="allow")
+
     text: str
-    label: Annotated[int, Field(ge=0, le=1)]
+    label: Annotated[int, Field(ge=0)]
     previous: str = ""
     next: str = ""
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 class _Line(Frozen):
-    id: str = ""
+    model_config = ConfigDict(extra="allow")
+
+    id: str | int = ""
     question: str
     candidates: Annotated[tuple[_Row, ...], Field(min_length=1)]
 
 
-def read_generic(path: Path) -> Iterator[Question]:
-    """Yield questions one by one; blank lines are skipped, a repeated id is an error."""
+def read_generic(path: Path, notes: Notes) -> Iterator[Question]:
+    """Yield questions one by one; blank lines are skipped. A repeated id is an error, and a file without questions."""
     seen: set[str] = set()
     for number, line in read_lines(path):
         if not line.strip():
             continue
         parsed = parse_line(_Line, path, number, line)
-        identifier = parsed.id or str(number)
+        identifier = str(parsed.id) if parsed.id != "" else str(number)
         if identifier in seen:
             raise DataError(f"{path}:{number}: the question id {identifier!r} comes twice")
         seen.add(identifier)
+        for part in (parsed, *parsed.candidates):
+            notes.update(f"keys {key!r} (ignored)" for key in part.model_extra or ())
         yield Question(
             id=identifier,
             text=parsed.question,
             candidates=tuple(
-                LabelledCandidate(Candidate(text=row.text, previous=row.previous, next=row.next), row.label)
+                LabelledCandidate(Candidate(text=row.text, previous=row.previous, next=row.next), row.label, row.score)
                 for row in parsed.candidates
             ),
         )
+    if not seen:
+        raise DataError(f"{path} holds no question")

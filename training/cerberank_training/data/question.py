@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ class LabelledCandidate:
 
     candidate: Candidate
     label: int
+    score: float | None = None
+    """How relevant it is on another scale, as a judge or another model has said; `cerberank score` reads it."""
 
     @property
     def relevant(self) -> bool:
@@ -93,12 +96,13 @@ def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name:
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Numbered lines of a file without their ends, decompressed if its name ends in .gz."""
+    """Numbered lines of a file without ends and byte-order mark, decompressed if its name ends in .gz."""
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                yield number, line.decode(encoding).rstrip("\r\n")
+                content = line.removeprefix(BOM_UTF8) if number == 1 else line
+                yield number, content.decode(encoding).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     except (OSError, EOFError) as error:

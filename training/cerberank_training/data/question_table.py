@@ -6,8 +6,9 @@ memory is short.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,7 +22,15 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 
-CANDIDATE = pa.struct([("text", pa.string()), ("previous", pa.string()), ("next", pa.string()), ("label", pa.int32())])
+CANDIDATE = pa.struct(
+    [
+        ("text", pa.string()),
+        ("previous", pa.string()),
+        ("next", pa.string()),
+        ("label", pa.int32()),
+        ("score", pa.float64()),
+    ]
+)
 SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -34,7 +43,7 @@ SCHEMA = pa.schema(
     ]
 )
 SOURCE = b"cerberank_source"
-LAYOUT = 1
+LAYOUT = 2
 """Part of SOURCE's value: files of another layout are written anew."""
 BATCH_CHARACTERS = 1 << 24
 """The texts of a batch have at least so many characters: what writing holds in memory, and far from Arrow's 2 GB."""
@@ -99,23 +108,53 @@ class QuestionTable(Sequence[Question]):
         return self._batches[number], question - int(self._starts[number])
 
 
-def stored_table(source: Path, questions: Iterable[Question]) -> QuestionTable:
-    """The questions of the file `source` in SOURCE.arrow beside it, which is written if it is not there or not current.
+def kept_table(
+    source: Path, questions: Iterable[Question], *, options: str = "", others: Sequence[Path] = (), most: int
+) -> QuestionTable:
+    """The questions in memory where they take less than `most` bytes, else in a table beside the file or folder.
 
-    `questions` reads the source, and is not begun if the table is there. One process writes, others wait for it.
-    Raises DataError when the folder cannot be written.
+    The table of `source` is SOURCE.arrow, with a hash of its `options` before the ending where it has any. It is used
+    as long as `source`, and the `others` that it is read with, are the same; `questions`, which reads the source, is
+    not begun then. One process writes, others wait for it. Raises DataError when the folder cannot be written.
     """
-    path, status = source.with_name(f"{source.name}.arrow"), source.stat()
-    identity = f"layout {LAYOUT}, {status.st_size} bytes, {status.st_mtime_ns}".encode()
-    if not _current(path, identity):
-        try:
-            with FileLock(path.with_name(f".{path.name}.lock")):
-                if not _current(path, identity):
-                    _write(path, questions, identity)
-        except PermissionError as error:
-            raise DataError(
-                f"{source} is too large to be held in memory, and its table cannot be written beside it: {error}"
-            ) from error
+    mark = f".{hashlib.sha256(options.encode()).hexdigest()[:8]}" if options else ""
+    path, identity = source.with_name(f"{source.name}{mark}.arrow"), _identity([source, *others])
+    if _current(path, identity):
+        return _opened(path)
+    batches = _batches(questions)
+    first: list[Any] = []
+    for batch in batches:
+        first.append(batch)
+        if sum(each.nbytes for each in first) >= most:
+            break
+    else:
+        return QuestionTable(first)
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if not _current(path, identity):
+                _write(path, chain(_emptied(first), batches), identity)
+    except PermissionError as error:
+        raise DataError(
+            f"{source} is too large to be held in memory, and its table cannot be written beside it: {error}"
+        ) from error
+    return _opened(path)
+
+
+def _identity(sources: Sequence[Path]) -> bytes:
+    """What changes with a file, or with a file of a folder."""
+    files = [file for source in sources for file in (source.rglob("*") if source.is_dir() else (source,))]
+    statuses = [file.stat() for file in files if file.is_file()]
+    size, latest = sum(each.st_size for each in statuses), max((each.st_mtime_ns for each in statuses), default=0)
+    return f"layout {LAYOUT}, {size} bytes, {latest}".encode()
+
+
+def _emptied(held: list[Any]) -> Iterator[Any]:
+    """Each of the list, which gives it up."""
+    while held:
+        yield held.pop(0)
+
+
+def _opened(path: Path) -> QuestionTable:
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     return QuestionTable([reader.get_batch(number) for number in range(reader.num_record_batches)])
 
@@ -130,10 +169,10 @@ def _current(path: Path, identity: bytes) -> bool:
         return False
 
 
-def _write(path: Path, questions: Iterable[Question], identity: bytes) -> None:
+def _write(path: Path, batches: Iterable[Any], identity: bytes) -> None:
     schema = SCHEMA.with_metadata({SOURCE: identity})
     with replacing(path) as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in _batches(questions):
+        for batch in batches:
             writer.write_batch(batch.cast(schema))
 
 
@@ -159,7 +198,7 @@ def _batch(questions: Sequence[Question]) -> Any:
     fields: list[list[Any]] = [
         [replace_surrogates(getattr(row.candidate, name)) for row in rows] for name in ("text", "previous", "next")
     ]
-    fields.append([row.label for row in rows])
+    fields += [[row.label for row in rows], [row.score for row in rows]]
     values = pa.StructArray.from_arrays(
         [pa.array(column, field.type) for column, field in zip(fields, CANDIDATE, strict=True)], fields=list(CANDIDATE)
     )
@@ -180,7 +219,7 @@ def _storable(value: Any) -> Any:
 
 def _candidate(fields: dict[str, Any]) -> LabelledCandidate:
     candidate = Candidate(text=fields["text"], previous=fields["previous"], next=fields["next"])
-    return LabelledCandidate(candidate, fields["label"])
+    return LabelledCandidate(candidate, fields["label"], fields["score"])
 
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[np.int64]:

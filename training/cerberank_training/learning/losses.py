@@ -54,6 +54,52 @@ def knowledge_distillation_loss(hard: Tensor, soft: Tensor, alpha: float) -> Ten
     return alpha * hard + (1 - alpha) * soft
 
 
+def squared_loss(logits: Tensor, teachers: Tensor) -> Tensor:
+    """The mean of `(logits - teachers)^2`, both `[N, c]`, to `[c]`: MSE on the teacher's log-odds.
+
+    >>> squared_loss(torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [1.0]])).tolist()
+    [2.0]
+    """
+    return functional.mse_loss(logits, teachers, reduction="none").mean(dim=0)
+
+
+def margin_loss(logits: Tensor, teachers: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+    """Margin-MSE (Hofstätter et al. 2020): the mean over a question's positives and negatives of
+    `((z+ - z-) - (t+ - t-))^2`, then over questions, `[c]`. Questions without one of them count as 0.
+
+    With `e = z - t` it is the variance of e among positives, plus that among negatives, plus the squared difference of
+    their means; the question's pairs need not be listed.
+
+    >>> student, teacher = torch.tensor([[3.0], [1.0], [0.0]]), torch.tensor([[1.0], [0.0], [1.0]])
+    >>> labels, offsets = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0, 3])
+    >>> margin_loss(student, teacher, labels, offsets).tolist()  # margins 2 and 3, the teacher's 1 and 0: (1 + 9) / 2
+    [5.0]
+    """
+    error = logits - teachers
+    kinds = torch.stack([labels, 1 - labels])
+    counts = torch.stack([_by_question(kind[:, None], offsets) for kind in kinds])
+    means, squares = (
+        torch.stack([_by_question(kind[:, None] * value, offsets) for kind in kinds]) / counts.clamp(min=1)
+        for value in (error, error**2)
+    )
+    loss = (squares - means**2).sum(dim=0) + (means[0] - means[1]) ** 2
+    both = (counts > 0).all(dim=0)
+    return (loss * both).sum(dim=0) / (len(offsets) - 1)
+
+
+def ranking_loss(logits: Tensor, teachers: Tensor, tau: float, offsets: Tensor) -> Tensor:
+    """`tau^2 KL(softmax(teachers / tau) || softmax(logits / tau))` among each question's candidates, `[c]`: ListNet
+    (Cao et al. 2007) on the teacher's scores.
+
+    >>> student, teacher = torch.zeros(2, 1), torch.tensor([[3.0], [1.0]]).log()
+    >>> offsets = torch.tensor([0, 2])
+    >>> round(ranking_loss(student, teacher, 1.0, offsets).item(), 4)  # .75 log(.75 / .5) + .25 log(.25 / .5)
+    0.1308
+    """
+    ours, theirs = (_log_softmax(values / tau, offsets) for values in (logits, teachers))
+    return tau**2 * (theirs.exp() * (theirs - ours)).sum(dim=0) / (len(offsets) - 1)
+
+
 def listwise_loss(logits: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
     """Softmax cross entropy among the candidates of each question, `offsets[Q + 1]` into the N pairs; `[c]`.
 
@@ -64,11 +110,25 @@ def listwise_loss(logits: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
     >>> round(listwise_loss(logits, labels, offsets).item(), 4)  # log 4
     1.3863
     """
-    sizes = offsets.diff()
-    owner = torch.repeat_interleave(torch.arange(len(sizes), device=logits.device), sizes)
+    log_p = _log_softmax(logits, offsets)
+    positives = _by_question(labels[:, None], offsets).clamp(min=1.0)
+    share = labels[:, None] / positives[_owners(offsets)]
+    return -(share * log_p).sum(dim=0) / (len(offsets) - 1)
+
+
+def _log_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
+    """The log-probabilities `[N, c]` of pairs among those of their question."""
+    sizes, owner = offsets.diff(), _owners(offsets)
     place = torch.arange(len(logits), device=logits.device) - offsets[:-1][owner]
     grid = logits.new_full((len(sizes), int(sizes.max()), logits.shape[1]), float("-inf"))
-    log_p = grid.index_put((owner, place), logits).log_softmax(dim=1)[owner, place]
-    positives = torch.zeros(len(sizes), device=logits.device).index_add(0, owner, labels).clamp(min=1.0)
-    share = labels / positives[owner]
-    return -(share[:, None] * log_p).sum(dim=0) / len(sizes)
+    return grid.index_put((owner, place), logits).log_softmax(dim=1)[owner, place]
+
+
+def _by_question(values: Tensor, offsets: Tensor) -> Tensor:
+    """The sums `[Q, c]` of `values[N, c]`."""
+    return values.new_zeros(len(offsets) - 1, values.shape[1]).index_add(0, _owners(offsets), values)
+
+
+def _owners(offsets: Tensor) -> Tensor:
+    """The question of each pair, `[N]`."""
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,9 +13,16 @@ from cerberank_training.learning.losses import (
     distillation_loss,
     knowledge_distillation_loss,
     listwise_loss,
+    margin_loss,
     pointwise_loss,
+    ranking_loss,
+    squared_loss,
 )
 from cerberank_training.learning.strategies import Strategy, lessons
+
+SoftLoss: TypeAlias = Literal["kl", "mse", "margin-mse", "listwise"]
+COMPARES: tuple[SoftLoss, ...] = ("margin-mse", "listwise")
+"""The losses that compare the candidates of a question."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +38,8 @@ class StudentObjective:
     """The weights lambda_i of the heads' losses in their sum."""
     listwise: float = 0.0
     """Weight of the listwise loss that is added to the pointwise loss; 0 in the paper."""
+    soft_loss: SoftLoss = "kl"
+    """How a head learns from a teacher's scores; the papers' is `kl`. `mse` and `margin-mse` have no temperature."""
     exits: Literal["labels", "heads"] = "labels"
     """What exits learn from: labels (CT), or the model's own heads (in no paper), with the settings of head 1."""
 
@@ -47,7 +56,7 @@ class StudentObjective:
         losses = []
         for head, teacher in pairs:
             scores = batch.teachers[:, teacher : teacher + 1]
-            soft = pair_share * distillation_loss(logits[:, head : head + 1], scores, _of(self.tau, head))[0]
+            soft = self._soft(logits[:, head : head + 1], scores, batch, _of(self.tau, head), pair_share)
             loss = knowledge_distillation_loss(hard[head], soft, _of(self.alpha, head))
             losses.append(_of(self.weights, head) * loss)
         return torch.stack(losses).sum()
@@ -61,6 +70,18 @@ class StudentObjective:
         target = heads.detach().sigmoid().mean(dim=1, keepdim=True).logit(eps=1e-6)
         soft = pair_share * distillation_loss(logits, target, self.tau[0])[0]
         return knowledge_distillation_loss(hard, soft, self.alpha[0])
+
+    def _soft(self, logits: Tensor, scores: Tensor, batch: Batch, tau: float, pair_share: float) -> Tensor:
+        """The loss of one head's `logits[N, 1]` against a teacher's `scores[N, 1]`."""
+        match self.soft_loss:
+            case "kl":
+                return pair_share * distillation_loss(logits, scores, tau)[0]
+            case "mse":
+                return pair_share * squared_loss(logits, scores)[0]
+            case "margin-mse":
+                return margin_loss(logits, scores, batch.labels, batch.questions)[0]
+            case "listwise":
+                return ranking_loss(logits, scores, tau, batch.questions)[0]
 
     def _hard(self, logits: Tensor, batch: Batch, pair_share: float) -> Tensor:
         loss = pair_share * pointwise_loss(logits, batch.labels)

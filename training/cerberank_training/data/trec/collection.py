@@ -7,16 +7,17 @@ FOLDER holds one entry each whose name begins with `queries`, `documents` (a fil
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 from cerberank_training.data.trec.documents import Document, read_documents
 from cerberank_training.data.trec.folds import read_folds, splits
@@ -74,17 +75,7 @@ class Collection:
     @classmethod
     def parse(cls, path: Path) -> Collection:
         """The collection of `FOLDER?key=value&...`; raises DataError for an unknown or wrong option."""
-        folder, _, given = str(path).partition("?")
-        # No URL: a run is often called bm25+rm3.
-        pairs = [pair.split("=", 1) for pair in given.split("&") if pair]
-        if any(len(pair) < 2 for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
-            raise DataError(f"trec:{path}: expected key=value&key=value, each key once")
-        try:
-            return cls(Path(folder), Options.model_validate(dict(pairs)))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "options"
-            raise DataError(f"trec:{path}: {place}: {first['msg']}") from error
+        return cls(*parse_options(Options, "trec", path))
 
     def documents(self) -> Iterator[Document]:
         """Every document, one by one. Raises DataError."""
@@ -105,7 +96,7 @@ class Collection:
             raise DataError(f"{self.folder}: {len(missing)} documents of the run are missing, such as {min(missing)!r}")
         if empty := [query for query in chosen if not run.get(query)]:
             raise DataError(f"{self.folder}: {len(empty)} judged queries have no document, such as {empty[0]!r}")
-        return [_question(query, text, run[query], qrels[query], texts) for query, text in chosen.items()]
+        return [judged_question(query, text, run[query], qrels[query], texts) for query, text in chosen.items()]
 
     def _part(self, queries: dict[str, str], qrels: Qrels) -> dict[str, str]:
         """The judged queries of the part of the split."""
@@ -130,22 +121,9 @@ class Collection:
         if not self.options.run:
             return {query: list(qrels[query]) for query in queries}
         if self.options.run == BM25:
-            return self._bm25(queries)
+            return bm25_run(queries, self.documents(), self.options.k)
         run = read_run(self.folder / self.options.run)
         return {query: run[query][: self.options.k] for query in queries if query in run}
-
-    def _bm25(self, queries: dict[str, str]) -> Run:
-        from cerberank_training.data.bm25 import Bm25Index  # noqa: PLC0415 - bm25s, only where a run is computed
-
-        ids: list[str] = []
-
-        def texts() -> Iterator[str]:
-            for document in self.documents():
-                ids.append(document.id)
-                yield document.text
-
-        index = Bm25Index(texts())
-        return {query: [ids[place] for place in index.top(text, self.options.k)] for query, text in queries.items()}
 
     def _file(self, name: str, given: str) -> Path:
         """The given file, or the only entry of the folder whose name begins with `name`."""
@@ -160,7 +138,25 @@ def read_trec(path: Path) -> list[Question]:
     return Collection.parse(path).questions()
 
 
-def _question(query: str, text: str, run: list[str], grades: dict[str, int], texts: dict[str, str]) -> Question:
+def bm25_run(queries: Mapping[str, str], documents: Iterable[Document], k: int) -> Run:
+    """BM25's best `k` documents for each query, best first; they are held in memory, as the index is."""
+    from cerberank_training.data.bm25 import Bm25Index  # noqa: PLC0415 - bm25s, only where a run is computed
+
+    ids: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for document in documents:
+            ids.append(document.id)
+            yield document.text
+
+    index = Bm25Index(texts())
+    return {query: [ids[place] for place in index.top(text, k)] for query, text in queries.items()}
+
+
+def judged_question(
+    query: str, text: str, run: Sequence[str], grades: Mapping[str, int], texts: Mapping[str, str]
+) -> Question:
+    """A query with the documents of `run` as candidates; other relevant ones count as missed."""
     found = set(run)
     return Question(
         id=query,

@@ -1,0 +1,79 @@
+"""BEIR folders, which the test writes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from cerberank_training.data import DataError, open_questions, read_questions
+from cerberank_training.data.formats.beir import beir_documents
+
+CORPUS = [
+    {"_id": "d1", "title": "Rhine", "text": "a long river", "metadata": {}},
+    {"_id": "d2", "title": "", "text": "a deep lake"},
+    {"_id": "d3", "text": "a river in Egypt is long"},
+]
+QUERIES = [{"_id": "1", "text": "long river", "metadata": {}}, {"_id": "2", "text": "deep lake"}]
+QRELS = "query-id\tcorpus-id\tscore\n1\td1\t2\n1\td2\t0\n2\td2\t1\n2\tgone\t1\n"
+
+
+def write_beir(folder: Path, *, packed: bool = False) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    for name, rows in (("corpus", CORPUS), ("queries", QUERIES)):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        if packed:
+            (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (folder / f"{name}.jsonl").write_text(text.rstrip("\n"))
+    (folder / "qrels" / "test.tsv").write_text(QRELS)
+    return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_judged_documents_are_candidates(tmp_path: Path, packed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """With grades; the text begins with the title; a relevant document that is not there is missed, and told."""
+    first, second = open_questions(f"beir:{write_beir(tmp_path / 'b', packed=packed)}")
+    assert [(row.candidate.text, row.label) for row in first.candidates] == [
+        ("Rhine a long river", 2),
+        ("a deep lake", 0),
+    ]
+    assert (second.text, second.labels, second.missed) == ("deep lake", (1,), (1,))
+    told = capsys.readouterr().err
+    assert "1 judged documents that the corpus lacks" in told
+    assert "1 questions without a negative" in told
+
+
+def test_a_run_or_bm25_gives_candidates(tmp_path: Path) -> None:
+    """The best k of a run file, or of BM25 over the corpus."""
+    folder = write_beir(tmp_path / "b")
+    (folder / "run.txt").write_text("1 Q0 d3 1 9.0 t\n1 Q0 d1 2 8.0 t\n2 Q0 d2 1 7.0 t\n")
+    assert [q.labels for q in read_questions(f"beir:{folder}?run=run.txt&k=2")] == [(0, 2), (1,)]
+    first, _ = read_questions(f"beir:{folder}?run=bm25&k=2&split=test")
+    assert sorted(row.candidate.text for row in first.candidates) == ["Rhine a long river", "a river in Egypt is long"]
+    assert [document.id for document in beir_documents(folder)] == ["d1", "d2", "d3"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "options", "message"),
+    [
+        ("qrels/dev.tsv", QRELS, "", "there are: dev, test"),
+        ("qrels/test.tsv", QRELS, "?split=train", "it has no train.tsv"),
+        ("qrels/test.tsv", "1 0 d1 1\n", "", r"test\.tsv:1: expected a query, a document and a whole grade"),
+        ("qrels/test.tsv", QRELS + "2\td2\t1\n", "", r"test\.tsv:6: the document 'd2' is judged twice"),
+        ("qrels/test.tsv", "9\td2\t1\n", "", "1 judged queries have no text, such as '9'"),
+        ("qrels/test.tsv", "1\tgone\t1\n", "", "no judged query has a candidate"),
+        ("corpus.jsonl", '{"_id": "d1"}\n', "", r"corpus\.jsonl:1: text: Field required"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n' * 2, "", r"corpus\.jsonl:2: the id 'd1' comes twice"),
+        ("run.txt", "1 Q0 d9 1 9.0 t\n", "?run=run.txt", "the corpus lacks 'd9' of the run of query '1'"),
+        ("run.txt", "", "?k=3", "k is of a run"),
+    ],
+)
+def test_what_does_not_fit_is_named(file: str, content: str, options: str, message: str, tmp_path: Path) -> None:
+    """Files, lines, ids and options."""
+    folder = write_beir(tmp_path / "b")
+    (folder / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(read_questions(f"beir:{folder}{options}"))

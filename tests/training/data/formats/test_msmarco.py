@@ -1,0 +1,76 @@
+"""MS MARCO's triples, of texts and of ids."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+import cerberank_training.data
+from cerberank_training.data import DataError, open_questions, read_questions
+
+
+def collection(folder: Path, *, packed: bool = False) -> str:
+    (folder / "ids.tsv").write_text("7\t10\t12\n8\t11\t10\n7\t12\t11\n")
+    (folder / "queries.tsv").write_text("7\tseven ?\n8\teight ?\n")
+    text = "10\tten\n11\televen \n12\ttwelve"
+    (folder / ("c.tsv.gz" if packed else "c.tsv")).write_bytes(
+        gzip.compress(text.encode()) if packed else text.encode()
+    )
+    return f"msmarco:{folder / 'ids.tsv'}?collection=c.tsv{'.gz' if packed else ''}&queries=queries.tsv"
+
+
+def texts(spec: str) -> list[tuple[str, ...]]:
+    return [(q.text, *(row.candidate.text for row in q.candidates)) for q in read_questions(spec)]
+
+
+def test_a_line_of_texts_is_a_question(tmp_path: Path) -> None:
+    """A positive and a negative; `first` reads no further."""
+    (tmp_path / "t.tsv").write_text("q\tyes\tno\nq\tyes\tnever\nbroken\n")
+    questions = list(read_questions(f"msmarco:{tmp_path / 't.tsv'}?first=2"))
+    assert [(q.id, q.text, q.labels, q.candidates[1].candidate.text) for q in questions] == [
+        ("1", "q", (1, 0), "no"),
+        ("2", "q", (1, 0), "never"),
+    ]
+    with pytest.raises(DataError, match=r"t\.tsv:3: expected a query, a positive and a negative"):
+        texts(f"msmarco:{tmp_path / 't.tsv'}")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_of_ids_reads_the_collection(tmp_path: Path, packed: bool) -> None:
+    """Passages are looked up in any order, compressed or not."""
+    assert texts(collection(tmp_path, packed=packed)) == [
+        ("seven ?", "ten", "twelve"),
+        ("eight ?", "eleven ", "ten"),
+        ("seven ?", "twelve", "eleven "),
+    ]
+
+
+def test_a_changed_collection_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stored table of large triples belongs to the collection too."""
+    monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
+    spec = collection(tmp_path)
+    assert open_questions(spec)[0].candidates[0].candidate.text == "ten"
+    (tmp_path / "c.tsv").write_text("10\tother\n11\televen\n12\ttwelve")
+    assert open_questions(spec)[0].candidates[0].candidate.text == "other"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "options", "message"),
+    [
+        ("ids.tsv", "7\t10\t99\n", "?collection=c.tsv&queries=queries.tsv", r"ids\.tsv:1: the id '99' is not in"),
+        ("ids.tsv", "9\t10\t11\n", "?collection=c.tsv&queries=queries.tsv", r"ids\.tsv:1: the id '9' is not in"),
+        ("ids.tsv", "", "", "holds no triple"),
+        ("c.tsv", "10 ten\n", "?collection=c.tsv&queries=queries.tsv", r"c\.tsv:1: expected a passage's id"),
+        ("c.tsv", "10\ta\n10\tb\n", "?collection=c.tsv&queries=queries.tsv", r"c\.tsv:2: the id '10' comes twice"),
+        ("c.tsv", "", "?collection=c.tsv&queries=queries.tsv", r"c\.tsv: .*empty"),
+        ("ids.tsv", "", "?collection=c.tsv", "collection and queries go together"),
+    ],
+)
+def test_what_does_not_fit_is_named(file: str, content: str, options: str, message: str, tmp_path: Path) -> None:
+    """Lines and unknown ids."""
+    collection(tmp_path)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        texts(f"msmarco:{tmp_path / 'ids.tsv'}{options}")

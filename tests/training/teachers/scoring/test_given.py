@@ -1,0 +1,121 @@
+"""Scores that someone else gave become a cache that students can learn from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.commands.score import main
+from cerberank_training.teachers.scoring.given import platt_scaling
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+
+SCORES = {"a": 0.9, "b": 0.2, "c": 0.5}
+LINES = [{"question": "q", "text": text, "score": score, "judge": "x"} for text, score in SCORES.items()]
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def data(folder: Path, scores: dict[str, float] | None = None) -> str:
+    """One question, whose first candidate is relevant; perhaps with scores of its own."""
+    rows: list[dict[str, Any]] = [{"text": text, "label": int(text == "a")} for text in SCORES]
+    for row in rows if scores else []:
+        row["score"] = scores[row["text"]]
+    return f"jsonl:{write(folder / 'data.jsonl', [{'question': 'q', 'candidates': rows}])}"
+
+
+def cached(folder: Path, *more: str) -> list[float]:
+    assert main([str(folder / "cache"), "--name", "judge 1", "--no-progress", *more]) == 0
+    cache = TeacherScoreCache.open(folder / "cache")
+    return cache.scores("q", [Candidate(text=text, next="context is no part of the key") for text in SCORES]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("logit", [0.9, 0.2, 0.5]), ("probability", [np.log(9), -np.log(4), 0.0])],
+)
+def test_a_file_of_scores_becomes_log_odds(form: str, expected: list[float], tmp_path: Path) -> None:
+    """As they are, or from probabilities; a pair that comes twice with one score is as good."""
+    scores = write(tmp_path / "s.jsonl", [*LINES, LINES[0], {**LINES[0], "text": "elsewhere"}])
+    got = cached(tmp_path, "--scores", str(scores), "--as", form, "--data", data(tmp_path))
+    assert got == pytest.approx(expected)
+    manifest = TeacherScoreCache.open(tmp_path / "cache").manifest
+    assert (manifest.teacher.name, manifest.teacher.precision) == ("judge 1", f"given/{form}")
+
+
+def test_certain_probabilities_are_bounded(tmp_path: Path) -> None:
+    """0 and 1 have no finite log-odds; the data's own scores are as good as a file's."""
+    spec = data(tmp_path, {"a": 1.0, "b": 0.0, "c": 0.5})
+    assert cached(tmp_path, "--own-scores", "--as", "probability", "--data", spec) == pytest.approx(
+        [9.21, -9.21, 0], abs=0.01
+    )
+
+
+def test_a_scale_is_learnt_from_labels() -> None:
+    """Labels drawn with known log-odds of a score from 0 to 10 give these back; separable ones stay finite."""
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0, 10, 40_000)
+    relevant = rng.random(40_000) < 1 / (1 + np.exp(-(1.5 * scores - 9)))
+    assert platt_scaling(scores, relevant) == pytest.approx((1.5, -9), rel=0.05)
+    slope, offset = platt_scaling(scores, scores > 6)
+    assert np.isfinite([slope, offset]).all()
+    assert slope * 6 + offset == pytest.approx(0, abs=0.5)
+
+
+def test_the_cache_belongs_to_its_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same scores in another order are the same teacher; another score or another form is not."""
+    spec, scores = data(tmp_path), tmp_path / "s.jsonl"
+    arguments = [str(tmp_path / "cache"), "--name", "judge", "--scores", str(scores), "--data", spec, "--as"]
+    write(scores, LINES)
+    assert main([*arguments, "logit"]) == 0
+    write(scores, LINES[::-1])
+    assert main([*arguments, "logit"]) == 0
+    assert main([*arguments, "probability"]) == 1
+    write(scores, [{**LINES[0], "score": 0.91}, *LINES[1:]])
+    assert main([*arguments, "logit"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" with ")[2][:9] for line in told if "another teacher" in line] == ["precision", "revision "]
+
+
+@pytest.mark.parametrize(
+    ("lines", "more", "message"),
+    [
+        (LINES[:1], ["--as", "logit"], "2 of 3 pairs have no score, such as the candidate 'b' of the question 'q'"),
+        ([], ["--as", "logit"], "3 of 3 pairs have no score"),
+        (
+            [*LINES, {**LINES[0], "score": 0.8}],
+            ["--as", "logit"],
+            "s.jsonl:4: the pair has the score 0.8 here and another",
+        ),
+        ([{**LINES[0], "score": float("nan")}], ["--as", "logit"], "s.jsonl:1: score: Input should be a finite number"),
+        ([{**LINES[0], "score": 7}, *LINES[1:]], ["--as", "probability"], "scores are from 0.2 to 7"),
+        ([{**line, "score": 4} for line in LINES], ["--as", "score"], "all scores are 4"),
+        ([{**LINES[0], "score": -1}, *LINES[1:]], ["--as", "score"], "higher scores go with irrelevant texts"),
+        (LINES, [], "need --as"),
+        (LINES, ["--as", "logit", "--device", "cuda"], "--device is for --teacher"),
+    ],
+)
+def test_what_cannot_be_a_teacher_is_refused(
+    lines: list[Any], more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, and no cache is begun."""
+    scores = write(tmp_path / "s.jsonl", lines)
+    arguments = ["--name", "judge", "--scores", str(scores), "--data", data(tmp_path), *more]
+    assert main([str(tmp_path / "cache"), *arguments]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_own_scores_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The candidate without one is named; and options of given scores are none of a model's."""
+    assert main([str(tmp_path / "c"), "--name", "j", "--own-scores", "--as", "logit", "--data", data(tmp_path)]) == 1
+    assert "question '1': the candidate 'a' has no score" in capsys.readouterr().err
+    assert main([str(tmp_path / "c"), "--name", "j", "--teacher", "t", "--data", data(tmp_path)]) == 1
+    assert "--name is for --scores and --own-scores" in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""Which columns of a table hold the question, its texts and their labels: known names, or those that options give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import Field
+
+from cerberank_models.transformer import Frozen
+from cerberank_training.data.question import DataError
+
+KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "id": ("qid", "query_id", "query-id", "question_id"),
+        "question": ("question", "query", "anchor"),
+        "text": ("text", "texts", "passage", "passages", "document", "documents", "docs", "answer", "sentence"),
+        "label": ("label", "labels", "relevance"),
+        "score": ("score", "scores"),
+        "positive": ("positive", "positives", "pos"),
+        "negative": ("negative", "negatives", "neg"),
+        "positive_score": ("positive_score", "positive_scores", "pos_scores"),
+        "negative_score": ("negative_score", "negative_scores", "neg_scores"),
+        "previous": ("previous",),
+        "next": ("next",),
+    }
+)
+"""What a column may be called whose name no option gives."""
+
+
+class ColumnOptions(Frozen):
+    """The names of columns, and what numbers in the label's column mean."""
+
+    id: str = ""
+    question: str = ""
+    text: str = ""
+    label: str = ""
+    score: str = ""
+    positive: str = ""
+    negative: str = ""
+    """One column, or the beginning of the names of several: `negative` is `negative_1`, `negative_2` too."""
+    positive_score: str = ""
+    negative_score: str = ""
+    previous: str = ""
+    next: str = ""
+    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Labels are numbers: from this one on a text is relevant, and the number is its score."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """The columns of a table by what they hold; what is empty is not there."""
+
+    id: str
+    question: str
+    text: str
+    label: str
+    score: str
+    positive: str
+    negatives: tuple[str, ...]
+    positive_score: str
+    negative_score: str
+    previous: str
+    next: str
+
+    @classmethod
+    def of(cls, names: Sequence[str], options: ColumnOptions, place: str) -> Columns:
+        """Find the columns among `names`. Raises DataError, which says what the table has, for what is not clear."""
+        found = {field: _one(field, getattr(options, field), names, place) for field in KNOWN if field != "negative"}
+        if found["text"] and found["positive"] and not (options.text or options.positive):
+            raise DataError(f"{place}: both {found['text']!r} and {found['positive']!r} hold texts; name one of them")
+        if found["positive"] and not options.text:
+            found["text"] = ""
+        negatives = _negatives(options.negative, names) if found["positive"] and not found["text"] else ()
+        missing = [field for field in ("question", "text") if not found[field]]
+        if found["positive"] and not found["text"]:
+            missing = [
+                field for field in ("question", "negative") if not (negatives if field == "negative" else found[field])
+            ]
+        elif not found["label"]:
+            missing.append("label")
+        if missing:
+            raise DataError(f"{place}: which column is the {missing[0]}? {missing[0]}=NAME names one of {_list(names)}")
+        return cls(**found, negatives=negatives)
+
+    @property
+    def used(self) -> list[str]:
+        """The names of the columns that are read."""
+        single = (self.id, self.question, self.text, self.label, self.score, self.positive, self.positive_score)
+        return [name for name in (*single, *self.negatives, self.negative_score, self.previous, self.next) if name]
+
+
+def _one(field: str, given: str, names: Sequence[str], place: str) -> str:
+    if given:
+        if given not in names:
+            raise DataError(f"{place}: there is no column {given!r} for {field}; there are {_list(names)}")
+        return given
+    known = [name for name in KNOWN[field] if name in names]
+    if len(known) > 1:
+        raise DataError(f"{place}: several columns may be the {field}: {_list(known)}; {field}=NAME names one")
+    return known[0] if known else ""
+
+
+def _negatives(given: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of negatives: one of that name, and those with a number behind it, in the order of the numbers."""
+    for stem in (given,) if given else KNOWN["negative"]:
+        numbered = {name: name.removeprefix(f"{stem}_") for name in names if name.startswith(f"{stem}_")}
+        ordered = sorted((name for name, rest in numbered.items() if rest.isdecimal()), key=lambda n: int(numbered[n]))
+        if found := (*((stem,) if stem in names else ()), *ordered):
+            return found
+    return ()
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,74 @@
+r"""MS MARCO's triples, a line each: `query\tpositive\tnegative`, as texts, or as ids with a collection and queries.
+
+    msmarco:triples.train.small.tsv
+    msmarco:qidpidtriples.train.full.2.tsv?collection=collection.tsv&queries=queries.train.tsv
+
+A line is a question with two candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from cerberank_models.encoding import Candidate
+from cerberank_models.transformer import Frozen
+from cerberank_training.data.formats.stored_lines import StoredLines
+from cerberank_training.data.options import parse_options
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+from cerberank_training.data.trec.queries import read_queries
+
+
+class Options(Frozen):
+    """What follows the question mark; paths are relative to the folder of the triples."""
+
+    collection: str = ""
+    """Lines of a passage's id and its text, for triples of ids."""
+    queries: str = ""
+    """Lines of a query's id and its text, for triples of ids."""
+    first: Annotated[int, Field(ge=1)] | None = None
+    """How many lines are read, the first ones."""
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if bool(self.collection) != bool(self.queries):
+            raise ValueError("collection and queries go together")
+        return self
+
+
+def read_msmarco(path: Path) -> Iterator[Question]:
+    """Yield a question a line. Raises DataError with file and line for a bad line, an unknown id, and an empty file."""
+    file, options = parse_options(Options, "msmarco", path)
+    look_up = _from_files(file.parent, options) if options.queries else None
+    number = 0
+    for number, line in islice(read_lines(file), options.first):
+        columns = line.split("\t")
+        if len(columns) != 3 or not all(column.strip() for column in columns):
+            raise DataError(f"{file}:{number}: expected a query, a positive and a negative, separated by tabs")
+        try:
+            query, positive, negative = look_up(columns) if look_up else columns
+        except KeyError as error:
+            raise DataError(f"{file}:{number}: the id {error} is not in the collection or the queries") from error
+        candidates = (LabelledCandidate(Candidate(text=positive), 1), LabelledCandidate(Candidate(text=negative), 0))
+        yield Question(id=str(number), text=query, candidates=candidates)
+    if not number:
+        raise DataError(f"{file} holds no triple")
+
+
+def _from_files(folder: Path, options: Options) -> Callable[[list[str]], list[str]]:
+    """A function that turns three ids into texts."""
+    queries = read_queries(folder / options.queries)
+    path = folder / options.collection
+    passages: Mapping[str, str] = StoredLines(path, lambda number, line: _passage(path, number, line))
+    return lambda ids: [queries[ids[0]], passages[ids[1]], passages[ids[2]]]
+
+
+def _passage(path: Path, number: int, line: str) -> tuple[str, str]:
+    identifier, tab, text = line.partition("\t")
+    if not tab or not identifier:
+        raise DataError(f"{path}:{number}: expected a passage's id and its text, separated by a tab")
+    return identifier, text

@@ -1,0 +1,189 @@
+"""Rows of columns to questions, in three shapes, which the columns tell.
+
+question, text, label                      a row is a pair; rows with the same question are its candidates
+question, texts [list], labels [list]      a row is a question
+question, positive, negative_1 ... n       a row is a question (sentence-transformers); lists are as good
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.data.formats.columns import ColumnOptions, Columns
+from cerberank_training.data.question import DataError, LabelledCandidate, Question
+
+Row = tuple[str, Mapping[str, Any]]
+"""Where a row stands, for messages, and its values by column."""
+
+
+class _Wrong(ValueError):
+    """A value is not what its column should hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one table, and how they are read."""
+
+    rows: Iterable[Row]
+    columns: Columns
+    options: ColumnOptions
+    place: str
+    """The name of the table."""
+    together: bool = False
+    """Whether pairs of a question stand together, so that not all of them are held."""
+
+    def questions(self) -> Iterator[Question]:
+        """Yield the questions. Raises DataError with the place of a wrong row, and when there is none."""
+        given = self._questions() if self.columns.positive and not self.columns.text else self._pairs_or_lists()
+        none = True
+        for question in given:
+            none = False
+            yield question
+        if none:
+            raise DataError(f"{self.place} holds no row")
+
+    def _questions(self) -> Iterator[Question]:
+        """A question a row, with positives and negatives."""
+        columns, seen = self.columns, set[str]()
+        for number, (place, row) in enumerate(self.rows, start=1):
+            try:
+                positives, negatives = _texts(row, (columns.positive,)), _texts(row, columns.negatives)
+                if not positives:
+                    raise _Wrong(f"{columns.positive!r} holds no text")
+                scores = _scores(row, columns.positive_score, len(positives))
+                scores += _scores(row, columns.negative_score, len(negatives))
+                labels = [1] * len(positives) + [0] * len(negatives)
+                yield self._question(row, number, _labelled([*positives, *negatives], labels, scores), seen)
+            except _Wrong as error:
+                raise DataError(f"{place}: {error}") from error
+
+    def _pairs_or_lists(self) -> Iterator[Question]:
+        rows = iter(self.rows)
+        first = next(rows, None)
+        if first is None:
+            return
+        joined = _chained(first, rows)
+        yield from self._lists(joined) if isinstance(first[1][self.columns.text], list) else self._pairs(joined)
+
+    def _lists(self, rows: Iterable[Row]) -> Iterator[Question]:
+        columns, seen = self.columns, set[str]()
+        for number, (place, row) in enumerate(rows, start=1):
+            try:
+                texts = _texts(row, (columns.text,))
+                values = row[columns.label]
+                if not texts or not isinstance(values, list) or len(values) != len(texts):
+                    raise _Wrong(f"{columns.text!r} and {columns.label!r} are not lists of equal length, or are empty")
+                graded = [self._label(value) for value in values]
+                scores = _scores(row, columns.score, len(texts)) if columns.score else [score for _, score in graded]
+                labels = [label for label, _ in graded]
+                yield self._question(row, number, _labelled(texts, labels, scores), seen)
+            except _Wrong as error:
+                raise DataError(f"{place}: {error}") from error
+
+    def _question(
+        self, row: Mapping[str, Any], number: int, candidates: list[LabelledCandidate], seen: set[str]
+    ) -> Question:
+        identifier = str(row[self.columns.id]) if self.columns.id else str(number)
+        if self.columns.id:
+            if identifier in seen:
+                raise _Wrong(f"the question id {identifier!r} comes twice")
+            seen.add(identifier)
+        return Question(id=identifier, text=_string(row, self.columns.question), candidates=tuple(candidates))
+
+    def _pairs(self, rows: Iterable[Row]) -> Iterator[Question]:
+        """Pairs by question: of the whole table, or of neighbouring rows, and then a question that returns is wrong."""
+        groups: dict[str, tuple[str, list[LabelledCandidate]]] = {}
+        ended: set[int] = set()
+        for place, row in rows:
+            try:
+                text = _string(row, self.columns.question)
+                key = str(row[self.columns.id]) if self.columns.id else text
+                if self.together and key not in groups:
+                    yield from _finished(groups)
+                    ended.update(map(hash, groups))
+                    groups.clear()
+                    if hash(key) in ended:
+                        raise _Wrong(f"rows of the question {key!r} do not stand together; sort so large a file")
+                asked, candidates = groups.setdefault(key, (text, []))
+                if asked != text:
+                    raise _Wrong(f"the question id {key!r} has two texts, {asked!r} and {text!r}")
+                candidates.append(self._pair(row))
+            except _Wrong as error:
+                raise DataError(f"{place}: {error}") from error
+        yield from _finished(groups)
+
+    def _pair(self, row: Mapping[str, Any]) -> LabelledCandidate:
+        columns = self.columns
+        label, score = self._label(row[columns.label])
+        if columns.score:
+            (score,) = _scores(row, columns.score, 1)
+        around = {name: _string(row, getattr(columns, name)) for name in ("previous", "next") if getattr(columns, name)}
+        return LabelledCandidate(Candidate(text=_string(row, columns.text), **around), label, score)
+
+    def _label(self, value: Any) -> tuple[int, float | None]:
+        """The grade, and the score where the label is a number with a threshold."""
+        number = _number(value, self.columns.label)
+        if self.options.threshold is not None:
+            return int(number >= self.options.threshold), number
+        if number < 0 or number != int(number):
+            raise _Wrong(f"the label {value!r} is no whole number from 0 on; threshold=NUMBER says what is relevant")
+        return int(number), None
+
+
+def _labelled(texts: Sequence[str], labels: Sequence[int], scores: Sequence[float | None]) -> list[LabelledCandidate]:
+    rows = zip(texts, labels, scores, strict=True)
+    return [LabelledCandidate(Candidate(text=text), label, score) for text, label, score in rows]
+
+
+def _chained(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
+    yield first
+    yield from rest
+
+
+def _finished(groups: Mapping[str, tuple[str, list[LabelledCandidate]]]) -> Iterator[Question]:
+    for key, (text, candidates) in groups.items():
+        yield Question(id=key, text=text, candidates=tuple(candidates))
+
+
+def _string(row: Mapping[str, Any], column: str) -> str:
+    value = row[column]
+    if not isinstance(value, str):
+        raise _Wrong(f"{column!r} holds {value!r}, which is no text")
+    return value
+
+
+def _texts(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
+    """The texts of some columns, which hold a text or a list; a column without a value has none."""
+    texts: list[str] = []
+    for column in columns:
+        value = row[column]
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(isinstance(text, str) for text in values):
+            raise _Wrong(f"{column!r} holds {value!r}, which is neither a text nor a list of texts")
+        texts += values
+    return texts
+
+
+def _scores(row: Mapping[str, Any], column: str, count: int) -> list[float | None]:
+    """The scores of `count` texts, or as often None where no column has them."""
+    if not column:
+        return [None] * count
+    value = row[column]
+    values = value if isinstance(value, list) else [value]
+    if len(values) != count:
+        raise _Wrong(f"{column!r} has {len(values)} scores for {count} texts")
+    return [_number(each, column) for each in values]
+
+
+def _number(value: Any, column: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not isfinite(number):
+        raise _Wrong(f"{column!r} holds {value!r}, which is no finite number")
+    return number

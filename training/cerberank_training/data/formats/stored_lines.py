@@ -1,0 +1,70 @@
+"""The texts of a large file by their ids, without holding them: the file is mapped, and 16 bytes a line are kept."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from cerberank_training.data.question import DataError, read_lines
+
+Parse = Callable[[int, str], tuple[str, str]]
+"""Gives the id and the text of a numbered line; raises DataError."""
+
+
+class StoredLines(Mapping[str, str]):
+    """Texts by id, read from the file when they are asked for. A file whose name ends in .gz is held unpacked."""
+
+    def __init__(self, path: Path, parse: Parse) -> None:
+        """Read the file once. Raises DataError with file and line for a bad line and for an id that comes twice."""
+        self._parse, keys, starts, start = parse, list[bytes](), [0], 0
+        self._content = _content(path)
+        for number, line in read_lines(path):
+            keys.append(_key(parse(number, line)[0]))
+            start = self._content.find(b"\n", start) + 1
+            starts.append(start)
+        hashed = np.frombuffer(b"".join(keys), dtype="<u8")
+        self._order = np.argsort(hashed, kind="stable")
+        self._keys, self._starts = hashed[self._order], np.asarray(starts, dtype=np.int64)
+        if len(twice := np.flatnonzero(self._keys[1:] == self._keys[:-1])):
+            number = int(self._order[twice[0] + 1])
+            raise DataError(f"{path}:{number + 1}: the id {self._at(number)[0]!r} comes twice")
+
+    def __getitem__(self, identifier: str) -> str:
+        """The text with this id; raises KeyError."""
+        key = np.frombuffer(_key(identifier), dtype="<u8")[0]
+        row = int(np.searchsorted(self._keys, key))
+        if row == len(self._keys) or self._keys[row] != key:
+            raise KeyError(identifier)
+        return self._at(int(self._order[row]))[1]
+
+    def __len__(self) -> int:
+        """The number of texts."""
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids in the file's order."""
+        return (self._at(row)[0] for row in range(len(self)))
+
+    def _at(self, row: int) -> tuple[str, str]:
+        start, stop = int(self._starts[row]), int(self._starts[row + 1])
+        line = self._content[start : stop or None].decode().removeprefix("\ufeff")
+        return self._parse(row + 1, line.rstrip("\r\n"))
+
+
+def _key(identifier: str) -> bytes:
+    return blake2b(identifier.encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+def _content(path: Path) -> bytes | mmap.mmap:
+    try:
+        if path.suffix == ".gz":
+            return gzip.decompress(path.read_bytes())
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, EOFError, ValueError) as error:  # ValueError for an empty file, which cannot be mapped
+        raise DataError(f"{path}: {error}") from error

@@ -1,0 +1,184 @@
+"""Tables of rows: CSV, TSV, JSON lines, Parquet, and data sets of the library `datasets`, a folder or a hub's name.
+
+    csv:FILE  tsv:FILE  rows:FILE  parquet:FILE_OR_FOLDER  datasets:FOLDER_OR_NAME     with `?question=NAME&...`
+
+Options name the columns (`columns.py`); `names` those of a CSV or TSV file without a line of names, `split`, `config`
+and `revision` the part of a data set.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cerberank_training.data.formats.columns import ColumnOptions, Columns
+from cerberank_training.data.formats.rows import Row, Rows
+from cerberank_training.data.options import parse_options
+from cerberank_training.data.question import DataError, Question, read_lines
+
+LARGE = 256 << 20
+"""Of files of so many bytes and more, pairs must stand together by question; those of smaller ones are collected."""
+
+
+class TextOptions(ColumnOptions):
+    """The options of CSV and TSV files."""
+
+    names: str = ""
+    """The names of the columns, separated by commas, of a file that has no line of them."""
+
+
+class DatasetOptions(ColumnOptions):
+    """The options of data sets."""
+
+    split: str = ""
+    config: str = ""
+    """The name of a configuration on the hub."""
+    revision: str = ""
+    """The hub's commit, tag or branch."""
+
+
+def read_csv(path: Path) -> Iterator[Question]:
+    """Yield the questions of a comma-separated file, whose fields may be quoted."""
+    return _delimited("csv", path, csv.excel)
+
+
+def read_tsv(path: Path) -> Iterator[Question]:
+    """Yield the questions of a tab-separated file; quotation marks mean themselves."""
+    return _delimited("tsv", path, _Tabs)
+
+
+def read_json_rows(path: Path) -> Iterator[Question]:
+    """Yield the questions of JSON lines whose keys are columns."""
+    file, options = parse_options(ColumnOptions, "rows", path)
+    rows = _objects(file)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{file} holds no row")
+    columns = Columns.of(list(first[1]), options, first[0])
+    used = set(columns.used)
+
+    def checked() -> Iterator[Row]:
+        for place, row in chain([first], rows):
+            if missing := used - row.keys():
+                raise DataError(f"{place}: the row has no {min(missing)!r}")
+            yield place, row
+
+    return Rows(checked(), columns, options, str(file), file.stat().st_size >= LARGE).questions()
+
+
+def read_parquet(path: Path) -> Iterator[Question]:
+    """Yield the questions of a Parquet file, or of all of a folder in the order of their names."""
+    place, options = parse_options(ColumnOptions, "parquet", path)
+    files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+    if not files:
+        raise DataError(f"{place} holds no Parquet file")
+    columns = Columns.of(_schema(files[0]).names, options, str(files[0]))
+    together = sum(file.stat().st_size for file in files) >= LARGE
+    rows = chain.from_iterable(_parquet(file, columns) for file in files)
+    return Rows(rows, columns, options, str(place), together).questions()
+
+
+def read_datasets(path: Path) -> Iterator[Question]:
+    """Yield the questions of a folder that `save_to_disk` wrote, or of a data set of the hub."""
+    place, options = parse_options(DatasetOptions, "datasets", path)
+    table = _dataset(place, options)
+    columns = Columns.of(table.column_names, options, str(place))
+    batches = table.select_columns(columns.used).with_format("arrow").iter(1024)
+    rows = _numbered(str(place), (batch.to_pylist() for batch in batches))
+    return Rows(rows, columns, options, str(place), (table.data.nbytes or 0) >= LARGE).questions()
+
+
+class _Tabs(csv.excel_tab):
+    quoting = csv.QUOTE_NONE
+
+
+def _delimited(name: str, path: Path, dialect: type[csv.Dialect]) -> Iterator[Question]:
+    file, options = parse_options(TextOptions, name, path)
+    reader = csv.reader((f"{line}\n" for _, line in read_lines(file)), dialect=dialect, strict=True)
+    rows = _fields(file, reader)
+    names = options.names.split(",") if options.names else next(rows, ("", []))[1]
+    if len(set(names)) < len(names) or not names:
+        raise DataError(f"{file}:1: expected the names of columns, each once")
+    columns = Columns.of(names, options, f"{file}:1")
+
+    def named() -> Iterator[Row]:
+        for place, fields in rows:
+            if len(fields) != len(names):
+                raise DataError(f"{place}: expected {len(names)} columns, not {len(fields)}")
+            yield place, dict(zip(names, fields, strict=True))
+
+    return Rows(named(), columns, options, str(file), file.stat().st_size >= LARGE).questions()
+
+
+def _fields(file: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
+    try:
+        for fields in reader:
+            if fields:
+                yield f"{file}:{reader.line_num}", fields
+    except csv.Error as error:
+        raise DataError(f"{file}:{reader.line_num}: {error}") from error
+
+
+def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in read_lines(file):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError as error:
+            raise DataError(f"{file}:{number}: {error}") from error
+        if isinstance(row, dict):
+            yield f"{file}:{number}", row
+        elif line.strip():
+            raise DataError(f"{file}:{number}: expected an object")
+
+
+def _schema(file: Path) -> Any:
+    try:
+        return pq.read_schema(file)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def _parquet(file: Path, columns: Columns) -> Iterator[Row]:
+    if missing := set(columns.used) - set(_schema(file).names):
+        raise DataError(f"{file}: there is no column {min(missing)!r}, which the first file has")
+    try:
+        with pq.ParquetFile(file) as table:
+            batches = table.iter_batches(1024, columns=columns.used)
+            yield from _numbered(str(file), (batch.to_pylist() for batch in batches))
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def _numbered(place: str, batches: Iterable[list[dict[str, Any]]]) -> Iterator[Row]:
+    for number, row in enumerate(chain.from_iterable(batches), start=1):
+        yield f"{place}, row {number}", row
+
+
+def _dataset(place: Path, options: DatasetOptions) -> Any:
+    """The data set, whose rows lie on the disk."""
+    try:
+        from datasets import Dataset, load_dataset, load_from_disk  # noqa: PLC0415 - an extra of its own
+    except ImportError as error:
+        raise DataError("the format datasets needs the library of that name: pip install datasets") from error
+    try:
+        if place.is_dir():
+            found = load_from_disk(str(place))
+        else:
+            named = {"name": options.config or None, "revision": options.revision or None}
+            found = load_dataset(str(place), split=options.split or None, **named)
+    except (OSError, ValueError) as error:
+        raise DataError(f"datasets:{place}: {error}") from error
+    if isinstance(found, Dataset):
+        if place.is_dir() and options.split:
+            raise DataError(f"datasets:{place}: the folder holds one data set and no splits; leave split out")
+        return found
+    if options.split not in found:
+        raise DataError(f"datasets:{place}: split=NAME names one of {', '.join(found)}")
+    return found[options.split]
