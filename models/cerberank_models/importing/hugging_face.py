@@ -85,7 +85,7 @@ def load_weights(
         own = key.removeprefix(names.prefix)
         if names.unused.search(key) or (fresh_classifier and names.is_classifier(own)):
             continue
-        targets = _targets(own, names, ranker)
+        targets = places(own, names, ranker)
         if not targets:
             surplus.append(key)
         for target in targets:
@@ -113,7 +113,7 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
                     part.bias.zero_()
 
 
-def _targets(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
+def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
     """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
     heads = range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if matched := names.layer.match(key):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.commands.teach import main
@@ -66,13 +66,15 @@ def test_what_cannot_be_meant_is_refused(
 
 def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The name of the field that differs, and both values; before its first step a run may be begun anew."""
+    save_cross_encoder("bert", tmp_path / "base")
     (tmp_path / "out" / "run").mkdir(parents=True)
     (tmp_path / "out" / "settings.json").write_text(json.dumps({"seed": 1}))
     assert call(tmp_path, "--seed", 2, "--steps", 300) == 1
     assert "was begun with" in capsys.readouterr().err
     (tmp_path / "out" / "run").rmdir()
+    (tmp_path / "base" / "tokenizer.json").unlink()
     assert call(tmp_path, "--seed", 2, "--steps", 300) == 1
-    assert "was begun with" not in capsys.readouterr().err  # the base is missing
+    assert "was begun with" not in capsys.readouterr().err  # the base cannot be read
 
 
 def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +90,23 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--unanswered is for --sampling pairs" in capsys.readouterr().err
     assert call(tmp_path, *pairs, "--loss", "both") == 1
     assert "--loss both compares" in capsys.readouterr().err
+
+
+def test_what_it_starts_from_is_said_or_refused(
+    tmp_path: Path, tiny_checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One logit, two, and an encoder; a checkpoint of ours is refused with what it can be, a wrong path by its name."""
+    for labels, said in ((1, "a cross-encoder of one logit"), (2, "a cross-encoder of two logits")):
+        base = save_cross_encoder("bert", tmp_path / "base", num_labels=labels)
+        assert call(tmp_path, "--steps", 1, "--out", tmp_path / f"out-{labels}") == 0
+        assert f"cerberank teach: starts from {base}, {said}\n" in capsys.readouterr().err
+    AutoModel.from_pretrained(base).save_pretrained(base)
+    assert call(tmp_path, "--steps", 1) == 0
+    assert "an encoder, and its classifier of two logits from random weights\n" in capsys.readouterr().err
+    for wrong, message in (
+        (tiny_checkpoint, "`cerberank distil --base"),
+        (tmp_path / "typo", "typo: there is no such"),
+    ):
+        assert call(tmp_path, "--base", wrong) == 1
+        assert message in (error := capsys.readouterr().err)
+        assert error.count("\n") == 1

@@ -23,9 +23,10 @@ from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import ranker_config
+from cerberank_models.importing.source import SourceError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.students.recipes import RECIPES
-from cerberank_training.students.shapes import StudentShape, build_student
+from cerberank_training.students.shapes import StudentShape, build_student, check_base
 
 
 def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = ()) -> StudentShape:
@@ -94,7 +95,9 @@ def test_every_head_starts_with_the_score_of_the_fine_tuned_base(family: str, tm
     for heads_layers in (1, 2, 4, 6):
         student = build_student(shape(body_layers=12 - heads_layers, heads=3), str(base), seed=1, dropout=0.0)
         assert_every_head_gives(student.ranker, pairs, expected, layers=12)
-        assert student.start == f"the heads' classifiers start from that of {base}"
+        assert (
+            student.start == f"starts from {base}, a cross-encoder of two logits, whose classifier the heads start from"
+        )
 
 
 def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
@@ -104,6 +107,21 @@ def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
     student = build_student(shape(body_layers=2, heads=2), str(base), seed=1, dropout=0.0)
     assert student.ranker.config.architecture.classifier_logits == 1
     assert_every_head_gives(student.ranker, pairs, expected, layers=4)
+
+
+def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    """Before its weights are loaded, which these folders do not have; transformers would make an empty vocabulary."""
+    transformers.DebertaV2Config(num_hidden_layers=1).save_pretrained(tmp_path / "deberta")
+    with pytest.raises(UnsupportedModelError, match=r"'deberta-v2' is not one of .*score --teacher.*one graph"):
+        check_base(str(tmp_path / "deberta"))
+    base = save_cross_encoder("bert", tmp_path / "base")
+    check_base(str(base))
+    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        (base / name).unlink()
+    with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
+        build_student(shape(heads=1), str(base), seed=1, dropout=0.0)
+    with pytest.raises(SourceError, match="no such folder, and it is no id on the Hugging Face hub"):
+        check_base(str(tmp_path / "typo"))
 
 
 @pytest.mark.parametrize("family", ["electra", "modernbert"])
@@ -132,7 +150,7 @@ def test_what_is_no_sequence_classifier_gives_fresh_classifiers(model: str, tmp_
     source.save_pretrained(tmp_path)
     wanted = shape(body_layers=3, heads=2)
     first, again = (build_student(wanted, str(tmp_path), seed=1, dropout=0.0) for _ in range(2))
-    assert "has no classifier: the heads' classifiers start from random weights" in first.start
+    assert "an encoder, which has no classifier: the heads' classifiers start from random weights" in first.start
     one, two = first.ranker.state_dict(), again.ranker.state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert torch.equal(one["heads.0.layers.0.up.weight"], one["heads.1.layers.0.up.weight"])

@@ -14,6 +14,7 @@ from tests.tiny import hugging_face_config, save_cross_encoder
 from tests.training.letters import questions, sampler
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 
+from cerberank_models.importing.families import FAMILIES, UnsupportedModelError
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
@@ -108,6 +109,36 @@ def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:
         assert not torch.equal(first.state_dict()[name], other.state_dict()[name])
     assert len(first.state_dict()[rows]) == 3
     assert {part.p for part in first.modules() if isinstance(part, torch.nn.Dropout)} == {0.3}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_one_logit_cross_encoder_of_every_family_is_a_base(family: str, tmp_path: Path) -> None:
+    """As ms-marco-MiniLM: it keeps its one logit, and before the first step it scores as it did."""
+    base = save_cross_encoder(family, tmp_path / "base", num_labels=1)
+    before = AutoModelForSequenceClassification.from_pretrained(base).state_dict()
+    start = classifier(str(base), CONFIG).state_dict()
+    assert all(torch.equal(start[name], value) for name, value in before.items())
+    fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), replace(CONFIG, steps=2))
+    after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "teacher")
+    assert after.config.num_labels == 1
+    assert not all(torch.equal(after.state_dict()[name], value) for name, value in before.items())
+
+
+def test_a_classifier_into_three_labels_gets_a_fresh_last_layer(tmp_path: Path) -> None:
+    """As one of natural language inference; what stands below that layer is its own."""
+    base = save_cross_encoder("roberta", tmp_path / "base", num_labels=3)
+    own, model = AutoModelForSequenceClassification.from_pretrained(base), classifier(str(base), CONFIG)
+    assert model.config.num_labels == 2
+    assert torch.equal(model.classifier.dense.weight, own.classifier.dense.weight)
+
+
+def test_a_classifier_without_its_weights_is_refused(tmp_path: Path) -> None:
+    """Its configuration says a classifier of two labels, its file holds an encoder alone."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    AutoModel.from_pretrained(base).save_pretrained(tmp_path / "encoder")
+    (tmp_path / "encoder" / "model.safetensors").replace(base / "model.safetensors")
+    with pytest.raises(UnsupportedModelError, match=r"lacks classifier\.bias, classifier\.weight"):
+        classifier(str(base), CONFIG)
 
 
 def killed_at_the_second_checkpoint() -> Callable[..., None]:

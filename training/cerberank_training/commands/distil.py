@@ -31,7 +31,7 @@ from cerberank_training.learning.train import Groups, Run
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.model_card import settings_of, student_card
 from cerberank_training.students.recipes import RECIPES, Recipe
-from cerberank_training.students.shapes import build_student
+from cerberank_training.students.shapes import build_student, check_base
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 BOUND = ("base", "train", "groups", "dev", "dev_questions", "teacher")
@@ -86,6 +86,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     if unknown := set(arguments.precisions) - set(PARITY):
         raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
     check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(arguments.teacher))
+    check_base(arguments.base)
     dev = dev_questions(arguments.dev, arguments.dev_questions)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
     questions = open_questions(arguments.groups or arguments.train)

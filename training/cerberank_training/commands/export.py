@@ -1,12 +1,14 @@
 """`cerberank export`: write a checkpoint with ONNX graphs in the chosen precisions, if they pass the parity gate.
 
 The new folder keeps the weights, which torch serves in any precision; `--no-weights` makes one for ONNX alone.
+With `--hugging-face` it holds one head as a classifier that transformers and sentence-transformers load.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,12 @@ from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.commands.export_hugging_face import (
+    FOR_CHECKPOINTS,
+    add_hugging_face_options,
+    check_no_hugging_face,
+    write_hugging_face,
+)
 from cerberank_models.commands.ratios import ratios
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
@@ -55,8 +63,13 @@ def main(argv: list[str]) -> int:
     gate.add_argument(
         "--max-difference", type=float, default=GateBounds().difference, help="99th percentile of scores'"
     )
+    add_hugging_face_options(parser)
     arguments = parser.parse_args(argv)
     try:
+        if arguments.hugging_face:
+            write_hugging_face(arguments, given=parser.parse_args(argv, Namespace(**dict.fromkeys(FOR_CHECKPOINTS))))
+            return 0
+        check_no_hugging_face(arguments)
         checkpoint = read_checkpoint(arguments.checkpoint)
         ranker = load_ranker(checkpoint)
         precisions = tuple(filter(None, arguments.precisions.split(",")))

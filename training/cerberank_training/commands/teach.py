@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from cerberank_models.importing.bases import open_teacher_base
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.commands.strategies.runs import SETTINGS, keep_settings
 from cerberank_training.data import DataError, Question, open_questions
@@ -104,8 +105,12 @@ def _teach(arguments: argparse.Namespace) -> float:
     sampling = _sampling(arguments)
     # Checked before any data are read, which may take minutes.
     config = _config(arguments, STEPS if arguments.steps is None else arguments.steps)
-    questions = open_questions(arguments.train)
     dev = _dev_questions(arguments.dev, arguments.dev_questions)
+    base = open_teacher_base(arguments.base)
+    if os.environ.get("RANK", "0") == "0":
+        own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
+        print(f"cerberank teach: starts from {arguments.base}, {base.kind}{own}", file=sys.stderr)  # noqa: T201
+    questions = open_questions(arguments.train)
     sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
     if arguments.epochs is not None:
         processes = int(os.environ.get("WORLD_SIZE", "1"))

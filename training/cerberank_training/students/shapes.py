@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.importing.bases import Base, is_checkpoint, open_base
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.importing.token_types import grow_token_types
@@ -42,7 +43,7 @@ class Student:
     ranker: Ranker
     tokenizer: Tokenizer
     start: str
-    """What the heads' classifiers start from, as one line for people."""
+    """What the network and the heads' classifiers start from, as one line for people."""
 
     def encoder(self) -> PairEncoder:
         """A new pair encoder for this student."""
@@ -65,9 +66,12 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     checkpoint the shape of its heads, exits and texts may differ; its schedules are left out, because they were
     measured on it. Raises UnsupportedModelError when the base does not fit.
     """
-    if (Path(base) / "manifest.json").is_file():
+    if is_checkpoint(base):
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
-    encoder, fresh = _hugging_face(shape, base)
+    found = open_base(base)
+    found.check_layers()
+    tokenizer = found.tokenizer()
+    encoder, fresh = _hugging_face(shape, base, found)
     if shape.token_types != "shared":
         grow_token_types(encoder, shape.encoding.segments, new=shape.token_types, seed=seed)
     config = ranker_config(
@@ -84,8 +88,16 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     initialise(ranker.exits, seed=seed)
     if fresh:
         _initialise_classifiers(ranker, seed=seed)
-    start = _start(ranker, base, fresh)
-    return Student(ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer, start)
+    start = _start(ranker, f"{base}, {found.kind}", fresh)
+    return Student(ranker, tokenizer.backend_tokenizer, start)
+
+
+def check_base(base: str) -> None:
+    """Raise UnsupportedModelError or SourceError for a base that no student can start from, by its files' names and its
+    configuration alone.
+    """
+    if not is_checkpoint(base):
+        open_base(base).check_layers()
 
 
 def pretrained_encoder(base: str, *, layers: int | None) -> Any:
@@ -99,16 +111,12 @@ def pretrained_encoder(base: str, *, layers: int | None) -> Any:
     return AutoModel.from_pretrained(base, num_hidden_layers=layers or depth)
 
 
-def _hugging_face(shape: StudentShape, base: str) -> tuple[Any, str]:
-    """The base with its classifier, and an empty text; or its encoder alone, and why the classifier is not used.
-
-    What the base is stands in its config: a pooler or a language model's head may bear a classifier's name.
-    """
-    described = AutoConfig.from_pretrained(base)
-    classifies = any(name.endswith("ForSequenceClassification") for name in described.architectures or ())
-    if not shape.heads or not classifies:
+def _hugging_face(shape: StudentShape, base: str, found: Base) -> tuple[Any, str]:
+    """The base with its classifier, and an empty text; or its encoder alone, and why the classifier is not used."""
+    described = found.described
+    if not shape.heads or not found.classifies:
         return pretrained_encoder(base, layers=shape.layers), "has no classifier"
-    if described.num_labels not in (1, 2):
+    if not found.is_cross_encoder:
         return pretrained_encoder(base, layers=shape.layers), f"classifies into {described.num_labels} labels"
     if shape.layers not in (None, described.num_hidden_layers):
         return pretrained_encoder(base, layers=shape.layers), "has a classifier that reads a later layer"
@@ -163,7 +171,7 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
     for exit_, own in zip(ranker.exits, config.exits, strict=True):
         if own in have.exits:
             exit_.load_state_dict(source.exits[have.exits.index(own)].state_dict())
-    start = _start(ranker, str(path), fresh)
+    start = _start(ranker, f"{path}, a checkpoint of {architecture}", fresh)
     return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")), start)
 
 
@@ -194,7 +202,9 @@ def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:
 
 def _start(ranker: Ranker, base: str, fresh: str) -> str:
     if not len(ranker.heads):
-        return f"{base}: the student has no heads, its exits start from random weights unless the base has the same"
+        return (
+            f"starts from {base}; there are no heads, and exits start from random weights unless the base has the same"
+        )
     if fresh:
-        return f"{base} {fresh}: the heads' classifiers start from random weights"
-    return f"the heads' classifiers start from that of {base}"
+        return f"starts from {base}, which {fresh}: the heads' classifiers start from random weights"
+    return f"starts from {base}, whose classifier the heads start from"

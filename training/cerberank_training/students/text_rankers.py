@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
 
+from cerberank_models.importing.bases import open_base
 from cerberank_models.importing.hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.texts.config import TextEncodingConfig, TextRankerConfig
@@ -98,4 +98,4 @@ def build_text_ranker(
     for index, part in enumerate((ranker.first_ranker, ranker.token_ranker)):
         if part is not None:
             initialise(part, seed=seed + index)
-    return ranker, AutoTokenizer.from_pretrained(base).backend_tokenizer
+    return ranker, open_base(base).tokenizer().backend_tokenizer

@@ -19,7 +19,6 @@ from torch.utils.data import Dataset
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     EarlyStoppingCallback,
     Trainer,
     TrainingArguments,
@@ -27,6 +26,7 @@ from transformers import (
 )
 from transformers.trainer_callback import TrainerState
 
+from cerberank_models.importing.bases import open_teacher_base
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.importing.token_types import grow_token_types
@@ -109,7 +109,7 @@ def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], co
     newest = last_checkpoint(out / "run")
     if newest is not None and (out / FILE).is_file():  # the last file of a run
         return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
-    tokenizer: Any = AutoTokenizer.from_pretrained(base)
+    tokenizer = open_teacher_base(base).tokenizer()
     model = classifier(base, config)
     run = out / "run"
     arguments = training_arguments(run, config)
@@ -133,8 +133,12 @@ def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], co
 
 
 def classifier(base: str, config: TeacherConfig) -> Any:
-    """The base as a classifier of two labels. Raises UnsupportedModelError for a setting that it does not have."""
-    described = AutoConfig.from_pretrained(base, num_labels=2)
+    """The base as a classifier: a cross-encoder keeps its one logit or its two, any other gets two fresh ones.
+
+    Raises UnsupportedModelError for a setting that it does not have, and for a cross-encoder that lacks weights.
+    """
+    found = open_teacher_base(base)
+    described = AutoConfig.from_pretrained(base, num_labels=found.described.num_labels if found.is_cross_encoder else 2)
     if config.dropout is not None:
         names = [name for name in vars(described) if name in DROPOUT]
         if len(names) < 2:
@@ -142,7 +146,12 @@ def classifier(base: str, config: TeacherConfig) -> Any:
         for name in names:
             setattr(described, name, config.dropout)
     set_seed(config.seed)
-    model = AutoModelForSequenceClassification.from_pretrained(base, config=described)
+    # Of a classifier into more labels, whose last layer has another shape, the other layers are taken over.
+    model, loading = AutoModelForSequenceClassification.from_pretrained(
+        base, config=described, ignore_mismatched_sizes=not found.is_cross_encoder, output_loading_info=True
+    )
+    if found.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
+        raise UnsupportedModelError(f"{base} is said to be a sequence classifier, but lacks {', '.join(missing)}")
     # The loss is the Trainer's, which the model does not scale: the Trainer must divide it by `accumulate` itself.
     model.accepts_loss_kwargs = False
     if config.token_types != "shared":

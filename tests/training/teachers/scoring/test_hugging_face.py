@@ -103,3 +103,12 @@ def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
     folder = save_cross_encoder("bert", tmp_path / "bert")
     with pytest.raises(ValueError, match="fp32, bf16, fp16, not 'int8'"):
         HuggingFaceTeacher(TeacherSpec(source=str(folder), precision="int8"))
+
+
+def test_a_teacher_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    """Without one, transformers makes an empty vocabulary, with which all texts of a length are the same."""
+    save_cross_encoder("bert", tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        HuggingFaceTeacher(TeacherSpec(source=str(tmp_path)))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from huggingface_hub import snapshot_download
 from numpy.typing import NDArray
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_models.importing.own_tokenizer import read_tokenizer
+from cerberank_models.importing.source import find_source
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
@@ -58,6 +59,7 @@ class HuggingFaceTeacher:
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
         folder = _folder(spec.source)
+        self._tokenizer = read_tokenizer(find_source(str(folder)))
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, output_loading_info=True
         )
@@ -67,7 +69,6 @@ class HuggingFaceTeacher:
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)
         self._model = model.to(device=self._device, dtype=PRECISIONS[spec.precision]).eval()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self._read = TeacherReader(self._tokenizer, model.config, spec.input)
         self._batch_tokens = spec.batch_tokens
 
