@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Any
 import onnxruntime
 
 from cerberank_models.backends.processors import usable_processors
+
+logger = logging.getLogger(__name__)
+
+EXACT_INT8 = "session.x64quantprecision"
+"""Makes int8 weights uint8 where products of uint8 and int8 saturate: on x86-64 processors without VNNI or AMX."""
 
 
 def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
@@ -36,7 +42,20 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     options.enable_mem_pattern = False
     # The fused operator's CPU kernel takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
-    session = onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
+
+    def opened(exact: str) -> onnxruntime.InferenceSession:
+        options.add_session_config_entry(EXACT_INT8, exact)
+        return onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
+
+    try:
+        session = opened("1")
+    except Exception:  # ONNX Runtime's errors share no base; what is wrong with the graph itself is raised again
+        session = opened("0")
+        logger.warning(
+            "%s: several products share an int8 tensor, which ONNX Runtime cannot make exact on this processor: scores "
+            "may differ from those of others; export the checkpoint again, or serve fp32",
+            graph,
+        )
     check_provider(session.get_providers(), device)
     return session
 

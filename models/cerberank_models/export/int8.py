@@ -7,6 +7,9 @@ Three things keep it close to fp32 (docs/decisions/0001 has the figures):
 2. The channels of a feed-forward's inner layer that still stand out are multiplied in fp32: sixteen of 1,536.
 3. Ranges are measured on real texts before export, so a score does not depend on the batch around it.
 
+Processors without VNNI or AMX add products of uint8 and int8 in 16 bits, which saturate. There ONNX Runtime makes the
+weights uint8 as it opens a graph (`backends/onnx_session.py`), which it can for weights that one node reads.
+
 Exits, classifiers, norms and attention stay fp32: a thousandth of the work, and they decide the order.
 """
 
@@ -31,6 +34,10 @@ SMOOTHING = 0.8
 """SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
 KEPT_CHANNELS = 16
 """How many input channels stay fp32 in each product that reads inner channels (`Layer.inner_products`)."""
+
+LARGEST_WEIGHT, LARGEST_SHARED_WEIGHT = 127, 64
+"""The largest int8 number of a weight. Those of ALBERT's layer, which several nodes read, stay where two products of a
+uint8 and a weight fit into 16 bits: 2 * 255 * 64 < 2**15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +98,11 @@ def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -
     """
     quantised = copy.deepcopy(ranker)
     inner = _inner_products(quantised)
+    largest = LARGEST_SHARED_WEIGHT if ranker.encoder.shared_layers else LARGEST_WEIGHT
     for seen in [_outstanding_first(quantised, seen, inner.get(seen.readers[0], ())) for seen in ranges]:
         readers = [quantised.get_submodule(name) for name in seen.readers]
         kept = KEPT_CHANNELS if seen.readers[0] in inner and len(seen.low) > KEPT_CHANNELS else 0
-        for name, linear in zip(seen.readers, _quantised(readers, seen, margin, kept), strict=True):
+        for name, linear in zip(seen.readers, _quantised(readers, seen, margin, kept, largest), strict=True):
             quantised.set_submodule(name, linear)
     table = "embeddings.tokens"
     quantised.set_submodule(table, _QuantisedEmbedding(ranker.get_parameter(f"{table}.weight")))
@@ -183,14 +191,16 @@ def _outstanding_first(ranker: Ranker | TextVectors, seen: InputRange, makers: S
     return InputRange(seen.readers, seen.low[order], seen.high[order])
 
 
-def _quantised(readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int) -> list[nn.Module]:
+def _quantised(
+    readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int, largest: int
+) -> list[nn.Module]:
     """The int8 form of linear layers that share an input: they share smoothing and scale, so it is quantised once."""
     linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
     weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
     smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
     low, high = (seen.low / smooth)[kept:].min(), (seen.high / smooth)[kept:].max()
     entry = _QuantisedInput(smooth, margin * low.clamp(max=0), margin * high.clamp(min=0))
-    return [_QuantisedLinear(linear, entry, smooth, kept) for linear in linears]
+    return [_QuantisedLinear(linear, entry, smooth, kept, largest) for linear in linears]
 
 
 class _QuantisedInput(nn.Module):
@@ -208,15 +218,14 @@ class _QuantisedInput(nn.Module):
 
 
 class _QuantisedLinear(nn.Module):
-    def __init__(self, linear: nn.Linear, entry: _QuantisedInput, smooth: Tensor, kept: int) -> None:
+    def __init__(self, linear: nn.Linear, entry: _QuantisedInput, smooth: Tensor, kept: int, largest: int) -> None:
         super().__init__()
         self.entry = entry
         weight = (linear.weight.detach() * smooth).T.contiguous()  # [K, out]
         weight[:kept] = 0.0
-        scale = (weight.abs().amax(0) / 127).clamp(min=1e-12)
+        scale = (weight.abs().amax(0) / largest).clamp(min=1e-12)
         self.weight = nn.Buffer((weight / scale).round().to(torch.int8))
         self.weight_scale = nn.Buffer(scale)
-        self.weight_zero_point = nn.Buffer(torch.zeros(len(scale), dtype=torch.int8))
         self.bias = nn.Buffer(torch.zeros(len(scale)) if linear.bias is None else linear.bias.detach().clone())
         self.kept = kept
         self.kept_weight = nn.Buffer(linear.weight.detach().T[:kept].contiguous()) if kept else None
@@ -229,7 +238,7 @@ class _QuantisedLinear(nn.Module):
             self.entry.scale,
             self.weight_scale,
             self.entry.zero_point,
-            self.weight_zero_point,
+            None,  # the zero point of the weight is 0; one that several nodes share cannot be made uint8
             self.bias,
         )
         product: Tensor = torch.onnx.ops.symbolic(

@@ -1,10 +1,15 @@
-"""A session runs on the device that was asked for, or none is opened."""
+"""A session runs on the device that was asked for, or none is opened; its int8 products are exact."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from cerberank_models.backends.onnx_session import check_provider
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from cerberank_models.backends.onnx_session import check_provider, open_session
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
@@ -15,3 +20,49 @@ def test_a_silent_fall_back_to_the_processor_is_an_error() -> None:
     check_provider([CUDA, CPU], "cuda:1")
     with pytest.raises(RuntimeError, match=r"'cuda' needs .*CUDAExecutionProvider.*onnx-gpu"):
         check_provider([CPU], "cuda")
+
+
+def products(path: Path, weight: np.ndarray, *, zero_points: bool) -> Path:
+    """A graph of two products of `x` and `weight`, as the int8 form has them; the zero points are one shared tensor."""
+    tensors = {"scale": np.float32(1), "zero": np.uint8(100), "scales": np.ones(weight.shape[1], np.float32)}
+    tensors |= {"zeros": np.zeros(weight.shape[1], np.int8), "first": weight, "second": -weight}
+    nodes = [
+        helper.make_node(
+            "MatMulIntegerToFloat",
+            ["x", name, "scale", "scales", "zero", "zeros" if zero_points else ""],
+            [f"{name}_product"],
+            domain="com.microsoft",
+        )
+        for name in ("first", "second")
+    ]
+    outputs = [
+        helper.make_tensor_value_info(f"{name}_product", TensorProto.FLOAT, None) for name in ("first", "second")
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, ["rows", len(weight)])]
+    kept = [numpy_helper.from_array(np.asarray(tensor), name) for name, tensor in tensors.items()]
+    graph = helper.make_graph(
+        nodes, "products", inputs, outputs, [each for each in kept if zero_points or each.name != "zeros"]
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def test_int8_products_are_exact_on_every_processor(tmp_path: Path) -> None:
+    """Numbers whose pairs of products do not fit into 16 bits, in which processors without VNNI add them."""
+    numbers = np.random.default_rng(0)
+    weight = numbers.choice(np.asarray([-127, 127], np.int8), (64, 32))
+    x = numbers.choice(np.asarray([0, 255], np.uint8), (5, 64))
+    session = open_session(products(tmp_path / "graph.onnx", weight, zero_points=False), threads=1, device="cpu")
+    first, second = (np.asarray(each) for each in session.run(None, {"x": x}))
+    exact = (x.astype(np.int64) - 100) @ weight.astype(np.int64)
+    assert (first == exact).all()
+    assert (second == -exact).all()
+
+
+def test_graphs_of_earlier_releases_open_on_every_processor(tmp_path: Path) -> None:
+    """They share zero points, so that ONNX Runtime cannot change them; small numbers are right nevertheless."""
+    weight = np.arange(-16, 16, dtype=np.int8).reshape(8, 4) * 8
+    session = open_session(products(tmp_path / "graph.onnx", weight, zero_points=True), threads=1, device="cpu")
+    x = np.arange(16, dtype=np.uint8).reshape(2, 8)
+    assert (np.asarray(session.run(None, {"x": x})[0]) == (x.astype(np.int64) - 100) @ weight.astype(np.int64)).all()
