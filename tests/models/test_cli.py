@@ -16,7 +16,7 @@ IN_AN_IMAGE = [
     EntryPoint("training", "a_package_that_is_not_here.verbs:VERBS [training]", GROUP),
 ]
 ORDER = (
-    "serve admin probe keys rank bench import weights first-stage embed shape pretrain teach sample mine score distil "
+    "serve admin probe keys rank bench import weights first-stage embed shape pretrain teach mine sample score distil "
     "grid pairwise strategies evaluate compare table average ensemble tune accelerate export push pull list label"
 )
 

@@ -25,7 +25,10 @@ def data(folder: Path) -> str:
     """Forty questions, each with one or two positives of the corpus; one has none."""
     lines: list[dict[str, Any]] = []
     for number in range(40):
-        rows = [{"text": TEXTS[number % 25], "label": 2}, {"text": TEXTS[number % 25 + 3], "label": int(number % 2)}]
+        rows = [
+            {"text": TEXTS[number % 25], "label": 2, "next": "a sentence"},
+            {"text": TEXTS[number % 25 + 3], "label": int(number % 2)},
+        ]
         lines.append({"id": number, "question": " ".join(WORDS[number % 25 : number % 25 + 3]), "candidates": rows})
     lines.append({"id": "none", "question": "river", "candidates": [{"text": "river", "label": 0}]})
     (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -9,9 +9,13 @@ import pytest
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tests.first_stages import attached
 from tests.text_rankers import TR_TWIN, text_ranker
-from tests.tiny import WORDS, bert_tokenizer, hugging_face_config
+from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker
 
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.first_stage.store import StoreError
 from cerberank_models.text_ranker_folder import write_text_ranker
 from cerberank_training.mining import search as module
@@ -52,6 +56,23 @@ def test_the_best_cosines_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert found.scores == pytest.approx(np.sort(row)[::-1][:10], abs=2e-3)
         assert row[found.places] == pytest.approx(found.scores, abs=2e-3)
         assert found.known == pytest.approx(row[places], abs=2e-3)
+
+
+def test_a_checkpoints_first_stage_searches(tmp_path: Path) -> None:
+    """In the order of its own scores; a checkpoint without one is refused."""
+    ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2)
+    named = {"card": "# random\n", "version": "1", "source": "tests"}
+    export_checkpoint(ranker, bert_tokenizer(), tmp_path / "without", precisions=(), **named)
+    plain = read_checkpoint(tmp_path / "without")
+    checkpoint = attached(plain, tmp_path / "with", precisions=())
+    first = open_offline(checkpoint, kind="torch", precision="fp32")
+    found = made(checkpoint.path, tmp_path / "store")(QUESTIONS, KNOWN, 5)
+    for question, each in zip(QUESTIONS, found, strict=True):
+        scores = first.score(question, CORPUS)[0]
+        assert each.scores == pytest.approx(np.sort(scores)[::-1][:5], abs=1e-3)
+        assert scores[each.places] == pytest.approx(each.scores, abs=1e-3)
+    with pytest.raises(CheckpointError, match="has no first stage"):
+        made(plain.path, tmp_path / "other")
 
 
 def test_a_bi_encoder_of_pairwise_ranks_by_its_own_rankers(tmp_path: Path) -> None:

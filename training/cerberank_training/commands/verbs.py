@@ -31,7 +31,7 @@ VERBS = (
         target="cerberank_training.mining.command:main",
         help="find hard negatives in a corpus, by BM25 or a bi-encoder, and a cross-encoder",
         extra="training",
-        order=85,
+        order=75,
     ),
     Verb(
         name="score",

@@ -4,6 +4,7 @@ questions, and `open_questions`, which gives any of them in bounded memory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def open_questions(spec: str) -> QuestionTable:
     """
     name, _, path = spec.partition(":")
     place, _, options = path.partition("?")
-    questions, source = read_questions(spec), Path(place)
+    questions, source = read_questions(spec), Path(os.path.abspath(place))  # the folder . has no name
     if name not in STREAMED or not source.exists():
         return QuestionTable.of(questions)
     folder = source if source.is_dir() else source.parent

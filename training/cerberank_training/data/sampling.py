@@ -182,8 +182,8 @@ def sampler_for(spec: str, questions: Sequence[Question], sampling: Sampling, *,
     """A sampler for `FORMAT:PATH`; groups draw negatives from articles if there is an `articles-*` file beside PATH."""
     if isinstance(sampling, PairSampling):
         return PairSampler(questions, sampling, seed=seed)
-    articles = articles_path(Path(spec.partition(":")[2]))
-    outside = Articles(articles).outside if articles.exists() else None
+    path = Path(spec.partition(":")[2])
+    outside = Articles(articles).outside if path.is_file() and (articles := articles_path(path)).exists() else None
     return Sampler(questions, sampling, seed=seed, outside=outside)
 
 

@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     usual = Selection()
     parser.add_argument("--data", required=True, metavar="FORMAT:PATH", help="questions with their positives")
     parser.add_argument("--corpus", metavar="FORMAT:PATH", help="where negatives come from (default: the data's texts)")
-    parser.add_argument("--by", default=BM25, help="bm25, or a bi-encoder: a folder, or a hub id (default: bm25)")
+    parser.add_argument("--by", default=BM25, help="bm25 (default), or a bi-encoder: a folder, hub id, or checkpoint")
     parser.add_argument("--filter", help="a cross-encoder: a checkpoint, or a Hugging Face folder or hub id")
     parser.add_argument("--out", type=Path, required=True, help="the file to write, .jsonl or .jsonl.gz")
     parser.add_argument("--negatives", type=int, default=usual.negatives, help="most negatives of a question (8)")

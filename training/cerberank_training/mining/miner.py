@@ -81,7 +81,11 @@ class Miner:
             chosen, above = self.selection(likely[len(positives) :], likely[: len(positives)], question.id)
         if not chosen:
             return {"line": None, "above": above}
-        candidates: list[dict[str, Any]] = [{"text": row.candidate.text, "label": row.label} for row in positives]
+        candidates: list[dict[str, Any]] = [
+            {"text": row.candidate.text, "label": row.label}
+            | {name: text for name in ("previous", "next") if (text := getattr(row.candidate, name))}
+            for row in positives
+        ]
         candidates += [{"text": self.corpus[rows[row]], "label": 0} for row in chosen]
         if filtered is not None:
             order = [*range(len(positives)), *(len(positives) + row for row in chosen)]

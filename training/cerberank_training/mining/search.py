@@ -12,10 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
+from cerberank_models.checkpoint.folder import REQUIRED, read_checkpoint
+from cerberank_models.config import FirstStageConfig
 from cerberank_models.encoding import concat_pairs
+from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.embedding.shards import local
 from cerberank_models.first_stage.embedding.store_texts import embed
 from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.open import (
+    file_to_run,
+    first_stage_of,
+    open_encoder,
+    open_first_stage,
+    open_scorer,
+)
 from cerberank_models.first_stage.scorer import FirstStageScorer, widened
 from cerberank_models.first_stage.sources import encoder_id, read_bi_encoder
 from cerberank_models.first_stage.store import VectorStore
@@ -68,19 +78,15 @@ def vector_search(
     candidate_length: int,
     progress: Callable[[int], None] = lambda texts: None,
 ) -> Search:
-    """A search by a bi-encoder, a folder of `cerberank pairwise` or a sentence-transformers model.
+    """A search by a bi-encoder: a folder of `cerberank pairwise`, a sentence-transformers model, or the first stage of
+    a checkpoint, which has its own `candidate_length`.
 
     The corpus' vectors lie in `store`, as those of `cerberank embed`; a store that was begun is completed, one of
     another encoder or corpus refused. Scores are cosines of a sentence-transformers model, else probabilities. Raises
-    what `read_bi_encoder` and `embed` raise.
+    what `read_bi_encoder`, `first_stage_of` and `embed` raise.
     """
-    made = read_bi_encoder(source, candidate_length=candidate_length)
-    identity = encoder_id(made.network, made.tokenizer)
-    config = made.network.config.model_copy(update={"encoder": identity})
-    encoder, backend = (
-        FirstStageEncoder(made.tokenizer, config),
-        TorchEncoder(made.network, device=device, precision=precision),
-    )
+    opened = _opened(source, device=device, precision=precision, candidate_length=candidate_length)
+    config, encoder, backend, scorer = opened.config, opened.encoder, opened.backend, opened.scorer
     digest = sha256()
     for text in corpus:
         digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
@@ -88,13 +94,13 @@ def vector_search(
         lambda: iter(corpus),
         store,
         inputs=digest.hexdigest(),
-        computed_by=identity,
+        computed_by=opened.computed_by,
         config=config,
         precision=backend.precision,
         engine=local(backend, encoder),
         progress=progress,
     )
-    vectors, scorer = VectorStore.open(store, config), FirstStageScorer(config, made.weights)
+    vectors = VectorStore.open(store, config)
     cosine = config.token_ranker == "dot"
 
     def compared(asked: Sequence[Vector], texts: Sequence[str]) -> Floats:
@@ -122,3 +128,34 @@ def vector_search(
             yield Found(places=places[row].tolist(), scores=scores[row], known=others)
 
     return search
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _BiEncoder:
+    config: FirstStageConfig
+    encoder: FirstStageEncoder
+    backend: VectorBackend
+    scorer: FirstStageScorer
+    computed_by: str
+
+
+def _opened(source: str, *, device: str, precision: str, candidate_length: int) -> _BiEncoder:
+    if all((Path(source) / name).is_file() for name in REQUIRED):
+        checkpoint = read_checkpoint(Path(source))
+        return _BiEncoder(
+            config=first_stage_of(checkpoint),
+            encoder=open_encoder(checkpoint),
+            backend=open_first_stage(checkpoint, kind="torch", precision=precision, device=device),
+            scorer=open_scorer(checkpoint),
+            computed_by=checkpoint.manifest.files[file_to_run(checkpoint, kind="torch", precision=precision)],
+        )
+    made = read_bi_encoder(source, candidate_length=candidate_length)
+    identity = encoder_id(made.network, made.tokenizer)
+    config = made.network.config.model_copy(update={"encoder": identity})
+    return _BiEncoder(
+        config=config,
+        encoder=FirstStageEncoder(made.tokenizer, config),
+        backend=TorchEncoder(made.network, device=device, precision=precision),
+        scorer=FirstStageScorer(config, made.weights),
+        computed_by=identity,
+    )

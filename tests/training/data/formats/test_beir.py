@@ -10,6 +10,7 @@ import pytest
 
 from cerberank_training.data import DataError, open_questions, read_questions
 from cerberank_training.data.formats.beir import beir_documents
+from cerberank_training.data.sampling import NegativeSampling, sampler_for
 
 CORPUS = [
     {"_id": "d1", "title": "Rhine", "text": "a long river", "metadata": {}},
@@ -77,3 +78,10 @@ def test_what_does_not_fit_is_named(file: str, content: str, options: str, messa
     (folder / file).write_text(content)
     with pytest.raises(DataError, match=message):
         list(read_questions(f"beir:{folder}{options}"))
+
+
+def test_the_folder_may_be_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`beir:.` is as good: its name is looked up for the table, and no articles lie beside it."""
+    monkeypatch.chdir(write_beir(tmp_path / "b"))
+    questions = open_questions("beir:.")
+    assert len(sampler_for("beir:.", questions, NegativeSampling(), seed=1)) == 2

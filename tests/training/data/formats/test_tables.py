@@ -190,6 +190,7 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
         ("parquet:d", "d: "),
         ("rows:d", "d:2: the row has no 'label'"),
         ("datasets:", "datasets:"),
+        ("datasets:gone", "there is no such folder, and it is no name on the hub"),
         ("parquet:", "holds no Parquet file"),
     ):
         name, _, path = spec.partition(":")

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.tiny import save_cross_encoder
 
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
+from cerberank_training.commands.distil import main as distil
 from cerberank_training.commands.score import main
 from cerberank_training.teachers.scoring.given import platt_scaling
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
@@ -119,3 +122,22 @@ def test_own_scores_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "question '1': the candidate 'a' has no score" in capsys.readouterr().err
     assert main([str(tmp_path / "c"), "--name", "j", "--teacher", "t", "--data", data(tmp_path)]) == 1
     assert "--name is for --scores and --own-scores" in capsys.readouterr().err
+
+
+def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
+    """Labels have no weight: by margin-MSE the student ranks as the judge does, from a CSV file to a checkpoint."""
+    rows = [(letter, other, int(letter == other), float(letter == other)) for letter in "abcde" for other in "abcde"]
+    table = "".join(f"{letter},{other},{label},{score}\n" for letter, other, label, score in rows)
+    (tmp_path / "d.csv").write_text(f"question,text,label,score\n{table}")
+    spec = f"csv:{tmp_path / 'd.csv'}"
+    given = ["--own-scores", "--as", "probability", "--name", "judge", "--data", spec]
+    assert main([str(tmp_path / "cache"), *given]) == 0
+    base = save_cross_encoder("bert", tmp_path / "base")
+    options = [
+        *("--recipe", "tiny", "--base", str(base), "--train", spec, "--dev", spec, "--exits", "", "--heads", "1"),
+        *("--strategy", "single", "--alpha", "0", "--soft-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
+        *("--own", "4", "--hard", "0", "--random", "0", "--questions-per-step", "5", "--steps", "60"),
+        *("--learning-rate", "5e-3", "--evaluate-every", "20", "--precisions", "", "--out", str(tmp_path / "run")),
+    ]
+    assert distil(options) == 0
+    assert read_checkpoint(tmp_path / "run" / "checkpoint").manifest.metrics["dev_map"] > 90

@@ -79,8 +79,8 @@ class ScoreTable:
         self._scores = values[order][first]
         differ = ~np.isclose(values[order], self._scores[inverse], rtol=NOISE, atol=NOISE)
         if differ.any():
-            place = int(np.argmax(differ))
-            one, other = sorted((int(order[place]), int(order[first[inverse[place]]])))
+            at = int(np.argmax(differ))
+            one, other = sorted((int(order[at]), int(order[first[inverse[at]]])))
             raise DataError(
                 f"{places[other]}: the pair has the score {values[other]:g}, and {values[one]:g} in {places[one]}"
             )
