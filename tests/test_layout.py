@@ -86,13 +86,14 @@ ELSEWHERE = {
     "training/learning/pairwise/test_run.py": ["training/learning/pairwise/batch"],
     "training/learning/test_train.py": ["training/learning/attention", "training/learning/loop"],
     "training/learning/test_student_objective.py": ["training/learning/batch", "training/learning/strategies"],
+    "training/runs/test_card.py": ["training/runs/software"],
     "training/students/test_average.py": ["training/commands/average"],
     "training/students/test_shapes.py": ["training/students/recipes"],
     "training/teachers/scoring/test_run.py": ["training/teachers/scoring/open", "training/teachers/scoring/teacher"],
     "e2e/test_evaluate.py": ["training/evaluation/sources/remote"],
     "e2e/test_training_chain.py": [
         *(f"training/commands/{name}" for name in ("sample",)),
-        *(f"training/students/{name}" for name in ("calibration", "model_card")),
+        *(f"training/students/{name}" for name in ("calibration",)),
     ],
     "benchmarks/test_command.py": [
         *(f"benchmarks/{name}" for name in ("entry", "machine", "settings", "weights")),

@@ -22,6 +22,7 @@ from cerberank_models.checkpoint.atomic import replacing
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.runs.step_log import cut_log
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
@@ -78,6 +79,8 @@ class Loop(Generic[NetworkT]):
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.pt").exists():
             self._resume()
+        if processes.rank == 0:
+            cut_log(folder / "log.jsonl", self._step)
 
     def train(self, dev_metric: Callable[[NetworkT], float]) -> float:
         """Train to the last step; returns the best value of `dev_metric`, whose weights are then in the network.
@@ -99,9 +102,10 @@ class Loop(Generic[NetworkT]):
                 bar.update()
                 seconds = round(time.perf_counter() - started, 3)
                 self._log(step=self._step, loss=round(loss, 4), **figures, seconds=seconds)
-                if self._step % config.evaluate_every == 0 or self._step == config.steps:
+                evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
+                if evaluated:
                     self._evaluate(dev_metric)
-                if self._step % config.save_every == 0 or self._step == config.steps:
+                if evaluated or self._step % config.save_every == 0:  # best.pt is never later than state.pt
                     self._save()
         self._processes.sum(0)  # the first process has written best.pt
         best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)

@@ -16,6 +16,7 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_training.commands.strategies import trmd_systems
 from cerberank_training.commands.strategies.runs import (
     add_table_options,
+    contents,
     evaluate_run,
     finished,
     keep_settings,
@@ -42,7 +43,9 @@ def _cerberus(argv: list[str]) -> int:
     try:
         every = plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
         runs = chosen(every, arguments.only or ())
-        keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED})
+        data = {name: getattr(arguments, name) for name in ("groups", "dev")}
+        read = contents(arguments.base, data, [*arguments.teacher, *arguments.hydra])
+        keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED} | read)
         for seed in seeds_of(arguments):
             for run in runs:
                 folder = arguments.out / f"{_slug(run)}-{seed}"
