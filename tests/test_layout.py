@@ -37,6 +37,9 @@ ELSEWHERE = {
     "models/first_stage/test_sources.py": ["models/commands/first_stage"],
     "models/first_stage/embedding/test_store_texts.py": ["models/first_stage/embedding/shards"],
     "models/first_stage/test_torch_encoder.py": ["models/network/text_ranker/vectors"],
+    "models/export/to_hugging_face/test_folder.py": [
+        f"models/export/to_hugging_face/{name}" for name in ("configuration", "tokenizer_files", "weights")
+    ],
     "models/importing/test_hugging_face.py": ["models/importing/families"],
     "models/network/bodies/test_pre_norm.py": [f"models/network/bodies/{name}" for name in ("contract", "merging")],
     "models/network/test_ranker.py": [f"models/network/{name}" for name in ("exits", "heads", "layout")],

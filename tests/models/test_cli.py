@@ -18,7 +18,7 @@ IN_AN_IMAGE = [
 ORDER = (
     "serve admin probe keys rank bench import weights first-stage embed shape pretrain teach mine sample score distil "
     "grid pairwise strategies evaluate compare table average ensemble tune accelerate export card push pull "
-    "list label"
+    "list mlflow label"
 )
 
 

@@ -78,4 +78,11 @@ VERBS = (
         extra="url",
         order=200,
     ),
+    Verb(
+        name="mlflow",
+        target="cerberank_models.commands.mlflow:main",
+        help="copy a model's versions and labels between a store and MLflow's registry",
+        extra="mlflow",
+        order=205,
+    ),
 )

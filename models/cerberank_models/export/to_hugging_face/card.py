@@ -37,12 +37,9 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
     """
     config, own = checkpoint.config, (checkpoint.path / "README.md").read_text(encoding="utf-8")
     given = ModelCard(own) if own.startswith("---\n") else None
-    data = given.data.to_dict() if given else {}
-    data |= {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "text-ranking",
-        "tags": list(dict.fromkeys([*(data.get("tags") or []), *TAGS])),
-    }
+    data = given.data if given else ModelCardData()
+    data["library_name"], data["pipeline_tag"] = "sentence-transformers", "text-ranking"
+    data["tags"] = list(dict.fromkeys([*(data.get("tags") or []), *TAGS]))
     heads, encoding = config.architecture.heads, config.encoding
     rest = [f"the other {'head' if heads == 2 else 'heads'}"] if heads > 1 else []
     rest += ["the exits"] if config.exits else []
@@ -60,7 +57,7 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
         cut=CUT.format(question=encoding.question_length) if encoding.truncation == "last_first" else "",
     )
     body = (given.text if given else own).strip("\n")
-    return f"---\n{ModelCardData(**data).to_yaml()}\n---\n\n{body}\n{section}"
+    return f"---\n{data.to_yaml()}\n---\n\n{body}\n{section}"
 
 
 def place_of(out: Path, repository: str | None) -> str:

@@ -41,7 +41,7 @@ def _own(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
             "n_heads": shape.attention_heads,
             "hidden_dim": shape.intermediate_size,
         }
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": shape.hidden_size,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.attention_heads,

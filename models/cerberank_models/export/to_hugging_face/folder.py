@@ -23,7 +23,7 @@ from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.export.to_hugging_face.card import hugging_face_card, place_of
 from cerberank_models.export.to_hugging_face.configuration import hugging_face_config
 from cerberank_models.export.to_hugging_face.one_head import check_exportable, one_head
-from cerberank_models.export.to_hugging_face.tokenizer_files import special_token_names, tokenizer_files
+from cerberank_models.export.to_hugging_face.tokenizer_files import special_token_names, token_ids, tokenizer_files
 from cerberank_models.export.to_hugging_face.weights import classifier_of
 from cerberank_models.importing.own_tokenizer import check_pairs
 from cerberank_models.network.ranker import Ranker
@@ -47,7 +47,7 @@ def export_hugging_face(
     shape, length = ranker.config.body, checkpoint.config.encoding.max_length
     tokenizer = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
     names = special_token_names(tokenizer, shape)
-    described = hugging_face_config(ranker.config, {role: tokenizer.token_to_id(name) for role, name in names.items()})
+    described = hugging_face_config(ranker.config, token_ids(tokenizer, names))
     model = classifier_of(ranker, described)
     with appearing_folder(out) as folder:
         model.save_pretrained(folder)

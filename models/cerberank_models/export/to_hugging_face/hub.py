@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
-from huggingface_hub.utils import validate_repo_id
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class HubError(ValueError):
@@ -15,11 +17,7 @@ class HubError(ValueError):
 
 def check_repository(repository: str) -> None:
     """Raise HubError unless `repository` is an id OWNER/NAME."""
-    try:
-        validate_repo_id(repository)
-    except HFValidationError as error:
-        raise HubError(f"--push-to-hub {repository}: {error}") from error
-    if repository.count("/") != 1:
+    if not REPOSITORY.fullmatch(repository):
         raise HubError(f"--push-to-hub {repository}: a repository is OWNER/NAME")
 
 
@@ -34,7 +32,7 @@ def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str |
         commit = api.upload_folder(
             repo_id=repository, folder_path=folder, commit_message="Write by cerberank export --hugging-face"
         )
-    except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise HubError(f"{folder} is written, and was not uploaded to {repository}: {reason}") from error
     return str(commit.commit_url)

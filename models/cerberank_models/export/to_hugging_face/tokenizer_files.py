@@ -36,6 +36,12 @@ def special_token_names(tokenizer: Tokenizer, shape: TransformerConfig) -> dict[
     return special
 
 
+def token_ids(tokenizer: Tokenizer, names: Mapping[str, str]) -> dict[str, int]:
+    """The ids of special tokens by their role."""
+    ids = {role: tokenizer.token_to_id(name) for role, name in names.items()}
+    return {role: number for role, number in ids.items() if number is not None}
+
+
 def tokenizer_files(tokenizer: Tokenizer, shape: TransformerConfig, *, max_length: int) -> dict[str, bytes]:
     """`tokenizer.json` and `tokenizer_config.json` of a fast tokenizer that makes our pairs, of `max_length` tokens."""
     special = special_token_names(tokenizer, shape)

@@ -33,13 +33,13 @@ def classifier_of(ranker: Ranker, described: Any) -> Any:
         parts = []
         for part, _ in names.parts(key, value):
             where = places(part.removeprefix(names.prefix), names, ranker)
-            first, *others = [state[place] for place in where] or [None]
-            if first is None or any(not torch.equal(first, other) for other in others):
+            found = [state[place] for place in where]
+            if not found or any(not torch.equal(found[0], other) for other in found):
                 raise UnsupportedModelError(
                     f"{ranker.config.name} cannot be a {type(model).__name__}: {key} would have to be all of {where}, "
                     "which differ"
                 )
-            parts.append(first)
+            parts.append(found[0])
             used.update(where)
         filled[key] = torch.cat(parts)
     if surplus := sorted(set(state) - used):

@@ -1,0 +1,167 @@
+"""`cerberank mlflow`: copy a model's versions and labels between a store and MLflow's model registry.
+
+Registered versions hold the checkpoint folder as artifacts, and aliases are labels. What is there already is not copied
+again; labels and aliases are set, and never removed. The registry is MLflow's own setting: --registry, or
+MLFLOW_TRACKING_URI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.exceptions import MlflowException
+
+from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, check_model
+from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.commands.store import STORE, moved
+
+MODEL_TAG, VERSION_TAG = "cerberank.model", "cerberank.version"
+"""Tags of a registered version: the model and the version that its checkpoint states."""
+ARTIFACTS = "checkpoint"
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="cerberank mlflow", description=__doc__, allow_abbrev=False)
+    parser.add_argument("direction", choices=("to-store", "to-registry"))
+    parser.add_argument("model", help="the registered model, which has the name of the store's")
+    parser.add_argument("store", help=STORE)
+    parser.add_argument("--registry", metavar="URI", help="such as http://mlflow:5000 or sqlite:///mlflow.db")
+    parser.add_argument(
+        "--alias",
+        type=_alias,
+        action="append",
+        default=[],
+        metavar="ALIAS=LABEL",
+        help="an alias of another name than its label, such as champion=stable; repeat per label",
+    )
+    parser.add_argument("--experiment", default="cerberank", help="to-registry: of the runs that hold the artifacts")
+    arguments = parser.parse_args(argv)
+    aliases: dict[Label, str] = {label: label for label in get_args(Label)} | {
+        label: alias for alias, label in arguments.alias
+    }
+    try:
+        check_model(arguments.model)
+        store = open_store(arguments.store)
+        registry = MlflowClient(arguments.registry, arguments.registry)
+        if arguments.direction == "to-store":
+            lines = to_store(registry, arguments.model, store, aliases)
+        else:
+            lines = to_registry(store, arguments.model, registry, aliases, experiment=arguments.experiment)
+        for line in lines:
+            print(line)  # noqa: T201
+    except (MlflowException, CheckpointError, ValueError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        print(f"cerberank mlflow: {reason}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _alias(text: str) -> tuple[str, Label]:
+    alias, _, given = text.partition("=")
+    label = next((label for label in get_args(Label) if label == given), None)
+    if not alias or label is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ALIAS=LABEL, a label is one of {', '.join(get_args(Label))}")
+    return alias, label
+
+
+def to_store(registry: Any, model: str, store: Store, aliases: Mapping[Label, str]) -> Iterator[str]:
+    """Push the checkpoint of every registered version that the store lacks, then move the labels.
+
+    Yields a line for each thing that was done. Raises ValueError for a version whose checkpoint has another name.
+    """
+    held: dict[str, str] = {}
+    for registered in _versions(registry, model):
+        number, version = str(registered.version), registered.tags.get(VERSION_TAG)
+        if version is None or version not in store.versions(model):
+            with tempfile.TemporaryDirectory() as scratch:
+                checkpoint = _downloaded(registry, model, number, Path(scratch))
+                if checkpoint is None:
+                    yield f"{model} version {number} of the registry holds no checkpoint, and was left out"
+                    continue
+                if checkpoint.config.name != model:
+                    raise ValueError(
+                        f"version {number} of the registered model {model} is a checkpoint of {checkpoint.config.name}"
+                    )
+                version = store.push(checkpoint).version
+                yield f"{model}@{version} is in the store: version {number} of the registry"
+        held[number] = version
+    given = {alias: str(number) for alias, number in registry.get_registered_model(model).aliases.items()}
+    for label, alias in aliases.items():
+        target = held.get(given.get(alias, ""))
+        if target is not None and store.labels(model).get(label) != target:
+            yield moved(model, label, store.move_label(model, label, target), target)
+
+
+def to_registry(
+    store: Store, model: str, registry: Any, aliases: Mapping[Label, str], *, experiment: str
+) -> Iterator[str]:
+    """Register every version of the store that the registry lacks, then point the aliases to the labels' versions.
+
+    Yields a line for each thing that was done. Raises NotInStoreError for a model that the store does not have.
+    """
+    versions = store.versions(model)
+    if not versions:
+        raise NotInStoreError(f"the store has no model {model!r}")
+    if not registry.search_registered_models(f"name='{model}'"):
+        registry.create_registered_model(model)
+    numbers = {
+        each.tags[VERSION_TAG]: str(each.version) for each in _versions(registry, model) if VERSION_TAG in each.tags
+    }
+    for version in versions:
+        if version not in numbers:
+            numbers[version] = _register(store, Reference(model, version), registry, experiment)
+            yield f"{model}@{version} is version {numbers[version]} of the registry"
+    present = {alias: str(number) for alias, number in registry.get_registered_model(model).aliases.items()}
+    for label, version in store.labels(model).items():
+        alias = aliases[label]
+        if present.get(alias) != numbers[version]:
+            registry.set_registered_model_alias(model, alias, numbers[version])
+            yield f"{alias} of {model} is version {numbers[version]} of the registry, {version}"
+
+
+def _versions(registry: Any, model: str) -> list[Any]:
+    """The registered versions, the oldest first, of all pages."""
+    found, token = [], None
+    while True:
+        page = registry.search_model_versions(f"name='{model}'", page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            return sorted(found, key=lambda each: int(each.version))
+
+
+def _downloaded(registry: Any, model: str, number: str, scratch: Path) -> Checkpoint | None:
+    """The verified checkpoint of a registered version: its artifacts, or the one folder in them; None without one."""
+    uri = registry.get_model_version_download_uri(model, number)
+    folder = Path(download_artifacts(artifact_uri=uri, dst_path=str(scratch), tracking_uri=registry.tracking_uri))
+    holds = [path.parent for path in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}"))) if path.is_file()]
+    return read_checkpoint(holds[0]) if holds else None
+
+
+def _register(store: Store, reference: Reference, registry: Any, experiment: str) -> str:
+    """Log a version's folder as artifacts of a run of its own, and register it; returns the registry's number."""
+    known = registry.get_experiment_by_name(experiment)
+    place = known.experiment_id if known else registry.create_experiment(experiment)
+    tags = {MODEL_TAG: reference.model, VERSION_TAG: reference.version}
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoint = store.pull(reference, Path(scratch) / ARTIFACTS)
+        run = registry.create_run(place, tags=tags, run_name=f"{reference.model}@{reference.version}").info
+        registry.log_artifacts(run.run_id, str(checkpoint.path), ARTIFACTS)
+        registry.set_terminated(run.run_id)
+    made = registry.create_model_version(
+        reference.model,
+        f"{run.artifact_uri}/{ARTIFACTS}",
+        run.run_id,
+        tags=tags,
+        description=checkpoint.manifest.source,
+    )
+    return str(made.version)
