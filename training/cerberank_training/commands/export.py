@@ -19,14 +19,14 @@ from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
-from cerberank_models.commands.export_hugging_face import (
+from cerberank_models.commands.ratios import ratios
+from cerberank_models.export.checkpoint import ParityError, export_checkpoint
+from cerberank_models.export.to_hugging_face.options import (
     FOR_CHECKPOINTS,
     add_hugging_face_options,
     check_no_hugging_face,
     write_hugging_face,
 )
-from cerberank_models.commands.ratios import ratios
-from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, open_questions, read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, GateError, measure_parity
