@@ -85,13 +85,14 @@ ELSEWHERE = {
     ],
     "training/tracking/test_tracking.py": ["training/tracking/log_file", "training/tracking/tracker"],
     "training/tracking/test_command.py": ["training/tracking/rows"],
+    "training/runs/test_card.py": ["training/runs/software"],
     "training/students/test_average.py": ["training/commands/average"],
     "training/students/test_shapes.py": ["training/students/recipes"],
     "training/teachers/scoring/test_run.py": ["training/teachers/scoring/open", "training/teachers/scoring/teacher"],
     "e2e/test_evaluate.py": ["training/evaluation/sources/remote"],
     "e2e/test_training_chain.py": [
         *(f"training/commands/{name}" for name in ("sample",)),
-        *(f"training/students/{name}" for name in ("calibration", "model_card")),
+        *(f"training/students/{name}" for name in ("calibration",)),
     ],
     "benchmarks/test_command.py": [
         *(f"benchmarks/{name}" for name in ("entry", "machine", "settings", "weights")),

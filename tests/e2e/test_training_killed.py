@@ -13,6 +13,8 @@ import torch
 from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
 
+from cerberank_training.runs.record import RunRecord
+
 pytestmark = pytest.mark.slow
 
 
@@ -31,7 +33,10 @@ def steps_done(out: Path) -> int:
 
 
 def test_a_killed_training_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    """Killed after its first saved state and before its end, then called again, against a run that was left alone."""
+    """Killed after its first saved state and before its end, then called again, against a run that was left alone.
+
+    Its log has every step once.
+    """
     base = save_cross_encoder("electra", tmp_path / "base")
     data = jsonl(tmp_path)
     killed = distil(base, data, tmp_path / "killed")
@@ -48,3 +53,9 @@ def test_a_killed_training_run_ends_with_the_same_weights(tmp_path: Path) -> Non
     assert again["step"] == whole["step"] == 60
     for name, value in whole["ranker"].items():
         assert torch.equal(value, again["ranker"][name]), name
+    logs = [
+        [(row["step"], row.get("loss"), row.get("dev_map")) for row in map(json.loads, log.read_text().splitlines())]
+        for log in (tmp_path / name / "log.jsonl" for name in ("killed", "whole"))
+    ]
+    assert logs[0] == logs[1]
+    assert len(RunRecord.model_validate_json((tmp_path / "killed" / "record.json").read_bytes()).calls) == 2

@@ -111,8 +111,13 @@ def _rows(store: Store, model: str) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    metrics = " ".join(f"{name}={value:.4g}" for name, value in row["metrics"].items())
+    metrics = " ".join(f"{_named(name)}={value:.4g}" for name, value in row["metrics"].items())
     return f"{row['model']}@{row['version']}  {row['created']}  {','.join(row['labels']) or '-'}  {metrics}".rstrip()
+
+
+def _named(metric: str) -> str:
+    """A metric's name; those of dev sets name the set in brackets, as different sets have figures of their own."""
+    return f"{metric}[unnamed set]" if metric.startswith("dev_") and "[" not in metric else metric
 
 
 def moved(model: str, label: str, before: str | None, version: str | None) -> str:

@@ -51,6 +51,13 @@ VERBS = (
         on_demand={"onnx": "training", "onnxruntime": "training"},
     ),
     Verb(
+        name="card",
+        target="cerberank_models.commands.card:main",
+        help="change the model card, the name or the version of a checkpoint",
+        extra="onnx-cpu",
+        order=175,
+    ),
+    Verb(
         name="push",
         target="cerberank_models.commands.store:push",
         help="make a checkpoint a version in a store, and move a label to it",

@@ -60,6 +60,7 @@ def export_checkpoint(
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
     accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None,
     first_stage: Mapping[str, Path | bytes] = MappingProxyType({}),
+    further: Mapping[str, Path | bytes] = MappingProxyType({}),
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
@@ -68,7 +69,8 @@ def export_checkpoint(
     int8 measures its ranges on the questions and candidates of `calibration`, a few hundred of the kind that will be
     ranked; without any, on the golden texts, which are too few for the best agreement with fp32.
     `accept` is called with each form's precision and backend before anything is written, and raises to reject it.
-    `first_stage` are the files of the first stage that the ranker's config states (`first_stage_files.kept_files`).
+    `first_stage` are the files of the first stage that the ranker's config states (`first_stage_files.kept_files`),
+    `further` are files that nothing here reads, by their names in the folder.
     Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision, and for a first
     stage without its files.
     """
@@ -87,7 +89,7 @@ def export_checkpoint(
     expected = golden_scores(ranker, encoder)
     recorded = {"fp32": expected}
     ranges_on, margin = _calibration(calibration, encoder)
-    files: dict[str, Path | bytes] = dict(first_stage)
+    files: dict[str, Path | bytes] = {**first_stage, **further}
     with tempfile.TemporaryDirectory() as scratch:
         if weights:
             files["model.safetensors"] = Path(scratch) / "model.safetensors"

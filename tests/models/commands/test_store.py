@@ -70,6 +70,22 @@ def test_the_list_shows_versions_with_their_labels(
     assert capsys.readouterr().out == ""
 
 
+def test_figures_of_dev_sets_are_listed_with_their_sets(
+    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two figures under one name are not comparable; of a checkpoint that does not say, the list says so."""
+    store, named = str(tmp_path / "store"), "dev_map[dev.jsonl:5f2a1c9b/300]"
+    edit(made["1"], metrics={"dev_map": 70.5})
+    edit(made["2"], metrics={named: 81.25})
+    for checkpoint in made.values():
+        main(["push", str(checkpoint), store])
+    capsys.readouterr()
+    assert main(["list", store]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("  dev_map[unnamed set]=70.5")
+    assert second.endswith(f"  {named}=81.25")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,6 +14,7 @@ from tests.training.letters import jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil, grid
+from cerberank_training.runs.card import dev_map
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
@@ -75,7 +76,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     assert ran == [*names, names[1]]
     shown = capsys.readouterr().out
     folders = {name: tmp_path / "out" / name / "checkpoint" for name in names}
-    values = {name: read_checkpoint(folder).manifest.metrics["dev_map"] for name, folder in folders.items()}
+    values = {name: dev_map(read_checkpoint(folder).manifest.metrics) for name, folder in folders.items()}
     rows = [line for line in shown.splitlines() if line.startswith("| 0")]
     best = max(names, key=lambda name: values[name])
     assert {row.split("|")[5].strip() for row in rows} == set(names)
@@ -83,7 +84,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank distil")]
     assert distil.main([*shlex.split(repeat)[2:], "--precisions", ""]) == 0
     again = read_checkpoint(tmp_path / "out" / "best" / "checkpoint")
-    assert again.manifest.metrics["dev_map"] == values[best]
+    assert dev_map(again.manifest.metrics) == values[best]
     assert (
         again.manifest.files["model.safetensors"] == read_checkpoint(folders[best]).manifest.files["model.safetensors"]
     )
@@ -146,3 +147,16 @@ def test_a_grid_goes_on_with_its_own_settings_alone(
     assert grid.main(command(tmp_path, "--alpha", "0", "--tau", "1,2", "--learning-rate", "1e-3")) == 0
     assert len(ran) == 2
     assert capsys.readouterr().out.count("\n| 0") == 2
+
+
+def test_a_grid_is_bound_to_the_content_of_what_it_reads(
+    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data that were replaced under the same name would mix two sets in one table."""
+    few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
+    options = command(tmp_path, *few)
+    assert grid.main(options) == 0
+    (tmp_path / "data.jsonl").write_text((tmp_path / "data.jsonl").read_text().replace("city", "town"))
+    assert grid.main(options) == 1
+    assert "begun with other content of contents.dev (SHA-256: data.jsonl " in capsys.readouterr().err
+    assert len(ran) == 1

@@ -50,3 +50,23 @@ def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert "trmd-twin needs --mono or --bi" in errors
     assert "tr-twin learns from no teacher" in errors
     assert "is no text ranker" in errors
+
+
+def test_a_run_is_bound_to_its_content_and_can_be_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other data under the same name are refused; finished, it says so; more steps keep the old ranker beside."""
+    save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "twin", "--own", "1") == 0
+    made = (tmp_path / "twin" / "ranker" / "manifest.json").stat().st_mtime_ns
+    assert call(tmp_path, "twin", "--own", "1") == 0
+    assert "ranker is finished; more --steps extend it" in capsys.readouterr().err
+    assert (tmp_path / "twin" / "ranker" / "manifest.json").stat().st_mtime_ns == made
+    assert call(tmp_path, "twin", "--own", ".5") == 1
+    assert "begun with settings.sampling.own 1.0, not 0.5" in capsys.readouterr().err
+    assert call(tmp_path, "twin", "--own", "1", "--steps", "6") == 0
+    assert read_text_ranker(tmp_path / "twin" / "ranker").manifest.version == "steps-6-seed-1"
+    (old,) = (tmp_path / "twin").glob("ranker-*")
+    assert read_text_ranker(old).manifest.version == "steps-4-seed-1"
+    log = [json.loads(line) for line in (tmp_path / "twin" / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in log if "loss" in row] == list(range(1, 7))
+    assert call(tmp_path, "twin", "--own", "1", "--document-length", "0") == 1
+    assert "--document-length Input should be greater than or equal to 1, not 0" in capsys.readouterr().err

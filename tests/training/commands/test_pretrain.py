@@ -89,9 +89,9 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (["--seed", "2"], "begun with seed 1, not 2"),
-        (["--objective", "sdc"], "begun with objective 'all', not 'sdc'"),
-        (["--batch-size", "6"], "batch_size must be a multiple of 4, not 6"),
+        (["--seed", "2"], "begun with settings.seed 1, not 2"),
+        (["--objective", "sdc"], "begun with settings.objective 'all', not 'sdc'"),
+        (["--batch-size", "6"], "--batch-size must be a multiple of 4, not 6"),
         (["--generator", "x"], "a generator belongs to ELECTRA"),
         (["--documents", "pdf:x"], "documents are named FORMAT:PATH"),
     ],
@@ -115,4 +115,4 @@ def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert pretrain.main(asked) == 0
     articles(tmp_path, count=5)
     assert pretrain.main(asked) == 1
-    assert "begun with documents_sha256" in capsys.readouterr().err
+    assert "begun with other content of dev (SHA-256: " in capsys.readouterr().err

@@ -12,6 +12,8 @@ from transformers import AutoConfig
 
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.commands.teach import main
+from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.runs.record import read_record
 
 
 def call(folder: Path, *changes: object) -> int:
@@ -37,20 +39,20 @@ def test_the_papers_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--steps", 0], "steps must be at least 1, not 0"),
+        (["--steps", 0], "--steps must be at least 1, not 0"),
         (["--epochs", 0], "--epochs is 0.0; it must be above 0"),
-        (["--steps", 2, "--evaluate-every", 3], "evaluate_every must be at most the 2 steps, not 3"),
-        (["--patience", 0], "patience must be at least 1"),
-        (["--warmup", 99999], "warmup 99999 does not fit into steps"),
-        (["--dropout", "nan"], "dropout must be at least 0 and below 1"),
-        (["--weight-decay", -1], "weight_decay must be at least 0"),
-        (["--clip", 0], "clip must be above 0"),
-        (["--learning-rate", "inf"], "learning_rate must be above 0"),
-        (["--seed", -1], "seed must be at least 0"),
+        (["--steps", 2, "--evaluate-every", 3], "--evaluate-every must be at most the 2 steps, not 3"),
+        (["--patience", 0], "--patience must be at least 1"),
+        (["--warmup", 99999], "--warmup 99999 does not fit into steps"),
+        (["--dropout", "nan"], "--dropout must be at least 0 and below 1"),
+        (["--weight-decay", -1], "--weight-decay must be at least 0"),
+        (["--clip", 0], "--clip must be above 0"),
+        (["--learning-rate", "inf"], "--learning-rate must be above 0"),
+        (["--seed", -1], "--seed must be at least 0"),
         (["--own", -1], "--own is -1"),
         (["--dev-questions", 0], "--dev-questions is 0"),
-        (["--max-length", 5], "max_length must be more than 7"),
-        (["--token-types", "fresh"], "token_types fresh are for a teacher that reads context"),
+        (["--max-length", 5], "--max-length must be more than 7"),
+        (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -65,14 +67,66 @@ def test_what_cannot_be_meant_is_refused(
 
 
 def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The name of the field that differs, and both values; before its first step a run may be begun anew."""
-    (tmp_path / "out" / "run").mkdir(parents=True)
-    (tmp_path / "out" / "settings.json").write_text(json.dumps({"seed": 1}))
-    assert call(tmp_path, "--seed", 2, "--steps", 300) == 1
-    assert "was begun with" in capsys.readouterr().err
-    (tmp_path / "out" / "run").rmdir()
-    assert call(tmp_path, "--seed", 2, "--steps", 300) == 1
-    assert "was begun with" not in capsys.readouterr().err  # the base is missing
+    """What differs is named with both values, also data and dev sets of other content under the same name."""
+    save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "--steps", 2, "--evaluate-every", 1) == 0
+    best = float(capsys.readouterr().out.rpartition(" ")[2])
+    for changes, said in (
+        (["--seed", 2], "begun with settings.seed 1, not 2"),
+        (["--loss", "both"], "begun with settings.loss 'pointwise', not 'both'"),
+        (["--own", 1], "begun with sampling.own 2, not 1"),
+        (["--learning-rate", 1e-3], "begun with settings.learning_rate 1e-05, not 0.001"),
+    ):
+        assert call(tmp_path, "--steps", 2, "--evaluate-every", 1, *changes) == 1
+        assert said in capsys.readouterr().err
+    assert call(tmp_path, "--steps", 2) == 0  # finished: the same best MAP, at once
+    said = capsys.readouterr()
+    assert "is finished; more --steps extend it" in said.err
+    assert float(said.out.rpartition(" ")[2]) == best
+    jsonl(tmp_path)
+    arguments = ["--base", "base", "--train", "data", "--dev", "data", "--out", "out"]
+    (tmp_path / "other.jsonl").write_text((tmp_path / "data.jsonl").read_text().replace("city", "town"))
+    named = {"base": str(tmp_path / "base"), "data": f"jsonl:{tmp_path / 'other.jsonl'}", "out": str(tmp_path / "out")}
+    common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--questions-per-step", "2"]
+    assert main([*(named.get(part, part) for part in arguments), *common, "--steps", "2"]) == 1
+    error = capsys.readouterr().err
+    assert "begun with other content of data (SHA-256: data.jsonl " in error
+
+
+def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More steps go on from the last; after an early stop they need more patience, which then counts."""
+    save_cross_encoder("bert", tmp_path / "base")
+    common = ["--evaluate-every", 1, "--learning-rate", 1e-9]
+    assert call(tmp_path, "--steps", 2, *common) == 0
+    assert call(tmp_path, "--steps", 9, "--patience", 3, *common) == 0
+    assert last_checkpoint(tmp_path / "out" / "run").endswith("checkpoint-4")  # the first, and three without a gain
+    assert call(tmp_path, "--steps", 12, "--patience", 3, *common) == 1
+    assert "more steps need a larger --patience" in capsys.readouterr().err
+    assert call(tmp_path, "--steps", 12, "--patience", 5, *common) == 0
+    assert last_checkpoint(tmp_path / "out" / "run").endswith("checkpoint-6")
+    record = read_record(tmp_path / "out")
+    assert record.results["reached"] == 6
+    assert [call.changed.get("steps") for call in record.calls] == [None, (2, 9), (9, 12)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [((0, 0), "without a positive candidate"), ((1, 1), "so that every ranking has the same MAP"), ((), "no question")],
+)
+def test_a_dev_set_that_cannot_choose_is_refused(
+    labels: tuple[int, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without positives, without negatives, without questions: before the base is loaded, with the file's name."""
+    save_cross_encoder("bert", tmp_path / "base", num_labels=2)
+    (tmp_path / "base" / "model.safetensors").write_bytes(b"no weights")
+    row = {"question": "q", "candidates": [{"text": "a", "label": label} for label in labels]}
+    (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n" if labels else "")
+    capsys.readouterr()
+    assert call(tmp_path, "--dev", f"jsonl:{tmp_path / 'dev.jsonl'}") == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "dev.jsonl" in error
+    assert error.count("\n") == 1
 
 
 def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "recorded").mkdir()
     free = {"steps": 90, "recipe": "mini", "names": {"base": "minilm", "train": "jsonl:t", "dev": "jsonl:d"}}
     record = {"verb": "distil", "bound": {"settings": {"train": {"seed": 5}}}, "free": free}
-    (out / "recorded" / "record.json").write_text(json.dumps(record | {"results": {"dev_map": 61.5}}))
+    (out / "recorded" / "record.json").write_text(json.dumps(record | {"results": {"best": 61.5}}))
     (out / "empty").mkdir()
     return out
 
@@ -55,7 +55,7 @@ def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFi
     assert (a["recipe"], a["name"], a["steps"], a["of"], a["seed"], a["state"]) == ("tiny", "tiny", 4, 4, 7, "finished")
     log = [json.loads(line) for line in (runs / "a" / "log.jsonl").read_text().splitlines()]
     assert a["best"] == pytest.approx(max(line["dev_map"] for line in log if "dev_map" in line), abs=1e-3)
-    assert a["dev"].startswith("jsonl:")
+    assert a["data"] == a["dev"] == f"jsonl:{runs.parent / 'data.jsonl'}"
     assert (b["steps"], b["of"], b["state"]) == (2, 4, "killed")
     assert rows["broken"]["best"] is None
     recorded = {"base": "minilm", "data": "jsonl:t", "dev": "jsonl:d", "seed": 5, "best": 61.5, "state": "killed"}

@@ -6,23 +6,24 @@ Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models dist
 from __future__ import annotations
 
 import argparse
-import random
+import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.checkpoint.card import read_terms
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.contract import is_name
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.export.checkpoint import PARITY, export_checkpoint
+from cerberank_models.export.checkpoint import PARITY, ParityError, export_checkpoint
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
 from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
-from cerberank_training.commands.strategies.runs import SETTINGS, keep_settings
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
@@ -30,16 +31,25 @@ from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Groups, Run
+from cerberank_training.runs.base import find_base
+from cerberank_training.runs.card import FILE as SUMMARY
+from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
+from cerberank_training.runs.content import data_content
+from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, dev_size, measured
+from cerberank_training.runs.place import check_device, check_writable, writing
+from cerberank_training.runs.record import RunRecord, open_record
+from cerberank_training.runs.software import software
+from cerberank_training.runs.step_log import last_step
 from cerberank_training.students.calibration import calibration_texts
-from cerberank_training.students.model_card import settings_of, student_card
-from cerberank_training.students.recipes import Recipe
+from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student
+from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.closing import closing
 from cerberank_training.tracking.opening import add_tracking_option, check_trackers, open_trackers
 
-BOUND = ("base", "train", "groups", "dev", "dev_questions", "teacher")
-"""The options, besides the recipe's settings, with which a run that was begun must go on."""
+PRECISIONS = ("fp32", "int8")
+LOG = "log.jsonl"
 
 
 def main(argv: list[str]) -> int:
@@ -48,8 +58,12 @@ def main(argv: list[str]) -> int:
     try:
         named = read_recipe(arguments.recipe)
         arguments.recipe = named.title
-        distil(changed_recipe(named.recipe, arguments), arguments)
-    except (DataError, UnsupportedModelError, ValueError, OSError) as error:
+        recipe = changed_recipe(named.recipe, arguments)
+        if arguments.name:
+            recipe = replace(recipe, shape=replace(recipe.shape, name=arguments.name))
+        with writing(arguments.out):
+            distil(recipe, arguments)
+    except (DataError, ParityError, UnsupportedModelError, ValueError, OSError) as error:
         print(f"cerberank distil: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
@@ -66,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
     parser.add_argument(
         "--dev-questions",
-        type=_dev_size,
+        type=dev_size,
         metavar="N|all",
         help="how many of them to sample, or `all` (default: 300, of asnq all)",
     )
@@ -74,11 +88,15 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/checkpoint")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
     forms = parser.add_mutually_exclusive_group()
-    precisions = "forms for ONNX to write beside the weights; '' for none"
-    forms.add_argument("--precisions", type=_names, default=("fp32", "int8"), help=precisions)
+    precisions = "forms for ONNX to write beside the weights (default: fp32,int8); '' for none"
+    forms.add_argument("--precisions", type=_names, help=precisions)
     later = "write the weights alone, in seconds; `cerberank export` makes the forms later"
     forms.add_argument("--no-export", dest="precisions", action="store_const", const=(), help=later)
     add_tracking_option(parser)
+    parser.add_argument("--name", help="the model's name in stores and services (default: the recipe's)")
+    version = "its version there (default: strategy, steps, seed and a digest of the run's record)"
+    parser.add_argument("--version", help=version)
+    parser.add_argument("--terms", metavar="TEXT|FILE", help="licence and terms of the data, for the model card")
     add_recipe_options(parser)
     return parser
 
@@ -87,32 +105,49 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
 
-def _dev_size(text: str) -> int | Literal["all"]:
-    return "all" if text == "all" else int(text)
-
-
 def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
-    """Train by `recipe` and write the checkpoint."""
-    if unknown := set(arguments.precisions) - set(PARITY):
-        raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
-    check_trackers(arguments.track)
-    check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(arguments.teacher))
-    dev = dev_questions(arguments.dev, arguments.dev_questions)
+    """Train by `recipe` and write the checkpoint, or say that this was done."""
+    precisions, terms, size = _checked(recipe, arguments)
+    out: Path = arguments.out
+    base = find_base(arguments.base)
+    dev = dev_set(arguments.dev, size)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
-    questions = open_questions(arguments.groups or arguments.train)
+    data = arguments.groups or arguments.train
+    questions = open_questions(data)
     groups: Groups = (
         SampledGroups(questions)
         if arguments.groups
         else sampler_for(arguments.train, questions, recipe.sampling, seed=recipe.train.seed)
     )
-    student = build_student(recipe.shape, arguments.base, seed=recipe.train.seed, dropout=recipe.train.dropout)
+    names = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(arguments, name))}
+    record = open_record(
+        out,
+        "distil",
+        bound={
+            "base": base.content,
+            "data": {"drawn": not arguments.groups} | data_content(data, questions),
+            "dev": {"size": size} | data_content(arguments.dev, dev),
+            "teachers": [cache_content(cache, path) for cache, path in zip(teachers, arguments.teacher, strict=True)],
+            "settings": settings_of(recipe, drawn=not arguments.groups),
+        },
+        free={
+            **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
+            "recipe": arguments.recipe,
+            "names": names | {"base": base.name, "place": arguments.base, "commit": base.commit},
+            "device": arguments.device,
+        },
+        software=software(),
+        begun=(out / "state.pt").is_file() or (out / "checkpoint").is_dir(),
+    )
+    checkpoint = out / "checkpoint"
+    if checkpoint.is_dir() and _is_finished(checkpoint, record, arguments):
+        return
+    if record.planned["steps"] != recipe.train.steps:
+        recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
+    student = build_student(recipe.shape, base.place, seed=recipe.train.seed, dropout=recipe.train.dropout)
     encoder = student.encoder()
-    shape = {field.name: str(getattr(recipe.shape, field.name)) for field in fields(recipe.shape)}
-    settings = {name: vars(arguments)[name] for name in BOUND} | {"shape": shape} | settings_of(recipe)
-    if (arguments.out / SETTINGS).is_file():
-        keep_settings(arguments.out, settings)
     run = Run(
-        arguments.out,
+        out,
         student.ranker,
         groups,
         encoder,
@@ -120,44 +155,89 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         objective=recipe.objective,
         teachers=teachers,
         device=arguments.device,
-        trackers=open_trackers(arguments.track, arguments.out, name=arguments.out.name, settings=settings),
+        trackers=open_trackers(arguments.track, out, name=out.name, settings=record.bound | record.free),
     )
-    keep_settings(arguments.out, settings)
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
-        print(f"cerberank distil: {student.start}", file=sys.stderr)  # noqa: T201
+        record.write(out)
+        print(f"cerberank distil: {student.start.replace(base.place, arguments.base)}", file=sys.stderr)  # noqa: T201
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
         best = run.train(dev_map(encoder, dev, arguments.device))
     if not first:
         return
+    record = record.with_results(reached=last_step(out / LOG), best=best, questions=measured(dev))
+    record.write(out)
+    summary = summary_of(record, teachers=[teacher_origin(cache) for cache in teachers])
+    if checkpoint.is_dir():  # of the run before it was extended
+        checkpoint.rename(out / f"checkpoint-{(read_summary(checkpoint) or {})['digest']}")
     export_checkpoint(
         student.ranker,
         student.tokenizer,
-        arguments.out / "checkpoint",
-        card=student_card(recipe, student.ranker.config.architecture, arguments, best),
-        version=f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}",
-        source=f"recipe {arguments.recipe}",
-        metrics={"dev_map": best},
-        precisions=arguments.precisions,
+        checkpoint,
+        card=run_card(summary, name=recipe.shape.name, architecture=student.ranker.config.architecture, terms=terms),
+        version=arguments.version
+        or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}",
+        source=f"recipe {arguments.recipe}, run {record.digest}",
+        metrics={dev_metric(summary): best},
+        precisions=precisions,
         calibration=calibration_texts(questions),
+        further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
     figures = f"dev MAP {best:.2f} on {len(dev)} questions of {arguments.dev}"
-    checkpoint, data = arguments.out / "checkpoint", arguments.groups or arguments.train
-    print(closing(checkpoint, name=recipe.shape.name, figures=figures, forms=arguments.precisions, train=data))  # noqa: T201
+    print(closing(checkpoint, name=recipe.shape.name, figures=figures, forms=precisions, train=data))  # noqa: T201
 
 
-def dev_questions(spec: str, size: int | Literal["all"] | None) -> Sequence[Question]:
-    """The questions of `FORMAT:PATH` that choose weights: `size` drawn with seed 0; None: 300, but of asnq all.
+def _checked(recipe: Recipe, arguments: argparse.Namespace) -> tuple[tuple[str, ...], str | None, Size]:
+    """The forms, the terms and the number of dev questions that are asked for.
 
-    (CERBERUS and CT choose by all 1,336 of ASNQ's dev set.) Raises ValueError for a size of less than 1.
+    Raises what is wrong with any option that can be told without reading data or a base.
     """
-    if size is None:
-        size = "all" if spec.startswith("asnq:") else 300
-    if size != "all" and size < 1:
-        raise ValueError(f"--dev-questions is {size}; it must be at least 1, or all")
-    questions = open_questions(spec)
-    return questions if size == "all" else random.Random(0).sample(questions, min(size, len(questions)))
+    precisions = PRECISIONS if arguments.precisions is None else arguments.precisions
+    if unknown := set(precisions) - set(PARITY):
+        raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
+    check_trackers(arguments.track)
+    check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(arguments.teacher))
+    for option in ("name", "version"):
+        if (value := getattr(arguments, option)) is not None and not is_name(value):
+            raise ValueError(f"--{option} {value!r} is no name: letters, digits, '.', '_' and '-', at most 96")
+    size = chosen_size(arguments.dev, arguments.dev_questions)
+    terms = None if arguments.terms is None else read_terms(arguments.terms)
+    check_device(arguments.device)
+    check_writable(arguments.out)
+    return precisions, terms, size
+
+
+def _is_finished(checkpoint: Path, record: RunRecord, arguments: argparse.Namespace) -> bool:
+    """Whether the checkpoint is all that was asked for, which is then said; False when the run is to be extended.
+
+    Raises ValueError when the folder holds another checkpoint, or when only its names or forms are to differ.
+    """
+    summary = read_summary(checkpoint) or {}
+    if summary.get("digest") not in {record.digest, record.result_digest}:
+        raise ValueError(f"{checkpoint} is not of this run: move it away")
+    if not record.ended:
+        if not (checkpoint.parent / "state.pt").is_file():
+            raise ValueError(f"{checkpoint.parent} has no state.pt any more: the run cannot be extended")
+        return False
+    there = read_checkpoint(checkpoint)
+    asked = {
+        "name": (arguments.name, there.config.name),
+        "version": (arguments.version, there.manifest.version),
+        "precisions": (None if arguments.precisions is None else set(arguments.precisions), set(there.precisions)),
+    }
+    changes = [name for name, (wanted, have) in asked.items() if wanted is not None and wanted != have]
+    if arguments.terms is not None and read_terms(arguments.terms) not in (checkpoint / "README.md").read_text():
+        changes.append("terms")
+    if changes:
+        other = f"export {checkpoint} OUT" if changes[0] == "precisions" else f"card {checkpoint}"
+        raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
+    print(  # noqa: T201
+        f"cerberank distil: {checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
+        f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
+        file=sys.stderr,
+    )
+    return True
 
 
 def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], dict[str, float]]:

@@ -22,6 +22,7 @@ from cerberank_models.export.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data import DataError, open_questions, read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, GateError, measure_parity
+from cerberank_training.runs.card import FILE
 from cerberank_training.students.calibration import calibration_texts
 
 
@@ -79,6 +80,7 @@ def main(argv: list[str]) -> int:
             first_stage=kept_files(
                 checkpoint.path, checkpoint.manifest.files, precisions=precisions, weights=arguments.weights
             ),
+            further={FILE: checkpoint.path / FILE} if FILE in checkpoint.manifest.files else {},
         )
     except (CheckpointError, DataError, ParityError, GateError, OSError, ValueError) as error:
         print(f"cerberank export: {error}", file=sys.stderr)  # noqa: T201

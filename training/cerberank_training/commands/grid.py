@@ -26,11 +26,14 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
 from cerberank_training.commands.recipe_options import changed_recipe, numbers
 from cerberank_training.commands.recipes.read import read_recipe
-from cerberank_training.commands.strategies.runs import keep_settings, run_verb
+from cerberank_training.commands.strategies.runs import contents, keep_settings, run_verb
 from cerberank_training.evaluation.report import table
+from cerberank_training.runs.card import dev_map
 
 OWN = ("alpha", "tau", "learning_rate", "out")
 """The options of `distil` that each combination has for itself."""
+FREE = ("device", "name", "version", "terms")
+"""Those that a grid may be continued with other values of."""
 DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
     "alpha": optuna.distributions.FloatDistribution(0, 1),
     "tau": optuna.distributions.FloatDistribution(0, 1e9),
@@ -70,14 +73,16 @@ def main(argv: list[str]) -> int:
         objective = recipes[0].objective
         if objective.strategy == "hard" and objective.exits == "labels":
             raise ValueError("--strategy is hard: without teachers there is no alpha and no tau to choose")
-        recorded = {name: value for name, value in vars(parsed[0]).items() if name not in (*OWN, "device")}
-        keep_settings(arguments.out, recorded)
+        first = parsed[0]
+        recorded = {name: value for name, value in vars(first).items() if name not in (*OWN, *FREE)}
+        data = {name: getattr(first, name) for name in ("train", "groups", "dev")}
+        keep_settings(arguments.out, recorded | contents(first.base, data, first.teacher))
         study = _study(arguments.out)
         for point in points:
             folder = arguments.out / point.name
             if not (folder / "checkpoint").is_dir():
                 run_verb("distil", "--precisions", "", *point.options(training, folder))
-            _record(study, point, read_checkpoint(folder / "checkpoint").manifest.metrics["dev_map"])
+            _record(study, point, dev_map(read_checkpoint(folder / "checkpoint").manifest.metrics))
             _report(study, arguments.out, training)
     except (CheckpointError, subprocess.CalledProcessError, ValueError, OSError) as error:
         print(f"cerberank grid: {error}", file=sys.stderr)  # noqa: T201

@@ -8,9 +8,8 @@ Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models pair
 from __future__ import annotations
 
 import argparse
-import random
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -27,7 +26,15 @@ from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_training.learning.processes import Processes
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.runs.base import find_base
+from cerberank_training.runs.content import data_content, folder_content
+from cerberank_training.runs.dev_set import chosen_size, dev_set, measured
+from cerberank_training.runs.options import named_options
+from cerberank_training.runs.place import check_device, check_writable, writing
+from cerberank_training.runs.record import open_record
+from cerberank_training.runs.software import software
+from cerberank_training.runs.step_log import last_step
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
@@ -42,7 +49,8 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments = parser().parse_args(argv)
     try:
-        best = _train(arguments)
+        with writing(arguments.out):
+            best = _train(arguments)
     except (CheckpointError, DataError, UnsupportedModelError, ValueError, OSError) as error:
         print(f"cerberank pairwise: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -109,43 +117,80 @@ def _train(arguments: argparse.Namespace) -> float:
         config = replace(config, learning_rate=RELEASED_LEARNING_RATE)
     config = replace(config, **{name: given[name] for name in TrainConfig.__slots__ if name in given})
     objective = replace(objective, **{name: given[name] for name in PairwiseObjective.__slots__ if name in given})
-    encoding = TextEncodingConfig(**{name: given[name] for name in TextEncodingConfig.model_fields if name in given})
+    with named_options(vars(arguments)):
+        encoding = TextEncodingConfig(
+            **{name: given[name] for name in TextEncodingConfig.model_fields if name in given}
+        )
+    size = chosen_size("", arguments.dev_questions)
+    check_device(arguments.device)
+    check_writable(arguments.out)
+    base = find_base(arguments.base)
+    dev = dev_set(arguments.dev, size)
+    questions = list(read_questions(arguments.train))
+    sampling = TripleSampling(top=arguments.top, own=arguments.own)
+    triples = triple_sampler_for(arguments.train, questions, sampling, seed=config.seed)
+    ranker_folder = arguments.out / "ranker"
+    record = open_record(
+        arguments.out,
+        "pairwise",
+        bound={
+            "base": base.content,
+            "data": data_content(arguments.train, questions),
+            "dev": {"size": size, "select": arguments.select} | data_content(arguments.dev, dev),
+            "teachers": {role: folder_content(given[role]) for role in ("mono", "bi") if role in given},
+            "settings": {name: getattr(arguments, name) for name in ("system", "layers")}
+            | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
+            | {"train": bound_settings(config)},
+        },
+        free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
+        | {"names": {name: getattr(arguments, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
+        | {"device": arguments.device},
+        software=software(),
+        begun=(arguments.out / "state.pt").is_file() or ranker_folder.is_dir(),
+    )
+    if record.ended and ranker_folder.is_dir():
+        print(f"cerberank pairwise: {ranker_folder} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
+        return float(record.results["best"])
+    if ranker_folder.is_dir() and not (arguments.out / "state.pt").is_file():
+        raise ValueError(f"{arguments.out} has no state.pt any more: the run cannot be extended")
+    if record.planned["steps"] != config.steps:
+        config = replace(config, planned=record.planned["steps"])
     ranker, tokenizer = build_text_ranker(
         system,
-        arguments.base,
+        base.place,
         name=arguments.system,
         encoding=encoding,
         seed=config.seed,
         dropout=config.dropout,
         layers=arguments.layers,
     )
-    dev = list(read_questions(arguments.dev))
-    dev = random.Random(0).sample(dev, min(arguments.dev_questions, len(dev)))
     teachers = Teachers(mono=_teacher(arguments.mono, config), bi=_teacher(arguments.bi, config))
     run = PairwiseRun(
         arguments.out,
         ranker,
         tokenizer,
-        triple_sampler_for(
-            arguments.train,
-            list(read_questions(arguments.train)),
-            TripleSampling(top=arguments.top, own=arguments.own),
-            seed=config.seed,
-        ),
+        triples,
         config,
         objective=objective,
         teachers=teachers,
         device=arguments.device,
         trackers=open_trackers(arguments.track, arguments.out, name=arguments.out.name, settings=given),
     )
+    first = Processes.join(torch.device(arguments.device)).rank == 0
+    if first:
+        record.write(arguments.out)
     best = run.train(dev_metric(text_encoder(ranker.config, tokenizer), dev, arguments.select))
-    if Processes.join(torch.device(arguments.device)).rank == 0:
+    if first:
+        if ranker_folder.is_dir():  # of the run before it was extended
+            ranker_folder.rename(arguments.out / f"ranker-{record.result_digest}")
+        reached = last_step(arguments.out / "log.jsonl")
+        record.with_results(reached=reached, best=best, questions=measured(dev)).write(arguments.out)
         write_text_ranker(
-            arguments.out / "ranker",
+            ranker_folder,
             ranker,
             tokenizer,
             version=f"steps-{config.steps}-seed-{config.seed}",
-            source=f"TRMD {arguments.system}",
+            source=f"TRMD {arguments.system}, run {record.digest}",
             metrics={f"dev_{arguments.select}": best},
         )
     return best

@@ -8,21 +8,29 @@ A killed run resumes when repeated. Several GPUs: `torchrun --nproc-per-node 4 -
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
 from cerberank_models.importing.token_types import NewTypes
-from cerberank_training.commands.strategies.runs import keep_settings
 from cerberank_training.data import DataError
-from cerberank_training.pretraining.base import Base, build_start
-from cerberank_training.pretraining.documents import READERS, Document, read_documents
+from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.pretraining.base import Base, build_start, check_base
+from cerberank_training.pretraining.documents import READERS, read_documents
 from cerberank_training.pretraining.examples import ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import PretrainingConfig, pretrain
+from cerberank_training.runs.base import find_base
+from cerberank_training.runs.content import data_content
+from cerberank_training.runs.options import named_options
+from cerberank_training.runs.place import check_writable, writing
+from cerberank_training.runs.record import open_record
+from cerberank_training.runs.software import software
+
+FREE = ("steps", "device", "planned")
+"""Settings that a run may be continued with other values of."""
 
 
 def main(argv: list[str]) -> int:
@@ -36,45 +44,72 @@ def main(argv: list[str]) -> int:
         token_types=arguments.token_types,
     )
     try:
-        config = PretrainingConfig(
-            steps=arguments.steps,
-            batch_size=arguments.batch_size,
-            accumulate=arguments.accumulate,
-            learning_rate=arguments.learning_rate,
-            warmup=arguments.warmup,
-            weight_decay=arguments.weight_decay,
-            max_length=arguments.max_length,
-            precision=arguments.precision,
-            evaluate_every=arguments.evaluate_every,
-            seed=arguments.seed,
-            device=arguments.device,
-        )
-        documents, held_out = read_documents(arguments.documents), read_documents(arguments.dev)
-        train = ExampleGroups(documents, arguments.objective, seed=config.seed)
-        dev = ExampleGroups(held_out, arguments.objective, seed=0)
-        start = build_start(base, LossWeights(mlm=arguments.mlm_weight, rtd=arguments.rtd_weight), seed=config.seed)
-        settings = {name: value for name, value in vars(arguments).items() if name != "out"}
-        settings["processes"] = os.environ.get("WORLD_SIZE", "1")
-        keep_settings(out, settings | {"documents_sha256": _digest(documents)})
-        print(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))  # noqa: T201
-        examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
-        metrics = pretrain(start, out, train, examples, config)
+        with writing(out), named_options(vars(arguments)):
+            metrics, count = _pretrain(base, arguments)
     except (DataError, ValueError, OSError) as error:
         print(f"cerberank pretrain: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(  # noqa: T201
-        f"{out}: on {len(examples)} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (75 unread), "
+        f"{out}: on {count} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (75 unread), "
         f"positive first {metrics['ssp_first']:.1f} % (25), above a hard negative {metrics['ssp_hard']:.1f} % (50)"
     )
     return 0
 
 
-def _digest(documents: Sequence[Document]) -> str:
-    """A hash of all texts, because a run goes on only with the same documents."""
-    digest = hashlib.sha256()
-    for document in documents:
-        digest.update(repr(document.paragraphs).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, float], int]:
+    """Train, and return the metrics with the number of examples that they were measured on."""
+    out: Path = arguments.out
+    config = PretrainingConfig(
+        steps=arguments.steps,
+        batch_size=arguments.batch_size,
+        accumulate=arguments.accumulate,
+        learning_rate=arguments.learning_rate,
+        warmup=arguments.warmup,
+        weight_decay=arguments.weight_decay,
+        max_length=arguments.max_length,
+        precision=arguments.precision,
+        evaluate_every=arguments.evaluate_every,
+        seed=arguments.seed,
+        device=arguments.device,
+    )
+    if arguments.dev_groups < 1:
+        raise ValueError(f"dev_groups must be at least 1, not {arguments.dev_groups}")
+    check_writable(out)
+    found = find_base(arguments.base)
+    check_base(replace(base, source=found.place))
+    generator = find_base(arguments.generator) if arguments.generator else None
+    documents, held_out = read_documents(arguments.documents), read_documents(arguments.dev)
+    train = ExampleGroups(documents, arguments.objective, seed=config.seed)
+    dev = ExampleGroups(held_out, arguments.objective, seed=0)
+    weights = LossWeights(mlm=arguments.mlm_weight, rtd=arguments.rtd_weight)
+    settings = {name: getattr(arguments, name) for name in ("objective", "layers", "token_types", "dev_groups")}
+    record = open_record(
+        out,
+        "pretrain",
+        bound={
+            "base": found.content,
+            "generator": generator.content if generator else None,
+            "documents": data_content(arguments.documents),
+            "dev": data_content(arguments.dev),
+            "settings": settings
+            | {"weights": asdict(weights)}
+            | {name: value for name, value in asdict(config).items() if name not in FREE},
+            "processes": os.environ.get("WORLD_SIZE", "1"),
+        },
+        free={name: getattr(config, name) for name in ("steps", "device")}
+        | {"names": {name: getattr(arguments, name) for name in ("base", "generator", "documents", "dev", "out")}},
+        software=software(),
+        begun=last_checkpoint(out / "run") is not None,
+    )
+    if record.planned["steps"] != config.steps:
+        config = replace(config, planned=record.planned["steps"])
+    placed = replace(base, source=found.place, generator=generator.place if generator else None)
+    start = build_start(placed, weights, seed=config.seed)
+    if os.environ.get("RANK", "0") == "0":
+        record.write(out)
+    print(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))  # noqa: T201
+    examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
+    return pretrain(start, out, train, examples, config), len(examples)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,28 +9,37 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import random
 import sys
-from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from cerberank_models.importing.teacher_input import TeacherInput
-from cerberank_training.commands.strategies.runs import SETTINGS, keep_settings
-from cerberank_training.data import DataError, Question, open_questions
+from cerberank_models.importing.teacher_input import FILE, TeacherInput
+from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling, sampler_for
+from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.runs.base import find_base
+from cerberank_training.runs.content import data_content
+from cerberank_training.runs.dev_set import chosen_size, dev_set, dev_size, measured
+from cerberank_training.runs.options import named_options
+from cerberank_training.runs.place import check_writable, writing
+from cerberank_training.runs.record import open_record, read_record
+from cerberank_training.runs.software import software
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 
 STEPS = 20_000
-PLACE = ("out", "device")
-"""Options that a run may be continued with other values of."""
+RUN = "run"
+"""The Trainer's folder within the teacher's."""
+FREE = ("steps", "patience", "device")
+"""Settings that a run may be continued with other values of."""
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        best = _teach(arguments)
+        with writing(arguments.out):
+            best = _teach(arguments)
     except (DataError, ValueError, OSError) as error:
         print(f"cerberank teach: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -45,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
     parser.add_argument(
         "--dev-questions",
-        type=_dev_size,
+        type=dev_size,
         default=300,
         metavar="N|all",
         help="how many of them to sample (default: 300)",
@@ -93,10 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _dev_size(text: str) -> int | Literal["all"]:
-    return "all" if text == "all" else int(text)
-
-
 def _teach(arguments: argparse.Namespace) -> float:
     """Fine-tune as the options say; returns the best dev MAP, in percent. Raises ValueError, which names the option."""
     if arguments.epochs is not None and not 0 < arguments.epochs < math.inf:
@@ -104,17 +109,55 @@ def _teach(arguments: argparse.Namespace) -> float:
     sampling = _sampling(arguments)
     # Checked before any data are read, which may take minutes.
     config = _config(arguments, STEPS if arguments.steps is None else arguments.steps)
+    size = chosen_size(arguments.dev, arguments.dev_questions)
+    out: Path = arguments.out
+    check_writable(out)
+    base = find_base(arguments.base)
+    dev = dev_set(arguments.dev, size)
     questions = open_questions(arguments.train)
-    dev = _dev_questions(arguments.dev, arguments.dev_questions)
     sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     if arguments.epochs is not None:
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
         step = config.questions_per_step * config.accumulate * processes
         config = _config(arguments, math.ceil(arguments.epochs * len(sampler) / step))
-    if not (arguments.out / "run").is_dir():
-        (arguments.out / SETTINGS).unlink(missing_ok=True)  # of a call that ended before its first step
-    keep_settings(arguments.out, {name: value for name, value in vars(arguments).items() if name not in PLACE})
-    return fine_tune(arguments.base, arguments.out, sampler, dev, config)
+    record = open_record(
+        out,
+        "teach",
+        bound={
+            "base": base.content,
+            "data": data_content(arguments.train, questions),
+            "dev": {"size": size} | data_content(arguments.dev, dev),
+            "sampling": {"mode": arguments.sampling} | asdict(sampling),
+            "settings": _bound(config),
+            "processes": processes,
+        },
+        free={name: getattr(config, name) for name in FREE}
+        | {
+            "names": {"train": arguments.train, "dev": arguments.dev, "out": str(out)}
+            | {"base": base.name, "place": arguments.base, "commit": base.commit}
+        },
+        software=software(),
+        begun=last_checkpoint(out / RUN) is not None,
+    )
+    if record.ended and (out / FILE).is_file():
+        print(f"cerberank teach: {out} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
+        return float(record.results["best"])
+    first = os.environ.get("RANK", "0") == "0"
+    if first:
+        record.write(out)
+    if record.planned["steps"] != config.steps:
+        config = replace(config, planned=record.planned["steps"])
+    best = fine_tune(base.place, out, sampler, dev, config, further=bool(record.results))
+    if first:
+        reached = int(str(last_checkpoint(out / RUN)).rpartition("-")[2])
+        record.with_results(reached=reached, best=best, questions=measured(dev)).write(out)
+    return best
+
+
+def _bound(config: TeacherConfig) -> dict[str, Any]:
+    """The settings with which a run that was begun must go on."""
+    settings = asdict(config) | {"input": config.input.model_dump()}
+    return {name: value for name, value in settings.items() if name not in (*FREE, "planned")}
 
 
 def _sampling(arguments: argparse.Namespace) -> Sampling:
@@ -143,17 +186,19 @@ def _config(arguments: argparse.Namespace, steps: int) -> TeacherConfig:
     given: dict[str, Any] = {
         name: value for name, value in vars(arguments).items() if name in TeacherConfig.__slots__ and value is not None
     }
-    given |= {
-        "steps": steps,
-        "evaluate_every": min(250, steps) if arguments.evaluate_every is None else arguments.evaluate_every,
-        "input": TeacherInput(max_length=arguments.max_length, context=arguments.context),
-        "device": "cpu" if arguments.device == "cpu" else "auto",
-    }
-    return TeacherConfig(**given)
+    with named_options(vars(arguments)):
+        given |= {
+            "steps": steps,
+            "evaluate_every": _evaluate_every(arguments, steps),
+            "input": TeacherInput(max_length=arguments.max_length, context=arguments.context),
+            "device": "cpu" if arguments.device == "cpu" else "auto",
+        }
+        return TeacherConfig(**given)
 
 
-def _dev_questions(spec: str, size: int | Literal["all"]) -> Sequence[Question]:
-    if size != "all" and size < 1:
-        raise ValueError(f"--dev-questions is {size}; it must be at least 1, or all")
-    questions = open_questions(spec)
-    return questions if size == "all" else random.Random(0).sample(questions, min(size, len(questions)))
+def _evaluate_every(arguments: argparse.Namespace, steps: int) -> int:
+    """The steps that were given; or as many as the run in the folder was begun with; or 250, or all of fewer."""
+    if arguments.evaluate_every is not None:
+        return int(arguments.evaluate_every)
+    have = read_record(arguments.out) if last_checkpoint(arguments.out / RUN) else None
+    return min(250, steps) if have is None else int(have.bound["settings"]["evaluate_every"])

@@ -138,14 +138,15 @@ class Loop(Generic[NetworkT]):
                 if "questions" in figures:
                     figures["questions_per_second"] = figures["questions"] / figures["seconds"]
                 self._track(figures)
-                if self._step % config.evaluate_every == 0 or self._step == config.steps:
+                evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
+                if evaluated:
                     bar.set_description(f"{self._folder.name}, on dev")
                     known["dev"] = f"{self._evaluate(dev_metric):.2f}"
                     known["best"] = f"{self._best:.2f}"
                     bar.set_description(self._folder.name, refresh=False)
                 bar.set_postfix(known | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
                 bar.update()
-                if self._step % config.save_every == 0 or self._step == config.steps:
+                if evaluated or self._step % config.save_every == 0:  # best.pt is never later than state.pt
                     self._save()
 
     @property

@@ -23,7 +23,7 @@ from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.tracking.tracker import Tracker
 
 
@@ -94,7 +94,7 @@ class Run:
             forward=_StageLogits(ranker),
             loss=self._step_loss,
             is_fresh=_is_fresh,
-            configuration=json.dumps({"train": asdict(config), "objective": asdict(objective)}, sort_keys=True),
+            configuration=json.dumps({"train": bound_settings(config), "objective": asdict(objective)}, sort_keys=True),
             processes=self._processes,
             device=self._device,
             stream=self._steps,

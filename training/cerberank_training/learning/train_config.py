@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 
 def ramp_steps(warmup: float, steps: int) -> float:
@@ -16,6 +16,10 @@ def ramp_steps(warmup: float, steps: int) -> float:
     if not warmup >= 0 or ramp > max(1, steps):
         raise ValueError(f"warmup {warmup:g} does not fit into steps {steps}: give another of either")
     return ramp
+
+
+FREE = ("steps", "patience", "save_every", "planned")
+"""The settings that a run may be continued with other values of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,14 +55,22 @@ class TrainConfig:
     """Stop after so many evaluations on dev without improvement."""
     save_every: int = 100
     seed: int = 1
+    planned: int | None = None
+    """The steps with which a run was begun that now has more: `warmup` and `final_only` are shares of these, so that
+    its warm-up and warm start stay where they were. None for a run that was not extended."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a warm-up that does not end within the run."""
-        ramp_steps(self.warmup, self.steps)
+        ramp_steps(self.warmup, self.planned or self.steps)
+
+    @property
+    def warm_start(self) -> float:
+        """The steps that train the heads alone."""
+        return self.final_only * (self.planned or self.steps)
 
     def trained(self, step: int, stages: int) -> tuple[int, ...]:
         """The stages that `step` trains, from the seed and the step alone (every process draws the same)."""
-        if step < self.final_only * self.steps:
+        if step < self.warm_start:
             return (stages - 1,)
         if self.stages == "joint":
             return tuple(range(stages))
@@ -66,10 +78,18 @@ class TrainConfig:
 
     def all_trained(self, step: int) -> bool:
         """Whether exits have been trained by `step`; before, weights are not the best, because exits are random."""
-        return self.final_only >= 1.0 or step > self.final_only * self.steps
+        return self.final_only >= 1.0 or step > self.warm_start
 
     def rate(self, step: int) -> float:
-        """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step."""
-        ramp = max(1.0, ramp_steps(self.warmup, self.steps))
+        """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step.
+
+        In a run that was extended it falls anew, from where this line has it at the first step of the extension.
+        """
+        ramp = max(1.0, ramp_steps(self.warmup, self.planned or self.steps))
         rising = (step + 1) / ramp
         return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)
+
+
+def bound_settings(config: TrainConfig) -> dict[str, Any]:
+    """The settings with which a run that was begun must go on."""
+    return {name: value for name, value in asdict(config).items() if name not in FREE}

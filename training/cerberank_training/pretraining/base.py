@@ -51,16 +51,22 @@ class Start:
     """Parts with random weights because the base has none, besides the binary head."""
 
 
-def build_start(base: Base, weights: LossWeights, *, seed: int) -> Start:
-    """The network of `base`, in which all that is random follows from the seed.
-
-    Raises UnsupportedModelError when the base cannot be pre-trained so.
-    """
+def check_base(base: Base) -> Any:
+    """The configuration of the base's encoder. Raises UnsupportedModelError for options that do not fit it."""
     config = AutoConfig.from_pretrained(base.source)
     if base.layers is not None and not 0 < base.layers <= config.num_hidden_layers:
         raise UnsupportedModelError(f"{base.source} has {config.num_hidden_layers} layers, not {base.layers}")
     if base.generator is not None and config.model_type != "electra":
         raise UnsupportedModelError(f"a generator belongs to ELECTRA, and {base.source} is {config.model_type}")
+    return config
+
+
+def build_start(base: Base, weights: LossWeights, *, seed: int) -> Start:
+    """The network of `base`, in which all that is random follows from the seed.
+
+    Raises UnsupportedModelError when the base cannot be pre-trained so.
+    """
+    config = check_base(base)
     set_seed(seed)
     layers = {"num_hidden_layers": base.layers or config.num_hidden_layers}
     network: MaskedPretraining | ReplacedTokenPretraining

@@ -47,10 +47,17 @@ class PretrainingConfig:
     evaluate_every: int = 1000
     seed: int = 1
     device: Literal["auto", "cpu"] = "auto"
+    planned: int | None = None
+    """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a batch that holds no whole groups, and a warm-up longer than the run."""
-        ramp_steps(self.warmup, self.steps)
+        for name in ("steps", "accumulate", "evaluate_every", "max_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+        ramp_steps(self.warmup, self.planned or self.steps)
         if self.batch_size < GROUP or self.batch_size % GROUP:
             raise ValueError(f"batch_size must be a multiple of {GROUP}, not {self.batch_size}")
 
@@ -97,7 +104,7 @@ def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
-        warmup_steps=math.ceil(ramp_steps(config.warmup, config.steps)),
+        warmup_steps=math.ceil(ramp_steps(config.warmup, config.planned or config.steps)),
         weight_decay=config.weight_decay,
         lr_scheduler_type="linear",
         bf16=config.precision == "bf16",

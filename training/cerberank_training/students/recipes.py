@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from cerberank_models.config import EncodingConfig, ExitConfig
-from cerberank_training.data.sampling import NegativeSampling, Sampling
+from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 from cerberank_training.learning.student_objective import StudentObjective
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.students.shapes import StudentShape
 
 PAIR = EncodingConfig(max_length=128, question_length=48)
@@ -24,6 +25,21 @@ class Recipe:
     objective: StudentObjective = field(default_factory=StudentObjective)
     sampling: Sampling = field(default_factory=NegativeSampling)
     train: TrainConfig
+
+
+def settings_of(recipe: Recipe, *, drawn: bool) -> dict[str, Any]:
+    """The settings that decide about a run's result; the sampling is one of them if groups are `drawn` in the run."""
+    shape, mode = recipe.shape, "pairs" if isinstance(recipe.sampling, PairSampling) else "grouped"
+    return {
+        "shape": {
+            **{name: getattr(shape, name) for name in ("body_layers", "heads", "layers", "token_types")},
+            "exits": [exit_.model_dump() for exit_ in shape.exits],
+        },
+        "encoding": shape.encoding.model_dump(),
+        "objective": asdict(recipe.objective),
+        **({"sampling": {"mode": mode} | asdict(recipe.sampling)} if drawn else {}),
+        "train": bound_settings(recipe.train),
+    }
 
 
 def mini_hard() -> Recipe:

@@ -22,6 +22,7 @@ from transformers import (
     AutoTokenizer,
     EarlyStoppingCallback,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -79,6 +80,8 @@ class TeacherConfig:
     seed: int = 1
     """The classifier's first weights, fresh token types, dropout and order follow from it."""
     device: Literal["auto", "cpu"] = "auto"
+    planned: int | None = None
+    """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "questions_per_step", "accumulate", "evaluate_every", "patience"):
@@ -89,7 +92,7 @@ class TeacherConfig:
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        ramp_steps(self.warmup, self.steps)
+        ramp_steps(self.warmup, self.planned or self.steps)
         if not 0 <= (self.dropout or 0.0) < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 <= self.weight_decay < math.inf:
@@ -101,14 +104,17 @@ class TeacherConfig:
         self.input.encoding()
 
 
-def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:
+def fine_tune(
+    base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig, *, further: bool = False
+) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
     Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation, and one that
-    has ended is not trained further. Raises ValueError for a base that the settings do not fit.
+    has ended is not trained `further` unless this is asked for. Raises ValueError for a base that the settings do not
+    fit.
     """
     newest = last_checkpoint(out / "run")
-    if newest is not None and (out / FILE).is_file():  # the last file of a run
+    if newest is not None and (out / FILE).is_file() and not further:  # the last file of a run
         return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
     model = classifier(base, config)
@@ -124,6 +130,7 @@ def fine_tune(base: str, out: Path, sampler: Groups, dev: Sequence[Question], co
         compute_metrics=_dev_metrics(dev),
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
+    trainer.add_callback(_Patience(trainer, config.patience))
     trainer.loss = config.loss
     with running(out):
         trainer.train(resume_from_checkpoint=newest)
@@ -161,7 +168,7 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
-        warmup_steps=math.ceil(ramp_steps(config.warmup, config.steps)),
+        warmup_steps=math.ceil(ramp_steps(config.warmup, config.planned or config.steps)),
         lr_scheduler_type="linear",
         weight_decay=config.weight_decay,
         max_grad_norm=config.clip,
@@ -183,6 +190,18 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         use_cpu=config.device == "cpu",
         dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
+
+
+class _Patience(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Gives a run that goes on the patience of this call: the Trainer restores that of the call that was killed."""
+
+    def __init__(self, trainer: Trainer, patience: int) -> None:
+        self._trainer, self._patience = trainer, patience
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        for callback in self._trainer.callback_handler.callbacks:
+            if isinstance(callback, EarlyStoppingCallback):
+                callback.early_stopping_patience = self._patience
 
 
 class _Items(Dataset[Item]):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_training.runs.step_log import cut_log
 
 LOG = "log.jsonl"
 
@@ -26,12 +26,7 @@ class LogFile:
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
         """Remove the lines after `step`, and a last line that was not written to its end."""
-        if not self._path.exists():
-            return
-        kept = [json.dumps(record) + "\n" for record in read_log(self._path) if record["step"] <= step]
-        content = "".join(kept).encode()
-        if content != self._path.read_bytes():
-            write_bytes(self._path, content)
+        cut_log(self._path, step)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Append a line, with six significant digits of each figure; JSON has no infinities, so they become null."""

@@ -81,7 +81,7 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
         if float(train.get("final_only") or 0) >= 1 or line.get("step", 0) > warm_start
     ]
     found = [float(value) for value in counted if isinstance(value, int | float)]
-    best = _part(record, "results").get("dev_map")
+    best = _part(record, "results").get("best")
     state: State = "killed" if result is None else "finished"
     if is_running(run):
         state = "running"

@@ -17,6 +17,7 @@ from cerberank_training.commands.recipes.read import add_recipe_option, read_rec
 from cerberank_training.commands.strategies import trmd_systems
 from cerberank_training.commands.strategies.runs import (
     add_table_options,
+    contents,
     evaluate_run,
     finished,
     keep_settings,
@@ -46,7 +47,9 @@ def _cerberus(argv: list[str]) -> int:
     ]
     try:
         read_recipe(arguments.recipe)  # an unknown one is refused before anything is written
-        keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED})
+        data = {name: getattr(arguments, name) for name in ("groups", "dev")}
+        read = contents(arguments.base, data, [*arguments.teacher, *arguments.hydra])
+        keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED} | read)
         for seed in seeds_of(arguments):
             for run in runs:
                 folder = arguments.out / f"{_slug(run)}-{seed}"

@@ -12,12 +12,16 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_training.evaluation.per_question import Records, read_records
+from cerberank_training.runs.base import find_base
+from cerberank_training.runs.content import SHA256, data_content
+from cerberank_training.runs.record import difference, differences
+from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 SETTINGS = "settings.json"
 
@@ -47,12 +51,20 @@ def keep_settings(out: Path, settings: Mapping[str, Any]) -> None:
         write_json(path, wanted)
         return
     have = json.loads(path.read_text(encoding="utf-8"))
-    for field in sorted(set(have) | set(wanted)):
-        if have.get(field) != wanted.get(field):
-            raise ValueError(
-                f"{out} was begun with {field} {have.get(field)!r}, not {wanted.get(field)!r}; "
-                "remove it or choose another folder"
-            )
+    for field, old, new in differences(have, wanted):
+        raise ValueError(f"{out} was begun with {difference(field, old, new)}; remove it or choose another folder")
+
+
+def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path] = ()) -> dict[str, Any]:
+    """What identifies the content that all runs of a table read, for `keep_settings`: data by their options' names.
+
+    Raises SourceError for a base that is not there, DataError and ScoreCacheError for data that cannot be read.
+    """
+    return {
+        "contents.base": find_base(base).content,
+        **{f"contents.{name}": data_content(spec) for name, spec in data.items() if spec},
+        **{f"contents.{path}": {SHA256: {MANIFEST: read_manifest(path).identity.decode()}} for path in teachers},
+    }
 
 
 def run_verb(name: str, *arguments: object) -> None:

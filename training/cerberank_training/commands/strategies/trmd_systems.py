@@ -19,6 +19,7 @@ from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_training.commands import pairwise
 from cerberank_training.commands.strategies.runs import (
     add_table_options,
+    contents,
     evaluate_run,
     finished,
     keep_settings,
@@ -47,7 +48,8 @@ def main(argv: list[str]) -> int:
         recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device")}
         recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
         recorded["sample"] = arguments.sample
-        keep_settings(arguments.out, recorded)
+        read = contents(shared["base"], {name: shared[name] for name in ("train", "dev")})
+        keep_settings(arguments.out, recorded | read)
         for seed in seeds_of(arguments):
             for row in _with_teachers(arguments.rows):
                 _train(row, seed, arguments.out, [*training, *mono] if row == "mono" else training)

@@ -21,7 +21,7 @@ from cerberank_training.learning.pairwise.batch import triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.teachers import Teachers
 from cerberank_training.learning.processes import Processes
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.tracking.tracker import Tracker
 
 
@@ -65,7 +65,7 @@ class PairwiseRun:
             for role, teacher in (("mono", teachers.mono), ("bi", teachers.bi))
             if teacher is not None
         }
-        settings = {"train": asdict(config), "objective": asdict(objective), "teachers": taught}
+        settings = {"train": bound_settings(config), "objective": asdict(objective), "teachers": taught}
         self._loop = Loop(
             folder,
             ranker,

@@ -1,0 +1,43 @@
+"""The parts of a model card, `README.md` of a checkpoint, that are written after the fact: its title and its terms."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HEADING = "## Terms"
+UNSTATED = (
+    "Licence and terms of the data are not stated. `cerberank card CHECKPOINT --terms TEXT` states them: do so before "
+    "the checkpoint is given away."
+)
+FILES = (".md", ".txt", ".rst")
+
+
+def read_terms(given: str) -> str:
+    """The terms that `--terms TEXT|FILE` gives. Raises ValueError for no text, and for a file that is not there."""
+    path = Path(given)
+    if "\n" not in given and path.is_file():
+        given = path.read_text(encoding="utf-8")
+    elif given.endswith(FILES) and not re.search(r"\s", given):
+        raise ValueError(f"--terms {given}: there is no such file")
+    if not given.strip():
+        raise ValueError("--terms is empty: give the licence and the terms of the data, or the name of a file")
+    return given.strip()
+
+
+def with_terms(card: str, terms: str | None) -> str:
+    """The card with these terms as its section of terms, in place of the one that it has; None: they are not stated."""
+    # A heading within the terms must not look like the next section.
+    body = re.sub(r"(?m)^#{1,2} ", "### ", terms or UNSTATED)
+    section = f"{HEADING}\n\n{body}\n"
+    found = re.search(rf"(?ms)^{HEADING}\n.*?(?=^## |\Z)", card)
+    if found is None:
+        return f"{card.rstrip()}\n\n{section}"
+    rest = card[found.end() :]
+    return card[: found.start()] + section + (f"\n{rest}" if rest else "")
+
+
+def with_title(card: str, old: str, new: str) -> str:
+    """The card with another model's name as its title; a title that is not the old name is left as it is."""
+    first, separator, rest = card.partition("\n")
+    return f"# {new}{separator}{rest}" if first.strip() == f"# {old}" else card

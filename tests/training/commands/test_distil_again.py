@@ -1,0 +1,133 @@
+"""`cerberank distil` on a folder that holds a run: it goes on, is extended or refused, and never does another thing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.commands.test_grid import scores
+from tests.training.letters import jsonl
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.commands import distil
+from cerberank_training.runs.record import RunRecord
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> list[str]:
+    """The arguments of a run of 10 steps, which was made."""
+    save_cross_encoder("bert", tmp_path / "base")
+    data = jsonl(tmp_path)
+    (tmp_path / "dev.jsonl").write_bytes((tmp_path / "data.jsonl").read_bytes())
+    arguments = [
+        *("--recipe", "tiny", "--base", str(tmp_path / "base"), "--train", data, "--exits", "", "--heads", "2"),
+        *("--dev", f"jsonl:{tmp_path / 'dev.jsonl'}", "--strategy", "single_all_heads", "--precisions", ""),
+        *("--teacher", str(scores(tmp_path / "scores")), "--evaluate-every", "5", "--out", str(tmp_path / "run")),
+    ]
+    assert distil.main([*arguments, "--steps", "10"]) == 0
+    return arguments
+
+
+def log(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_other_content_under_the_same_names_is_refused(
+    run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Base, data, dev and scores are replaced in place: each is named with its file, before the base is loaded."""
+    monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
+    (tmp_path / "run" / "checkpoint").rename(tmp_path / "away")  # as if the run had been killed before its export
+    row = {"question": "what is a ?", "candidates": [{"text": "a", "label": 1}, {"text": "b", "label": 0}]}
+    files = {
+        "data": ("data.jsonl", lambda file: file.write_text(json.dumps(row) + "\n")),
+        "dev": ("dev.jsonl", lambda file: file.write_text(json.dumps(row) + "\n")),
+        "base": ("base/model.safetensors", lambda file: file.write_bytes(file.read_bytes() + b" ")),
+    }
+    for field, (name, change) in files.items():
+        file = tmp_path / name
+        before = file.read_bytes()
+        change(file)
+        assert distil.main([*run, "--steps", "10"]) == 1
+        error = capsys.readouterr().err
+        assert f"begun with other content of {field} (SHA-256: {file.name} " in error
+        assert error.count("\n") == 1
+        file.write_bytes(before)
+    manifest = json.loads((tmp_path / "scores" / "manifest.json").read_text())
+    (tmp_path / "scores" / "manifest.json").write_text(json.dumps(manifest | {"shard_pairs": 30}))
+    manifest["teacher"]["max_length"] = 48
+    (tmp_path / "scores" / "manifest.json").write_text(json.dumps(manifest))
+    assert distil.main([*run, "--steps", "10"]) == 1
+    assert "begun with teachers.1.max_length 32, not 48" in capsys.readouterr().err
+
+
+def test_the_same_content_elsewhere_is_the_same_run(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data and base were moved and renamed, the run was finished: it says what is there, at once, and does nothing."""
+    (tmp_path / "base").rename(tmp_path / "elsewhere")
+    (tmp_path / "data.jsonl").rename(tmp_path / "renamed.jsonl")
+    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
+    moved = [part.replace("data.jsonl", "renamed.jsonl").replace("/base", "/elsewhere") for part in run]
+    assert distil.main([*moved, "--steps", "10"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"cerberank distil: {tmp_path / 'run' / 'checkpoint'} is finished (tiny@single_all_heads-")
+    assert "--steps of more than 10 extends it" in said
+    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
+
+
+def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten steps more: no step twice, the warm-up where it was, the old checkpoint kept, the change in the record."""
+    out = tmp_path / "run"
+    first = read_checkpoint(out / "checkpoint").manifest.version
+    assert distil.main([*run, "--steps", "20", "--patience", "9"]) == 0
+    assert [row["step"] for row in log(out) if "loss" in row] == list(range(1, 21))
+    record = RunRecord.model_validate_json((out / "record.json").read_bytes())
+    assert [call.changed for call in record.calls] == [{}, {"steps": (10, 20), "patience": (None, 9)}]
+    (old,) = out.glob("checkpoint-*")
+    assert read_checkpoint(old).manifest.version == first
+    made = read_checkpoint(out / "checkpoint")
+    assert made.manifest.version != first
+    assert "| steps | 20; begun with 10 and extended |" in (made.path / "README.md").read_text()
+    assert distil.main([*run, "--steps", "15"]) == 1
+    assert "was begun with steps 20, not 15: steps may only grow" in capsys.readouterr().err
+
+
+def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
+    """The export was killed: the checkpoint is written from the best weights, and nothing is trained."""
+    checkpoint = tmp_path / "run" / "checkpoint"
+    before = read_checkpoint(checkpoint).manifest
+    checkpoint.rename(tmp_path / "away")
+    steps = log(tmp_path / "run")
+    assert distil.main([*run, "--steps", "10"]) == 0
+    after = read_checkpoint(checkpoint).manifest
+    assert after.files["model.safetensors"] == before.files["model.safetensors"]
+    assert (after.version, after.metrics) == (before.version, before.metrics)
+    assert log(tmp_path / "run") == steps
+
+
+@pytest.mark.parametrize(
+    ("option", "verb"),
+    [
+        (["--precisions", "fp32"], "export"),
+        (["--name", "other"], "card"),
+        (["--version", "2"], "card"),
+        (["--terms", "CC BY 4.0"], "card"),
+    ],
+)
+def test_a_finished_checkpoint_is_not_silently_left_as_it_is(
+    option: list[str], verb: str, run: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What another verb changes in it is refused with the name of the verb."""
+    capsys.readouterr()
+    assert distil.main([*run, "--steps", "10", *option]) == 1
+    assert f"checkpoint is finished; `cerberank {verb} " in capsys.readouterr().err
+
+
+def test_a_run_without_a_record_is_refused(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody knows what its state is; before its first state a folder may be begun anew."""
+    (tmp_path / "run" / "record.json").unlink()
+    assert distil.main([*run, "--steps", "10"]) == 1
+    assert "holds a run without record.json" in capsys.readouterr().err

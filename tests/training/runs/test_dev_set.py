@@ -1,0 +1,49 @@
+"""The questions that choose weights: how many, and that they can choose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cerberank_training.data import DataError
+from cerberank_training.runs.dev_set import chosen_size, dev_set, measured
+
+
+def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:
+    """Three hundred are drawn from other formats; `all` and a number are taken from either."""
+    (tmp_path / "dev.tsv").write_text("".join(f"q {n}\tyes\t4\nq {n}\tno\t1\n" for n in range(310)))
+    line = '{"question": "q", "candidates": [{"text": "yes", "label": 1}, {"text": "no", "label": 0}]}\n'
+    (tmp_path / "dev.jsonl").write_text(line * 310)
+    asnq, other = f"asnq:{tmp_path / 'dev.tsv'}", f"jsonl:{tmp_path / 'dev.jsonl'}"
+    sizes = [len(dev_set(spec, chosen_size(spec, size))) for spec in (asnq, other) for size in (None, "all", 20)]
+    assert sizes == [310, 310, 20, 300, 310, 20]
+
+
+def written(folder: Path, *labels: tuple[int, ...]) -> str:
+    rows = [{"question": "q", "candidates": [{"text": "a", "label": label} for label in each]} for each in labels]
+    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"jsonl:{folder / 'dev.jsonl'}"
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([], "holds no question"),
+        ([(0, 0), (0,)], "all 2 questions are without a positive candidate: MAP is undefined"),
+        ([(1, 1), (0,)], "all 2 questions are without a positive and a negative candidate"),
+    ],
+)
+def test_a_set_that_cannot_choose_is_refused(labels: list[tuple[int, ...]], message: str, tmp_path: Path) -> None:
+    """With the file's name."""
+    with pytest.raises(DataError, match=f"dev.jsonl.*{message}"):
+        dev_set(written(tmp_path, *labels), "all")
+
+
+def test_a_sample_that_cannot_choose_is_told_from_the_whole(tmp_path: Path) -> None:
+    """One question of fifty can be answered, and is not drawn."""
+    spec = written(tmp_path, *[(0, 0)] * 49, (1, 0))
+    assert measured(dev_set(spec, "all")) == 1
+    with pytest.raises(DataError, match="all 1 questions that were drawn of 50 are without a positive"):
+        dev_set(spec, 1)

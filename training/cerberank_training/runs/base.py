@@ -1,0 +1,91 @@
+"""The model that a run starts from: where it lies, and the SHA-256 of its files. Nothing is loaded into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from huggingface_hub import snapshot_download, try_to_load_from_cache
+
+from cerberank_models.checkpoint.manifest import Manifest
+from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.importing.source import SourceError, find_source
+from cerberank_training.runs.content import SHA256, Content, file_digest
+
+MANIFEST = "manifest.json"
+CHECKPOINT = ("config.json", "tokenizer.json", "model.safetensors")
+"""The files of a checkpoint that training starts from; editing its card makes no other base of it."""
+FILES = [
+    *("config.json", "*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.model"),
+    "teacher.json",
+]
+PICKLED = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
+"""Weights of models that have no others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """A model that exists, and what identifies it."""
+
+    place: str
+    """The folder that it is loaded from; of a model on the hub, its snapshot in the local cache."""
+    name: str
+    """The last part of the folder's name, or the id on the hub."""
+    commit: str | None
+    """The hub's commit; None for a folder."""
+    content: Content
+
+
+def find_base(base: str) -> Base:
+    """The folder `base`, or the model of this id on the hub, whose files are downloaded unless they are in the cache.
+
+    Raises SourceError, which names the folder where `base` looks like one.
+    """
+    folder = Path(base)
+    if (folder / MANIFEST).is_file():
+        files = Manifest.model_validate_json(read_regular(folder / MANIFEST)).files
+        digests = {name: files[name] for name in CHECKPOINT if name in files}
+        return Base(place=base, name=folder.resolve().name, commit=None, content={SHA256: digests})
+    if not folder.is_dir():
+        _refuse_missing(base)
+    source = find_source(base)
+    if source.commit is not None:
+        folder = Path(snapshot_download(base, revision=source.commit, allow_patterns=FILES, ignore_patterns="*/*"))
+        if not _files(folder, ["*.safetensors"]):
+            every = [*FILES, *PICKLED]
+            folder = Path(snapshot_download(base, revision=source.commit, allow_patterns=every, ignore_patterns="*/*"))
+    found = _files(folder, FILES)
+    if not _files(folder, ["*.safetensors"]):
+        found |= _files(folder, PICKLED)
+    name = base if source.commit else folder.resolve().name
+    digests = {name: file_digest(path) for name, path in found.items()}
+    return Base(place=str(folder), name=name, commit=source.commit, content={SHA256: digests})
+
+
+def _files(folder: Path, patterns: list[str]) -> dict[str, Path]:
+    found = {path.name: path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    return dict(sorted(found.items()))
+
+
+def _refuse_missing(base: str) -> None:
+    """Raise SourceError for what is meant to be a folder, rather than ask the hub for it.
+
+    A name with one slash is an id on the hub, unless a folder of nearly this name lies beside it.
+    """
+    path = Path(base)
+    if base.count("/") > 1 or base.startswith((".", "~", "/")) or base.endswith("/"):
+        raise SourceError(f"{base}: there is no such folder{_near(path)}")
+    if base.count("/") == 1 and _near(path) and not isinstance(try_to_load_from_cache(base, "config.json"), str):
+        raise SourceError(f"{base}: there is no such folder{_near(path)}")
+
+
+def _near(path: Path) -> str:
+    """What lies beside the path under nearly the same name, or the part of it that is there."""
+    try:
+        there = [each.name for each in path.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return f"; there is no folder {path.parent} either" if str(path.parent) != "." else ""
+    near = get_close_matches(path.name, there, n=1)
+    return f"; did you mean {path.parent / near[0]}?" if near else ""

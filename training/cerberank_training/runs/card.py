@@ -1,0 +1,165 @@
+"""What a checkpoint says of the run that made it: `run.json` for programs, the model card for people.
+
+Both are made from the run's record. Paths are cut to file names, because checkpoints are given away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.card import with_terms
+from cerberank_training.runs.content import SHA256, short_digest
+from cerberank_training.runs.record import Call, RunRecord
+
+FILE = "run.json"
+"""The summary's name within a checkpoint."""
+METRIC = "dev_map"
+CARD = """# {name}
+
+A CERBERUS ranker `{architecture}` for answer sentence selection, written by `cerberank {verb}` on {date}.
+
+| | |
+|---|---|
+{rows}
+
+Hexadecimal numbers are the beginning of the SHA-256 of the files' content; `run.json` has them in full.
+
+## Figures
+
+| set | questions | metric | value |
+|---|---|---|---|
+{figures}
+
+The first of these sets chose the weights, so that its figure is higher than that of new questions.
+
+## Recipe
+
+```json
+{recipe}
+```
+"""
+
+
+def spec_name(spec: str) -> str:
+    """`FORMAT:PATH` with the last part of the path alone.
+
+    >>> spec_name("jsonl:/home/me/dev.jsonl"), spec_name("trec:sets/robust?part=dev")
+    ('jsonl:dev.jsonl', 'trec:robust?part=dev')
+    """
+    form, _, rest = spec.partition(":")
+    path, mark, options = rest.partition("?")
+    return f"{form}:{Path(path).name}{mark}{options}"
+
+
+def dev_metric(summary: Mapping[str, Any]) -> str:
+    """The name of the figure on the dev set in a manifest's metrics, so that figures on different sets are told apart.
+
+    >>> dev_metric({"dev": {"name": "jsonl:dev.jsonl", "sha256": {"dev.jsonl": "5f2a1c9b00"}, "questions": 300}})
+    'dev_map[dev.jsonl:5f2a1c9b/300]'
+    """
+    dev = summary["dev"]
+    name = dev["name"].partition(":")[2].partition("?")[0]
+    return f"{METRIC}[{name}:{short_digest(dev[SHA256])}/{dev['questions']}]"
+
+
+def dev_map(metrics: Mapping[str, float]) -> float:
+    """The figure on the dev set that chose a checkpoint's weights, whatever the set. Raises KeyError without any."""
+    names = [name for name in metrics if name == METRIC or name.startswith(f"{METRIC}[")]
+    if not names:
+        raise KeyError(METRIC)
+    return metrics[names[0]]
+
+
+def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is told of a finished run; `teachers` have a name, a revision and perhaps a figure on their own dev set."""
+    bound, names = record.bound, record.free["names"]
+    data = "groups" if names.get("groups") else "train"
+    return {
+        "format": 1,
+        "verb": record.verb,
+        "digest": record.digest,
+        "recipe": record.free["recipe"],
+        "base": {"name": names["base"], "commit": names.get("commit")} | bound["base"],
+        "data": {"name": spec_name(names[data]), SHA256: bound["data"][SHA256]},
+        "dev": {
+            "name": spec_name(names["dev"]),
+            SHA256: bound["dev"][SHA256],
+            "questions": record.results["questions"],
+        },
+        "teachers": [dict(teacher) for teacher in teachers],
+        "settings": bound["settings"] | {"steps": record.free["steps"], "patience": record.free["patience"]},
+        "begun_with_steps": record.planned["steps"],
+        "reached": record.results["reached"],
+        "dev_map": record.results["best"],
+        "software": _software(record.calls),
+    }
+
+
+def read_summary(checkpoint: Path) -> dict[str, Any] | None:
+    """`run.json` of a checkpoint's folder; None where there is none."""
+    try:
+        summary: dict[str, Any] = json.loads((checkpoint / FILE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return summary
+
+
+def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, terms: str | None) -> str:
+    """The model card in Markdown."""
+    objective, settings = summary["settings"]["objective"], dict(summary["settings"])
+    rows = {
+        "base": _file(summary["base"]) + (f", commit `{commit}`" if (commit := summary["base"]["commit"]) else ""),
+        "data": _file(summary["data"]),
+        "chosen on": f"{_file(summary['dev'])}, best MAP {summary['dev_map']:.2f}",
+        "strategy": f"`{objective['strategy']}`, teachers: {', '.join(map(_teacher, summary['teachers'])) or 'none'}",
+        "seed": summary["settings"]["train"]["seed"],
+        "steps": _steps(summary),
+        "run": f"`{summary['digest']}`",
+        "software": "; ".join(_versions(each) for each in summary["software"]),
+    }
+    figures = [(summary["dev"]["name"], summary["dev"]["questions"], "MAP", f"{summary['dev_map']:.2f}")]
+    for teacher in summary["teachers"]:
+        if teacher.get("dev_map") is not None:
+            of = f"MAP of the teacher `{teacher['name']}`"
+            figures.append((teacher["dev"], teacher["questions"], of, f"{teacher['dev_map']:.2f}"))
+    card = CARD.format(
+        name=name,
+        architecture=architecture,
+        verb=summary["verb"],
+        date=datetime.now(UTC).date().isoformat(),
+        rows="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
+        figures="\n".join(f"| `{set_}` | {count} | {metric} | {value} |" for set_, count, metric, value in figures),
+        recipe=json.dumps({"recipe": summary["recipe"]} | settings, indent=2),
+    )
+    return with_terms(card, terms)
+
+
+def _file(part: Mapping[str, Any]) -> str:
+    return f"`{part['name']}` ({short_digest(part[SHA256])})"
+
+
+def _teacher(teacher: Mapping[str, Any]) -> str:
+    return f"`{teacher['name']}` ({teacher['revision'][:8]})"
+
+
+def _steps(summary: Mapping[str, Any]) -> str:
+    asked, first, reached = summary["settings"]["steps"], summary["begun_with_steps"], summary["reached"]
+    told = f"{reached}" if reached == asked else f"{reached} of {asked}, then without gain"
+    return told if first == asked else f"{told}; begun with {first} and extended"
+
+
+def _software(calls: Sequence[Call]) -> list[dict[str, str]]:
+    """What the calls were run with, each once, in order."""
+    found: list[dict[str, str]] = []
+    for call in calls:
+        if call.software not in found:
+            found.append(call.software)
+    return found
+
+
+def _versions(software: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in software.items())

@@ -1,0 +1,66 @@
+"""The folder and the device of a run: checked before anything is read, and a full disk said in one line."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+LEAST_FREE = 1 << 20
+"""With fewer free bytes, an error of a library that writes is taken for a full disk."""
+
+
+def check_writable(out: Path) -> None:
+    """Raise OSError, which names the option, unless files can be written in the folder `out` or where it will be."""
+    place = out.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise NotADirectoryError(f"--out {out}: {place} is a file, not a folder")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise OSError(f"--out {out} cannot be written: {error.strerror}") from error
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError, which names the option, unless torch can compute on the device, such as cpu or cuda:1."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device {device} cannot be used: {str(error).partition(chr(10))[0]}") from error
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Raise OSError, which names the folder, for what libraries raise in the block when the disk is full."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        cause = _cause(error)
+        if cause is None and (isinstance(error, OSError) or shutil.disk_usage(_there(out)).free > LEAST_FREE):
+            raise
+        said = cause.strerror if cause else "no space left on the disk"
+        raise OSError(f"--out {out} could not be written: {said}; make room and repeat the command") from error
+
+
+def _cause(error: BaseException | None) -> OSError | None:
+    """The error of the disk that led to this one."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _there(out: Path) -> Path:
+    while not out.exists():
+        out = out.absolute().parent
+    return out

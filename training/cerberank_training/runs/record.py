@@ -1,0 +1,187 @@
+"""`record.json` of a run's folder: what the run is bound to, what may change, every call, and what came of it.
+
+A call that differs in what is bound is refused by the field's name. What may change is written down with the call that
+changed it. The file is replaced by a rename, so that a killed process leaves the old or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError
+
+from cerberank_models.checkpoint.atomic import write_json
+from cerberank_models.transformer import Frozen
+from cerberank_training.runs.content import SHA256, SHORT
+
+RECORD = "record.json"
+ANEW = "choose another folder, or remove this one"
+
+
+class RunError(ValueError):
+    """The folder holds another run than the one that was asked for; the message names what differs."""
+
+
+class Call(Frozen):
+    """One call of the verb that began or continued the run."""
+
+    at: str
+    """UTC, ISO 8601."""
+    software: dict[str, str]
+    changed: dict[str, tuple[Any, Any]] = Field(default_factory=dict)
+    """What this call changed, by its name: the old and the new value."""
+
+
+class RunRecord(Frozen):
+    """`record.json`."""
+
+    format: Annotated[int, Field(ge=1, le=1)] = 1
+    verb: str
+    bound: dict[str, Any]
+    """What every call must have in common: content by hash, recipe, every setting that decides about the result."""
+    free: dict[str, Any]
+    """What a call may change, with the values of the last call."""
+    planned: dict[str, Any]
+    """`free` of the first call."""
+    calls: tuple[Call, ...]
+    results: dict[str, Any] = Field(default_factory=dict)
+    """What the finished run has reached, and with which of `free`; empty until then."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies what decides about the result: runs on other data, or of more steps, have others."""
+        return self._digest(self.free)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended, by its steps or for want of gain, and this call asks for no more of it.
+
+        Raises RunError when more steps are asked for which the patience does not allow.
+        """
+        if not self.results:
+            return False
+        done, steps, patience = self.results, self.free["steps"], self.free.get("patience")
+        if done["reached"] >= steps:
+            return True
+        by_patience = done["reached"] < done["asked"]
+        if not by_patience or patience is None or patience > done["patience"]:
+            return False
+        if steps > done["asked"]:
+            raise RunError(
+                f"the run ended after {done['reached']} steps because {done['patience']} evaluations had no gain: "
+                f"more steps need a larger --patience"
+            )
+        return True
+
+    @property
+    def result_digest(self) -> str:
+        """`digest` of the call whose results these are."""
+        return self._digest({"steps": self.results.get("asked"), "patience": self.results.get("patience")})
+
+    def with_results(self, *, reached: int, best: float, questions: int) -> Self:
+        """The record of the run that has ended after the step `reached`; `best` was measured on so many questions."""
+        asked = {"asked": self.free["steps"], "patience": self.free.get("patience")}
+        figures = {"reached": reached, "best": best, "questions": questions}
+        return self.model_copy(update={"results": asked | figures})
+
+    def _digest(self, free: Mapping[str, Any]) -> str:
+        decides = {"verb": self.verb, "bound": _without_names(self.bound)}
+        decides |= {name: free.get(name) for name in ("steps", "patience")}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:SHORT]
+
+    def write(self, out: Path) -> None:
+        """Write OUT/record.json."""
+        write_json(out / RECORD, self.model_dump(mode="json"))
+
+
+def read_record(out: Path) -> RunRecord | None:
+    """The record of the run in `out`, or None. Raises RunError for one that cannot be read."""
+    try:
+        return RunRecord.model_validate_json((out / RECORD).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunError(f"{out / RECORD}: {'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error
+
+
+def open_record(
+    out: Path,
+    verb: str,
+    *,
+    bound: Mapping[str, Any],
+    free: Mapping[str, Any],
+    software: Mapping[str, str],
+    begun: bool,
+) -> RunRecord:
+    """The record with this call in it, not yet written. `begun` says whether the folder holds anything of a run.
+
+    Raises RunError when the folder's run was begun otherwise, or when `steps` would become fewer.
+    """
+    bound, free = _plain(bound), _plain(free)
+    call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=dict(software))
+    have = read_record(out)
+    if not begun:
+        return RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
+    if have is None:
+        raise RunError(f"{out} holds a run without {RECORD}, so that nobody knows what it is; {ANEW}")
+    if have.verb != verb:
+        raise RunError(f"{out} holds a run of `cerberank {have.verb}`; {ANEW}")
+    for field, old, new in differences(have.bound, bound):
+        raise RunError(f"{out} was begun with {difference(field, old, new)}; {ANEW}")
+    if (free.get("steps") or 0) < (have.free.get("steps") or 0):
+        raise RunError(f"{out} was begun with steps {have.free['steps']}, not {free['steps']}: steps may only grow")
+    changed = {name: (have.free.get(name), free[name]) for name in free if have.free.get(name) != free[name]}
+    call = call.model_copy(update={"changed": changed})
+    return have.model_copy(update={"free": free, "calls": (*have.calls, call)})
+
+
+def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every field that differs, by its dotted name, with both values; contents by their files' digests alone."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted({*old, *new}):
+            inner = f"{field}.{name}" if field else name
+            if name == SHA256:
+                one, two = old.get(name, {}), new.get(name, {})
+                if sorted(one.values()) != sorted(two.values()):
+                    yield inner, one, two
+                continue
+            yield from differences(old.get(name), new.get(name), inner)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (one, two) in enumerate(zip(old, new, strict=True), start=1):
+            yield from differences(one, two, f"{field}.{number}")
+    elif old != new:
+        yield field, old, new
+
+
+def difference(field: str, old: Any, new: Any) -> str:
+    """One of `differences` in words."""
+    if not field.endswith(SHA256):
+        return f"{field} {old!r}, not {new!r}"
+    names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    files = [f"{name} {_short(old.get(name))}, now {_short(new.get(name))}" for name in names]
+    return f"other content of {field.removesuffix(f'.{SHA256}')} (SHA-256: {'; '.join(files)})"
+
+
+def _short(digest: str | None) -> str:
+    return digest[:SHORT] if digest else "absent"
+
+
+def _without_names(value: Any) -> Any:
+    """The value with the sorted digests of contents instead of digests by name."""
+    if isinstance(value, dict):
+        return {
+            name: sorted(inner.values()) if name == SHA256 else _without_names(inner) for name, inner in value.items()
+        }
+    return [_without_names(each) for each in value] if isinstance(value, list) else value
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as JSON reads them back."""
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return plain

@@ -1,0 +1,38 @@
+"""The versions of what a run is computed with."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+LIBRARIES = ("cerberank", "torch", "transformers", "tokenizers")
+
+
+def software() -> dict[str, str]:
+    """The version of Python and of each library, and the commit of this code where it is a repository."""
+    versions = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if commit := _commit():
+        versions["commit"] = commit
+    return versions
+
+
+def _commit() -> str:
+    """What git says of the folder of this code; empty where the code is no work tree of its own."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
