@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:
     command = [
         *(sys.executable, "-m", "cerberank_models", "distil", "--recipe", "tiny", "--strategy", "hard"),
-        *("--base", str(base), "--train", data, "--dev", data, "--steps", "60", "--out", str(out)),
+        *("--base", str(base), "--train", data, "--dev", data, "--steps", "60", "--precisions", "", "--out", str(out)),
     ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

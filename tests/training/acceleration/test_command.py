@@ -129,7 +129,7 @@ def stop(*_: object, **__: object) -> NoReturn:
     ("option", "field"),
     [
         (["--exits", "1,2"], "exits"),
-        (["--pooling", "first"], "exits"),
+        (["--pooling", "first"], "exits.1.pooling"),
         (["--held-out", "26"], "held_out"),
         (["--epochs", "5"], "epochs"),
         (["--seed", "7"], "seed"),
