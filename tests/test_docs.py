@@ -13,6 +13,7 @@ from tests.clients.run import clients
 from cerberank_models.verbs import GROUP, installed_verbs
 from cerberank_service.settings.environment import markdown_table
 from cerberank_service.telemetry import metrics_table
+from cerberank_training.data import read_questions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -63,6 +64,22 @@ def test_every_file_of_the_architecture_exists() -> None:
     names = {path.name for folder in ("models", "service", "training") for path in (ROOT / folder).rglob("*.py")}
     for name in re.findall(r"\b(\w+\.py)\b", text):
         assert name in names, name
+
+
+def test_the_example_data_are_what_the_readme_trains_on() -> None:
+    """Every question has six candidates and one positive; train and dev have no text in common."""
+    readme = (ROOT / "README.md").read_text()
+    texts: dict[str, set[str]] = {}
+    number = 0
+    for part in ("train", "dev"):
+        spec = f"jsonl:docs/example/{part}.jsonl"
+        assert spec in readme
+        questions = list(read_questions(f"jsonl:{ROOT / spec.removeprefix('jsonl:')}"))
+        number += len(questions)
+        assert all(sorted(each.labels) == [0, 0, 0, 0, 0, 1] for each in questions)
+        texts[part] = {row.candidate.text for each in questions for row in each.candidates}
+    assert f"[{number} questions](docs/example/README.md)" in readme
+    assert not texts["train"] & texts["dev"]
 
 
 def test_the_table_of_clients_is_what_was_run() -> None:

@@ -89,6 +89,11 @@ ELSEWHERE = {
     "training/learning/pairwise/test_run.py": ["training/learning/pairwise/batch"],
     "training/learning/test_train.py": ["training/learning/attention", "training/learning/loop"],
     "training/learning/test_student_objective.py": ["training/learning/batch", "training/learning/strategies"],
+    "training/tracking/test_opening.py": [
+        f"training/tracking/{name}" for name in ("identity", "ml_flow", "tensor_board", "weights_and_biases")
+    ],
+    "training/tracking/test_tracking.py": ["training/tracking/log_file", "training/tracking/tracker"],
+    "training/tracking/test_command.py": ["training/tracking/rows"],
     "training/runs/test_card.py": ["training/runs/software"],
     "training/students/test_average.py": ["training/commands/average"],
     "training/students/test_shapes.py": ["training/students/recipes"],

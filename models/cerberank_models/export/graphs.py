@@ -7,7 +7,6 @@ to drop candidates. N and S are dynamic.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from cerberank_models.export.quiet import quiet
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.layout import PaddedLayout, near
 from cerberank_models.network.ranker import Ranker
@@ -134,9 +134,8 @@ def export_module(
 
     Weights of more than `INLINE_BYTES` are written to `<path>.data`, which the graph names.
     """
-    with warnings.catch_warnings(), torch.no_grad():
-        # The exporter warns of its own internals (copyreg, deprecated pytree names), never of the model.
-        warnings.simplefilter("ignore")
+    # The exporter warns of its own internals (copyreg, deprecated pytree names, torchvision), never of the model.
+    with quiet(), torch.no_grad():
         program = torch.onnx.export(
             module.eval(),
             kwargs=dict(inputs),

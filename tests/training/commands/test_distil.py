@@ -34,6 +34,8 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     run = tmp_path / "run"
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert {row["pairs"] for row in log if "pairs" in row} == {8}
+    assert all({"dev_map/head_1", "dev_map/head_3"} <= set(row) for row in log if "dev_map" in row)
+    assert f"{run / 'checkpoint'}: tiny, dev MAP " in capsys.readouterr().out
     checkpoint = read_checkpoint(run / "checkpoint")
     assert dev_map(checkpoint.manifest.metrics) == max(row["dev_map"] for row in log if "dev_map" in row)
     assert not list((run / "checkpoint").glob("onnx/*"))
@@ -54,7 +56,13 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
 
 @pytest.mark.parametrize(
     "options",
-    [["--warmup", "-1"], ["--dev-questions", "0"], ["--strategy", "hard", "--teacher", "nowhere"]],
+    [
+        ["--warmup", "-1"],
+        ["--dev-questions", "0"],
+        ["--strategy", "hard", "--teacher", "nowhere"],
+        ["--recipe", "tinny"],
+        ["--recipe", "nowhere.toml"],
+    ],
 )
 def test_nothing_is_loaded_for_a_bad_value(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -68,3 +76,16 @@ def test_nothing_is_loaded_for_a_bad_value(
     assert message.count("\n") == 1
     assert options[0].lstrip("-") in message
     assert not (tmp_path / "out").exists()
+
+
+def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:
+    """What the file changes and what the command line changed again; weights alone are written."""
+    (tmp_path / "mine.toml").write_text('from = "tiny"\nsteps = 7\nclip = 0.5\nevaluate_every = 2\n')
+    options = pairs(tmp_path, "--recipe", str(tmp_path / "mine.toml"), "--steps", "2")
+    del options[options.index("--precisions") : options.index("--precisions") + 2]
+    assert distil.main([*options, "--no-export"]) == 0
+    card = (tmp_path / "run" / "checkpoint" / "README.md").read_text()
+    assert "mine.toml (from tiny: steps 7, clip 0.5, evaluate_every 2)" in card
+    settings = json.loads(card.split("```json")[1].split("```")[0])
+    assert (settings["steps"], settings["train"]["clip"]) == (2, 0.5)
+    assert not list((tmp_path / "run" / "checkpoint").glob("onnx/*"))

@@ -16,6 +16,7 @@ GIVEN = {
     **{"--layers": "4", "--body-layers": "9", "--heads": "2", "--exits": "1,9"},
     **{"--max-length": "99", "--question-length": "33", "--segments": "3", "--token-types": "copied"},
     **{"--strategy": "kd_sum", "--alpha": "0.1,1", "--tau": "5", "--lambda": "2,0", "--listwise": "0.5"},
+    **{"--save-every": "17", "--clip": "0.7", "--exits-learn": "heads"},
     **{"--own": "5", "--hard": "2", "--hard-pool": "7", "--random": "4"},
     **{"--soft-loss": "mse"},
     **{"--steps": "123", "--questions-per-step": "5", "--evaluate-every": "6", "--patience": "9"},

@@ -48,7 +48,13 @@ def test_one_teacher_a_head() -> None:
 def test_several_teachers_one_head() -> None:
     """KD_Sum adds all teachers' losses; KD_RR takes one a step in turn."""
     one = LOGITS[:, :1]
-    total = StudentObjective(strategy="kd_sum").heads_loss(one, batch(), step=0).item()
+    parts: dict[str, torch.Tensor] = {}
+    total = StudentObjective(strategy="kd_sum").heads_loss(one, batch(), step=0, parts=parts).item()
+    teachers = [f"head_1/teacher_{teacher + 1}" for teacher in range(batch().teachers.shape[1])]
+    assert set(parts) == {"head_1", "head_1/labels", *teachers}
+    alone = [0.5 * (parts["head_1/labels"] + parts[teacher]).item() for teacher in teachers]
+    assert sum(alone) == pytest.approx(parts["head_1"].item(), rel=1e-5)
+    assert parts["head_1"].item() == pytest.approx(total, rel=1e-6)
     turns = [StudentObjective(strategy="kd_rr").heads_loss(one, batch(), step=step).item() for step in range(4)]
     assert total == pytest.approx(sum(kd(0, teacher, 0.5, 3.0) for teacher in range(3)), rel=1e-5)
     assert sum(turns[:3]) == pytest.approx(total, rel=1e-5)

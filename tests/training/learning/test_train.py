@@ -101,6 +101,25 @@ def test_training_learns_to_match_letters(tmp_path: Path) -> None:
     assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
 
 
+def test_the_log_has_the_figures_of_heads_exits_and_steps(tmp_path: Path) -> None:
+    """The losses of the stages that a step trains add up to its loss; rates and the norm of gradients are there."""
+    config = replace(CONFIG, stages="joint", warmup=1, dropout=0.0)
+    ranker = random_ranker()
+    run(tmp_path, config, ranker).train(lambda ranker: {"final": 50.0, "exit 1": 40.0})
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    steps = [record for record in log if "loss" in record]
+    parts = (("exit", len(ranker.exits)), ("head", len(ranker.heads)))
+    stages = {f"loss/{part}_{number + 1}" for part, many in parts for number in range(many)}
+    for record in steps:
+        assert {name for name in record if name.startswith("loss/")} == stages
+        assert sum(record[name] for name in stages) == pytest.approx(record["loss"], rel=1e-4)
+        assert record["questions_per_second"] == pytest.approx(2 / record["seconds"], rel=1e-4)
+        assert record["gradient_norm"] > 0
+    rates = [record["learning_rate"] for record in steps]
+    assert rates == pytest.approx([config.learning_rate * config.rate(step) for step in range(6)], rel=1e-5)
+    assert [record["dev_map/exit_1"] for record in log if "dev_map" in record] == [40.0, 40.0]
+
+
 def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:
     """By default the token embeddings do not change."""
     ranker = random_ranker()

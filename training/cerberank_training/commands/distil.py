@@ -23,11 +23,13 @@ from cerberank_models.export.checkpoint import PARITY, ParityError, export_check
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
+from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Groups, Run
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.card import FILE as SUMMARY
@@ -39,10 +41,12 @@ from cerberank_training.runs.record import RunRecord, open_record
 from cerberank_training.runs.software import software
 from cerberank_training.runs.step_log import last_step
 from cerberank_training.students.calibration import calibration_texts
-from cerberank_training.students.recipes import RECIPES, Recipe, settings_of
+from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, check_base
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+from cerberank_training.tracking.closing import closing
+from cerberank_training.tracking.opening import add_tracking_option, check_trackers, open_trackers
 
 PRECISIONS = ("fp32", "int8")
 LOG = "log.jsonl"
@@ -52,7 +56,9 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments = parser().parse_args(argv)
     try:
-        recipe = changed_recipe(RECIPES[arguments.recipe](), arguments)
+        named = read_recipe(arguments.recipe)
+        arguments.recipe = named.title
+        recipe = changed_recipe(named.recipe, arguments)
         if arguments.name:
             recipe = replace(recipe, shape=replace(recipe.shape, name=arguments.name))
         with writing(arguments.out):
@@ -66,7 +72,7 @@ def main(argv: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options of the verb."""
     parser = argparse.ArgumentParser(prog="cerberank distil", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
+    add_recipe_option(parser)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to train further")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--train", metavar="FORMAT:PATH", help="questions to sample from at every step")
@@ -81,8 +87,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--teacher", type=Path, action="append", default=[], help="a score cache; repeat per teacher")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/checkpoint")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
+    forms = parser.add_mutually_exclusive_group()
     precisions = "forms for ONNX to write beside the weights (default: fp32,int8); '' for none"
-    parser.add_argument("--precisions", type=_names, help=precisions)
+    forms.add_argument("--precisions", type=_names, help=precisions)
+    later = "write the weights alone, in seconds; `cerberank export` makes the forms later"
+    forms.add_argument("--no-export", dest="precisions", action="store_const", const=(), help=later)
+    add_tracking_option(parser)
     parser.add_argument("--name", help="the model's name in stores and services (default: the recipe's)")
     version = "its version there (default: strategy, steps, seed and a digest of the run's record)"
     parser.add_argument("--version", help=version)
@@ -147,12 +157,15 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         objective=recipe.objective,
         teachers=teachers,
         device=arguments.device,
+        trackers=open_trackers(arguments.track, out, name=out.name, settings=record.bound | record.free),
     )
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         record.write(out)
         print(f"cerberank distil: {student.start.replace(base.place, arguments.base)}", file=sys.stderr)  # noqa: T201
-    best = run.train(dev_map(encoder, dev, arguments.device))
+    work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
+    with training_threads(work):
+        best = run.train(dev_map(encoder, dev, arguments.device))
     if not first:
         return
     record = record.with_results(reached=last_step(out / LOG), best=best, questions=measured(dev))
@@ -173,6 +186,8 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         calibration=calibration_texts(questions),
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
+    figures = f"dev MAP {best:.2f} on {len(dev)} questions of {arguments.dev}"
+    print(closing(checkpoint, name=recipe.shape.name, figures=figures, forms=precisions, train=data))  # noqa: T201
 
 
 def _checked(recipe: Recipe, arguments: argparse.Namespace) -> tuple[tuple[str, ...], str | None, Size]:
@@ -183,6 +198,7 @@ def _checked(recipe: Recipe, arguments: argparse.Namespace) -> tuple[tuple[str, 
     precisions = PRECISIONS if arguments.precisions is None else arguments.precisions
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
+    check_trackers(arguments.track)
     check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(arguments.teacher))
     for option in ("name", "version"):
         if (value := getattr(arguments, option)) is not None and not is_name(value):
@@ -226,13 +242,13 @@ def _is_finished(checkpoint: Path, record: RunRecord, arguments: argparse.Namesp
     return True
 
 
-def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], float]:
-    """A function that measures the final stage's MAP on `questions`, in percent."""
+def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], dict[str, float]]:
+    """A function that measures MAP on `questions`, in percent: `final`, and that of every exit and head."""
 
-    def measure(ranker: Ranker) -> float:
+    def measure(ranker: Ranker) -> dict[str, float]:
         evaluation = Evaluation()
         for question, ranks in rank_questions(TorchBackend(ranker, device=device), encoder, questions):
-            evaluation.add(question, {"final": ranks["final"]})
-        return evaluation.figures()["final"].mean["map"]
+            evaluation.add(question, ranks)
+        return {name: figures.mean["map"] for name, figures in evaluation.figures().items()}
 
     return measure

@@ -25,10 +25,10 @@ from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
 from cerberank_training.commands.recipe_options import changed_recipe, numbers
+from cerberank_training.commands.recipes.read import read_recipe
 from cerberank_training.commands.strategies.runs import contents, keep_settings, run_verb
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map
-from cerberank_training.students.recipes import RECIPES
 
 OWN = ("alpha", "tau", "learning_rate", "out")
 """The options of `distil` that each combination has for itself."""
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     # Parsed here as well, so that an error shows before the first run, and that defaults are recorded.
     parsed = [distil.parser().parse_args(point.options(training, arguments.out / point.name)) for point in points]
     try:
-        recipes = [changed_recipe(RECIPES[each.recipe](), each) for each in parsed]
+        recipes = [changed_recipe(read_recipe(each.recipe).recipe, each) for each in parsed]
         objective = recipes[0].objective
         if objective.strategy == "hard" and objective.exits == "labels":
             raise ValueError("--strategy is hard: without teachers there is no alpha and no tau to choose")

@@ -42,6 +42,7 @@ from cerberank_training.students.text_rankers import (
     paper_training,
     released_objective,
 )
+from cerberank_training.tracking.opening import add_tracking_option, check_trackers, open_trackers
 
 
 def main(argv: list[str]) -> int:
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--bi", type=Path, help="trmd-*: the folder of TwinBERT or ColBERT")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/ranker")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
+    add_tracking_option(parser)
     loss = parser.add_argument_group("losses and rates: the paper's, unless --released is given")
     loss.add_argument("--released", action="store_true", help="losses and learning rate of TRMD's released code")
     loss.add_argument("--hard", choices=("hinge", "softmax"), help="hinge on softmax, or 1 - softmax+")
@@ -92,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     schedule.add_argument("--dropout", type=float)
     schedule.add_argument("--precision", choices=("fp32", "bf16"))
     schedule.add_argument("--evaluate-every", type=int)
-    schedule.add_argument("--save-every", type=int)
+    schedule.add_argument("--save-every", type=int, help="steps between two states that a killed run goes on from")
     schedule.add_argument("--patience", type=int, help="evaluations without improvement before it stops")
     schedule.add_argument("--seed", type=int)
     texts = parser.add_argument_group("most tokens of a text, special ones not counted")
@@ -107,6 +109,7 @@ def _train(arguments: argparse.Namespace) -> float:
     if system.taught != bool(arguments.mono or arguments.bi):
         need = "needs --mono or --bi, or both" if system.taught else "learns from no teacher"
         raise ValueError(f"{arguments.system} {need}")
+    check_trackers(arguments.track)
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     config = paper_training(arguments.steps)
     objective = released_objective(system) if arguments.released else PairwiseObjective()
@@ -171,6 +174,7 @@ def _train(arguments: argparse.Namespace) -> float:
         objective=objective,
         teachers=teachers,
         device=arguments.device,
+        trackers=open_trackers(arguments.track, arguments.out, name=arguments.out.name, settings=given),
     )
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:

@@ -47,6 +47,11 @@ class Option:
     below: bool = False
     """Whether `most` itself is out of range."""
 
+    @property
+    def dest(self) -> str:
+        """The option's name among the arguments, and in a recipe's file."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
     def check(self, value: Any) -> None:
         """Raise ValueError, which names the option, for a number out of range."""
         for number in value if isinstance(value, tuple) else (value,):
@@ -105,6 +110,7 @@ OPTIONS = (
     _per_head("--tau", "tau", "temperature", above=True),
     _choice("--soft-loss", "objective", "soft_loss", SOFT, get_args(SoftLoss)),
     _per_head("--lambda", "weights", "weights of the heads' losses"),
+    _choice("--exits-learn", "objective", "exits", "what exits learn from", ("labels", "heads")),
     _number("--listwise", "objective", "listwise", "weight of the listwise loss; 0 in the papers"),
     _whole("--own", "negatives", "own", "negatives of a group from the question's own candidates", 0),
     _whole("--hard", "negatives", "hard", "negatives of the article that share rare words with the question", 0),
@@ -114,11 +120,13 @@ OPTIONS = (
     _whole("--questions-per-step", "train", "questions_per_step", "groups of a step; with --sampling pairs, pairs"),
     _whole("--tokens-per-step", "train", "tokens_per_step", "take groups or pairs until a step has so many tokens"),
     _whole("--evaluate-every", "train", "evaluate_every", "steps between two evaluations on dev"),
+    _whole("--save-every", "train", "save_every", "steps between two states that a killed run goes on from"),
     _whole("--patience", "train", "patience", "stop after so many evaluations without gain"),
     _number("--learning-rate", "train", "learning_rate", "the highest of pretrained weights", above=True),
     _number("--fresh-learning-rate", "train", "fresh_learning_rate", FRESH, above=True),
     _number("--warmup", "train", "warmup", "in which the rate rises: a share of the steps, or from 1 on steps"),
     _number("--weight-decay", "train", "weight_decay", "AdamW's"),
+    _number("--clip", "train", "clip", "the largest norm of a step's gradients", above=True),
     _number("--dropout", "train", "dropout", "a probability, of the whole network", most=1, below=True),
     _choice("--stages", "train", "stages", "a step trains one stage, drawn uniformly, or all", ("uniform", "joint")),
     _number(
@@ -129,11 +137,15 @@ OPTIONS = (
 )
 
 
+NAMES = (*(option.dest for option in OPTIONS), "train_token_embeddings", "sampling", "unanswered")
+"""The names of all options that replace settings of a recipe."""
+
+
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Add OPTIONS, and those that choose the sampling, as a group; what is not given is None."""
     changes = parser.add_argument_group("replace settings of the recipe")
     for option in OPTIONS:
-        changes.add_argument(option.flag, dest=option.field, type=option.type, choices=option.choices, help=option.help)
+        changes.add_argument(option.flag, dest=option.dest, type=option.type, choices=option.choices, help=option.help)
     words = "whether the embeddings of words learn"
     changes.add_argument("--train-token-embeddings", action=argparse.BooleanOptionalAction, help=words)
     mode = "a positive and negatives of each question (ours), or every pair once an epoch (the papers)"
@@ -144,7 +156,23 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
 
 def changed_recipe(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
     """The recipe with the settings that `arguments` give. Raises ValueError, which names the option."""
-    given = {option: vars(arguments)[option.field] for option in OPTIONS if vars(arguments)[option.field] is not None}
+    changed = _changed(recipe, arguments)
+    _check_whole(changed, arguments)
+    return changed
+
+
+def filled_recipe(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with `values` by the options' names, such as `learning_rate`; options may replace them again.
+
+    Raises ValueError, which names the option. Whether settings fit each other is left to `changed_recipe`.
+    """
+    arguments = argparse.Namespace(**dict.fromkeys(NAMES), groups=None)
+    vars(arguments).update(values)
+    return _changed(recipe, arguments)
+
+
+def _changed(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
+    given = {option: vars(arguments)[option.dest] for option in OPTIONS if vars(arguments)[option.dest] is not None}
     for option, value in given.items():
         option.check(value)
 
@@ -152,15 +180,13 @@ def changed_recipe(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
         return {option.field: value for option, value in given.items() if option.part == name}
 
     encoding = recipe.shape.encoding.model_copy(update=part("encoding"))
-    changed = replace(
+    return replace(
         recipe,
         shape=replace(recipe.shape, **part("shape"), encoding=encoding),
         objective=replace(recipe.objective, **part("objective")),
         sampling=_sampling(recipe, part("negatives"), arguments),
         train=replace(recipe.train, **_train(recipe.train, part("train"), arguments)),
     )
-    _check_whole(changed, arguments)
-    return changed
 
 
 def _train(train: TrainConfig, given: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:

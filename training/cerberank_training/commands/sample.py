@@ -14,23 +14,24 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.sampling import Group, sampler_for
-from cerberank_training.students.recipes import RECIPES
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="cerberank sample", description=__doc__)
-    parser.add_argument("--recipe", choices=sorted(RECIPES), required=True, help="whose negatives")
+    add_recipe_option(parser)
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
     parser.add_argument("--questions", type=int, required=True, help="how many groups; epochs repeat as needed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)
     try:
+        recipe = read_recipe(arguments.recipe).recipe
         questions = open_questions(arguments.train)
-        sampler = sampler_for(arguments.train, questions, RECIPES[arguments.recipe]().sampling, seed=arguments.seed)
+        sampler = sampler_for(arguments.train, questions, recipe.sampling, seed=arguments.seed)
         partial = arguments.out.with_name(f".{arguments.out.name}.partial")
         with (
             gzip.open(partial, "wt", encoding="utf-8")

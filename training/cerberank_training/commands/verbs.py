@@ -56,6 +56,13 @@ VERBS = (
         order=102,
     ),
     Verb(
+        name="runs",
+        target="cerberank_training.tracking.command:main",
+        help="a table of the training runs below a folder: data, steps, best MAP, state",
+        extra="training",
+        order=103,
+    ),
+    Verb(
         name="pairwise",
         target="cerberank_training.commands.pairwise:main",
         help="train a bi-encoder, monoBERT or TRMD's students on triples",

@@ -6,11 +6,12 @@ batches in the same order. What a step computes is its caller's.
 
 from __future__ import annotations
 
-import json
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -22,9 +23,19 @@ from cerberank_models.checkpoint.atomic import replacing
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.runs.step_log import cut_log
+from cerberank_training.tracking.running import running
+from cerberank_training.tracking.tracker import Tracker
+from cerberank_training.tracking.tracking import Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
+
+Figures = Mapping[str, Tensor | float]
+FINAL = "final"
+"""The figure of an evaluation by which weights are chosen."""
+RATES = ("learning_rate", "fresh_learning_rate")
+"""What the log calls the rates of pretrained weights and of those that start from random values."""
+NOT_A_TERMINAL = 30.0
+"""Seconds between two lines of the bar where it is written to a file."""
 
 
 class Stream(Protocol):
@@ -36,15 +47,18 @@ class Stream(Protocol):
 class StepLoss(Protocol):
     """Computes the loss of one step; the same for the same step, and the same position of the run's stream."""
 
-    def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
-        """The loss to minimise and further figures for the log.
+    def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
+        """The loss to minimise and further figures by name, of which `questions` gives the rate of questions.
 
         `forward` is what to call instead of the network: it takes part in the exchange of gradients.
         """
 
 
 class Loop(Generic[NetworkT]):
-    """One training run in one folder: `state.pt`, `best.pt` and `log.jsonl`."""
+    """One training run in one folder: `state.pt`, `best.pt` and `log.jsonl`.
+
+    The first process writes them, calls the trackers and shows the bar.
+    """
 
     def __init__(
         self,
@@ -59,6 +73,7 @@ class Loop(Generic[NetworkT]):
         processes: Processes,
         device: torch.device,
         stream: Stream | None = None,
+        trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same `configuration`, resume it.
 
@@ -76,47 +91,74 @@ class Loop(Generic[NetworkT]):
         groups = _parameter_groups(network, config, is_fresh)
         self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
         self._step, self._best, self._without_gain = 0, float("-inf"), 0
+        self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.pt").exists():
             self._resume()
-        if processes.rank == 0:
-            cut_log(folder / "log.jsonl", self._step)
 
-    def train(self, dev_metric: Callable[[NetworkT], float]) -> float:
-        """Train to the last step; returns the best value of `dev_metric`, whose weights are then in the network.
+    def train(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
+        """Train to the last step; returns the best dev figure, whose weights are then in the network.
 
-        With several processes only the first calls `dev_metric`.
+        `dev_metric` gives one figure, or several by name of which `final` chooses the weights. With several processes
+        only the first calls it. Raises ValueError when another process trains in the folder.
         """
-        config = self._config
+        if self._processes.rank > 0:
+            self._steps(dev_metric)
+        elif self._is_left:
+            with running(self._folder):
+                self._tracking.begin(self._step)
+                finished = False
+                try:
+                    self._steps(dev_metric)
+                    finished = True
+                finally:
+                    self._tracking.close(finished=finished)
+        self._processes.sum(0)  # the first process has written best.pt
+        best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
+        self._network.load_state_dict(best, strict=True)
+        return self._best
+
+    def _steps(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> None:
+        config, known = self._config, {"loss": "-"}
+        if self._best > float("-inf"):
+            known["best"] = f"{self._best:.2f}"
         with tqdm(
             total=config.steps,
             initial=self._step,
             unit="step",
             desc=self._folder.name,
             disable=self._processes.rank > 0,
+            mininterval=0.1 if sys.stderr.isatty() else NOT_A_TERMINAL,
         ) as bar:
-            while self._step < config.steps and not self._out_of_patience:
+            while self._is_left:
                 started = time.perf_counter()
-                loss, figures = self._train_step()
+                figures = self._train_step()
                 self._step += 1
-                bar.update()
-                seconds = round(time.perf_counter() - started, 3)
-                self._log(step=self._step, loss=round(loss, 4), **figures, seconds=seconds)
+                figures["seconds"] = time.perf_counter() - started
+                if "questions" in figures:
+                    figures["questions_per_second"] = figures["questions"] / figures["seconds"]
+                self._track(figures)
                 evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
                 if evaluated:
-                    self._evaluate(dev_metric)
+                    bar.set_description(f"{self._folder.name}, on dev")
+                    known["dev"] = f"{self._evaluate(dev_metric):.2f}"
+                    known["best"] = f"{self._best:.2f}"
+                    bar.set_description(self._folder.name, refresh=False)
+                bar.set_postfix(known | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
+                bar.update()
                 if evaluated or self._step % config.save_every == 0:  # best.pt is never later than state.pt
                     self._save()
-        self._processes.sum(0)  # the first process has written best.pt
-        best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
-        self._network.load_state_dict(best, strict=True)
-        return self._best
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether there is a step to train."""
+        return self._step < self._config.steps and not self._out_of_patience
 
     @property
     def _out_of_patience(self) -> bool:
         return self._config.patience is not None and self._without_gain >= self._config.patience
 
-    def _train_step(self) -> tuple[float, dict[str, float]]:
+    def _train_step(self) -> dict[str, float]:
         config = self._config
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * config.rate(self._step)
@@ -126,22 +168,27 @@ class Loop(Generic[NetworkT]):
         loss, figures = self._loss(self._step, self._forward)
         self._optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip)
         self._optimizer.step()
-        return loss.item(), figures
+        rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=True))
+        return _numbers({"loss": loss, **figures, "gradient_norm": norm}) | rates
 
-    def _evaluate(self, dev_metric: Callable[[NetworkT], float]) -> None:
+    def _evaluate(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
         self._network.eval()
-        value = self._processes.sum(dev_metric(self._network) if self._processes.rank == 0 else 0.0)
-        self._log(step=self._step, dev_map=round(value, 4))
+        measured = dev_metric(self._network) if self._processes.rank == 0 else 0.0
+        by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
+        value = self._processes.sum(by_name[FINAL])
+        parts = {f"dev_map/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
+        self._track({"dev_map": value, **parts})
         if not self._config.all_trained(self._step):
-            return
+            return value
         if value <= self._best:
             self._without_gain += 1
-            return
+            return value
         self._best, self._without_gain = value, 0
         if self._processes.rank == 0:
             _atomic_save(self._network.state_dict(), self._folder / "best.pt")
+        return value
 
     def _save(self) -> None:
         if self._processes.rank > 0:
@@ -167,11 +214,9 @@ class Loop(Generic[NetworkT]):
         if self._stream:
             self._stream.position = state["position"]
 
-    def _log(self, **record: Any) -> None:
-        if self._processes.rank > 0:
-            return
-        with (self._folder / "log.jsonl").open("a", encoding="utf-8") as log:
-            log.write(json.dumps(record) + "\n")
+    def _track(self, figures: Mapping[str, float]) -> None:
+        if self._processes.rank == 0:
+            self._tracking.figures(self._step, figures)
 
 
 @contextmanager
@@ -190,6 +235,14 @@ def _parameter_groups(network: nn.Module, config: TrainConfig, is_fresh: Callabl
         {"params": pretrained, "lr": 0.0, "base_lr": config.learning_rate},
         {"params": fresh, "lr": 0.0, "base_lr": config.fresh_learning_rate},
     ]
+
+
+def _numbers(figures: Figures) -> dict[str, float]:
+    """The figures as numbers; those on a device are read in one go, because each reading waits for the device."""
+    tensors = {name: value for name, value in figures.items() if isinstance(value, Tensor)}
+    values = torch.stack([value.detach().float() for value in tensors.values()]).tolist()
+    read = dict(zip(tensors, values, strict=True))
+    return {name: read[name] if isinstance(value, Tensor) else value for name, value in figures.items()}
 
 
 def _atomic_save(value: Any, path: Path) -> None:

@@ -43,15 +43,27 @@ class StudentObjective:
     exits: Literal["labels", "heads"] = "labels"
     """What exits learn from: labels (CT), or the model's own heads (in no paper), with the settings of head 1."""
 
-    def heads_loss(self, logits: Tensor, batch: Batch, *, step: int, pair_share: float = 1.0) -> Tensor:
+    def heads_loss(
+        self,
+        logits: Tensor,
+        batch: Batch,
+        *,
+        step: int,
+        pair_share: float = 1.0,
+        parts: dict[str, Tensor] | None = None,
+    ) -> Tensor:
         """The sum of `lambda_i L_i` over the heads, from `logits[N, k]`.
 
         `pair_share` is the factor for means over pairs when the pairs of a step are shared by several processes.
+        `parts` gets the losses by name, without weights: `head_i` is L_i (for `kd_sum` a sum over teachers), of which
+        `head_i/labels` is the loss of the labels and `head_i/teacher_j` that of a teacher.
         """
+        parts = {} if parts is None else parts
         heads = logits.shape[1]
         hard = self._hard(logits, batch, pair_share)
         pairs = lessons(self.strategy, step=step, heads=heads, teachers=batch.teachers.shape[1])
         if not pairs:
+            parts |= {f"head_{head + 1}": hard[head] for head in range(heads)}
             return torch.stack([_of(self.weights, head) * hard[head] for head in range(heads)]).sum()
         losses = []
         for head, teacher in pairs:
@@ -59,6 +71,9 @@ class StudentObjective:
             soft = self._soft(logits[:, head : head + 1], scores, batch, _of(self.tau, head), pair_share)
             loss = knowledge_distillation_loss(hard[head], soft, _of(self.alpha, head))
             losses.append(_of(self.weights, head) * loss)
+            name = f"head_{head + 1}"
+            parts |= {f"{name}/labels": hard[head], f"{name}/teacher_{teacher + 1}": soft}
+            parts[name] = parts[name] + loss if name in parts else loss
         return torch.stack(losses).sum()
 
     def exit_loss(self, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_share: float = 1.0) -> Tensor:

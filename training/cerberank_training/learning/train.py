@@ -6,9 +6,10 @@ Several processes share each step's questions and compute the same gradient as o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -18,11 +19,12 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
-from cerberank_training.learning.loop import Loop, training_precision
+from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.tracking.tracker import Tracker
 
 
 class Groups(Protocol):
@@ -70,6 +72,7 @@ class Run:
         objective: StudentObjective = StudentObjective(listwise=1.0),  # noqa: B008 - frozen
         teachers: Sequence[TeacherScores] = (),
         device: str = "cpu",
+        trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same configuration, resume it.
 
@@ -95,16 +98,18 @@ class Run:
             processes=self._processes,
             device=self._device,
             stream=self._steps,
+            trackers=trackers,
         )
 
-    def train(self, dev_map: Callable[[Ranker], float]) -> float:
+    def train(self, dev_map: Callable[[Ranker], float | Mapping[str, float]]) -> float:
         """Train to the last step; returns the best dev MAP, whose weights are then in the ranker.
 
-        With several processes only the first calls `dev_map`.
+        `dev_map` gives it alone, or as `final` with those of exits and heads. With several processes only the first
+        calls it.
         """
         return self._loop.train(dev_map)
 
-    def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
+    def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         config, last = self._config, len(self._ranker.config.stages) - 1
         groups = self._steps.take() if self._steps else self._groups.step(step, config.questions_per_step)
         batch = make_batch(self._processes.share(groups), self._encoder, self._device, self._teachers)
@@ -112,19 +117,26 @@ class Run:
         watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
         with training_precision(self._device, config.precision):
             logits = dict(zip(watched, forward(batch, watched), strict=True))
-        loss = self._loss({stage: value.float() for stage, value in logits.items()}, batch, trained, step)
-        return loss, {"pairs": len(batch.labels)}
+        parts: dict[str, Tensor] = {}
+        loss = self._loss({stage: value.float() for stage, value in logits.items()}, batch, trained, step, parts)
+        sizes = {"questions": len(groups), "pairs": len(batch.labels)}
+        return loss, sizes | {f"loss/{name}": part for name, part in parts.items()}
 
-    def _loss(self, logits: dict[int, Tensor], batch: Batch, trained: tuple[int, ...], step: int) -> Tensor:
+    def _loss(
+        self, logits: dict[int, Tensor], batch: Batch, trained: tuple[int, ...], step: int, parts: dict[str, Tensor]
+    ) -> Tensor:
+        """The step's loss; `parts` gets those of heads, exits and teachers."""
         last, objective = len(self._ranker.config.stages) - 1, self._objective
         share = self._processes.share_of_mean(len(batch.labels))
         heads = logits[last] if objective.exits == "heads" else None
-        losses = [
-            objective.heads_loss(logits[stage], batch, step=step, pair_share=share)
-            if stage == last and self._ranker.heads
-            else objective.exit_loss(logits[stage], batch, heads, pair_share=share)
-            for stage in trained
-        ]
+        losses = []
+        for stage in trained:
+            if stage == last and self._ranker.heads:
+                losses.append(objective.heads_loss(logits[stage], batch, step=step, pair_share=share, parts=parts))
+                continue
+            loss = objective.exit_loss(logits[stage], batch, heads, pair_share=share)
+            parts[f"exit_{stage + 1}"] = loss
+            losses.append(loss)
         return torch.stack(losses).sum()
 
 

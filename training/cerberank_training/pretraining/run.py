@@ -24,6 +24,7 @@ from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
+from cerberank_training.tracking.running import running
 
 """The file that the Trainer writes last into a checkpoint."""
 
@@ -82,7 +83,8 @@ def pretrain(
         data_collator=batches,
         compute_metrics=_dev_metrics(dev),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
+    with running(out):
+        trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
     metrics = trainer.evaluate()
     if trainer.is_world_process_zero():
         save_encoder(start, out)

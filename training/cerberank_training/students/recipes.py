@@ -59,7 +59,7 @@ def mini_hard() -> Recipe:
             encoding=PAIR,
         ),
         objective=StudentObjective(listwise=1.0),
-        train=TrainConfig(steps=2200, final_only=0.5, dropout=0.0, learning_rate=6e-5),
+        train=TrainConfig(steps=2200, final_only=0.5, dropout=0.0, learning_rate=6e-5, save_every=50),
     )
 
 

@@ -40,6 +40,7 @@ from cerberank_training.learning.train import Groups
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
+from cerberank_training.tracking.running import running
 
 Item = list[tuple[Pair, float]]
 """One question's pairs with their labels."""
@@ -131,7 +132,8 @@ def fine_tune(
     )
     trainer.add_callback(_Patience(trainer, config.patience))
     trainer.loss = config.loss
-    trainer.train(resume_from_checkpoint=newest)
+    with running(out):
+        trainer.train(resume_from_checkpoint=newest)
     trainer.save_model(str(out))
     if trainer.is_world_process_zero():
         tokenizer.save_pretrained(out)

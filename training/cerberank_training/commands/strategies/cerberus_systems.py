@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.commands.strategies import trmd_systems
 from cerberank_training.commands.strategies.runs import (
     add_table_options,
@@ -24,7 +25,6 @@ from cerberank_training.commands.strategies.runs import (
     seeds_of,
 )
 from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
-from cerberank_training.students.recipes import RECIPES
 
 SHARED = ("recipe", "base", "groups", "dev", "sample", "teacher", "hydra", "precision", "steps", "questions_per_step")
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
@@ -41,6 +41,7 @@ def main(argv: list[str]) -> int:
 def _cerberus(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
+        read_recipe(arguments.recipe)  # an unknown one is refused before anything is written
         every = plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
         runs = chosen(every, arguments.only or ())
         data = {name: getattr(arguments, name) for name in ("groups", "dev")}
@@ -64,7 +65,7 @@ def _cerberus(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cerberank strategies", description=__doc__)
     parser.add_argument("--paper", choices=("cerberus", "trmd"), default="cerberus", help="whose table")
-    parser.add_argument("--recipe", choices=sorted(RECIPES), required=True)
+    add_recipe_option(parser)
     parser.add_argument("--base", required=True)
     parser.add_argument("--groups", metavar="FORMAT:PATH", required=True, help="the groups that every teacher scored")
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True)
@@ -92,6 +93,7 @@ def _train(run: PlannedRun, seed: int, folder: Path, arguments: argparse.Namespa
         *("--recipe", arguments.recipe, "--base", arguments.base, "--groups", arguments.groups, "--dev", arguments.dev),
         *("--strategy", run.strategy, "--heads", run.heads, "--seed", seed),
         *("--out", folder, "--device", arguments.device),
+        *("--precisions", arguments.precision),  # what is evaluated, because each form takes long to export
         *(part for teacher in run.teachers for part in ("--teacher", teacher)),
         *(part for name, value in changes.items() if value is not None for part in (f"--{name}", value)),
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -15,12 +16,13 @@ from torch import Tensor, nn
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.text_ranker_folder import text_encoder
 from cerberank_training.data.triples import Triple
-from cerberank_training.learning.loop import Loop, training_precision
+from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.pairwise.batch import triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.teachers import Teachers
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.tracking.tracker import Tracker
 
 
 class Triples(Protocol):
@@ -44,6 +46,7 @@ class PairwiseRun:
         objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
         teachers: Teachers = Teachers(),  # noqa: B008 - frozen
         device: str = "cpu",
+        trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same configuration, resume it.
 
@@ -73,13 +76,14 @@ class PairwiseRun:
             configuration=json.dumps(settings, sort_keys=True),
             processes=self._processes,
             device=self._device,
+            trackers=trackers,
         )
 
     def train(self, dev_metric: Callable[[TextRanker], float]) -> float:
         """Train to the last step; returns the best value of `dev_metric`, whose weights are then in the ranker."""
         return self._loop.train(dev_metric)
 
-    def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, dict[str, float]]:
+    def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         triples = self._processes.share(self._triples.step(step, self._config.questions_per_step))
         batch = triple_batch(triples, self._encoder, self._device)
         mono, bi = (
@@ -88,7 +92,7 @@ class PairwiseRun:
         with training_precision(self._device, self._config.precision):
             student = forward(batch.questions, batch.documents, batch.owners)
         losses = self._objective.losses(student, mono=mono, bi=bi)
-        return torch.stack(list(losses.values())).sum(), {name: round(loss.item(), 4) for name, loss in losses.items()}
+        return torch.stack(list(losses.values())).sum(), {"questions": self._config.questions_per_step, **losses}
 
 
 def is_fresh(name: str) -> bool:

@@ -1,0 +1,38 @@
+"""The number of threads follows from the network and the step, unless the environment says it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.tiny import random_ranker
+
+from cerberank_training.data.sampling import NegativeSampling, PairSampling
+from cerberank_training.learning import threads
+from cerberank_training.learning.train_config import TrainConfig
+
+
+def test_work_is_weights_without_tables_by_tokens() -> None:
+    """Counted by hand; a step of pairs or of a number of tokens has its own."""
+    ranker = random_ranker()
+    tables = sum(each.weight.numel() for each in ranker.modules() if isinstance(each, torch.nn.Embedding))
+    weights = sum(each.numel() for each in ranker.parameters()) - tables
+    groups = NegativeSampling(own=2, hard=1, random=1)
+    config = TrainConfig(steps=1, questions_per_step=3)
+    assert threads.step_work(ranker, config, groups, max_length=10) == weights * 3 * 5 * 10
+    assert threads.step_work(ranker, config, PairSampling(), max_length=10) == weights * 3 * 10
+    by_tokens = TrainConfig(steps=1, tokens_per_step=70)
+    assert threads.step_work(ranker, by_tokens, groups, max_length=10) == weights * 70
+
+
+def test_threads_last_as_long_as_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small network gets one, a large one as many as there are processors; OMP_NUM_THREADS wins."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(threads, "usable_processors", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for work, number in ((1e6, 1), (1e12, 2)):
+        with threads.training_threads(work) as chosen:
+            assert (chosen, torch.get_num_threads()) == (number, number)
+        assert torch.get_num_threads() == before
+    monkeypatch.setenv("OMP_NUM_THREADS", str(before))
+    with threads.training_threads(1e6) as chosen:
+        assert chosen == before

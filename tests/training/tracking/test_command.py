@@ -1,0 +1,85 @@
+"""`cerberank runs` on runs that the verbs wrote, finished, killed and running, and on folders that are nearly runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
+
+from cerberank_training.commands import distil
+from cerberank_training.tracking import command
+from cerberank_training.tracking.running import running
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, and copies of it: one without its result, one whose files are broken."""
+    folder = tmp_path_factory.mktemp("listed")
+    save_cross_encoder("bert", folder / "base")
+    data = jsonl(folder)
+    options = ["--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--dev", data, "--exits", ""]
+    options += ["--strategy", "hard", "--steps", "4", "--evaluate-every", "2", "--seed", "7", "--no-export"]
+    out = folder / "runs"
+    assert distil.main([*options, "--out", str(out / "a")]) == 0
+    shutil.copytree(out / "a", out / "deep" / "b")
+    shutil.rmtree(out / "deep" / "b" / "checkpoint")
+    log = out / "deep" / "b" / "log.jsonl"
+    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:3]) + '{"step": 9, "lo')
+    (out / "broken").mkdir()
+    (out / "broken" / "log.jsonl").write_text("no JSON\n")
+    (out / "broken" / "record.json").write_text("[1]")
+    (out / "recorded").mkdir()
+    free = {"steps": 90, "recipe": "mini", "names": {"base": "minilm", "train": "jsonl:t", "dev": "jsonl:d"}}
+    record = {"verb": "distil", "bound": {"settings": {"train": {"seed": 5}}}, "free": free}
+    (out / "recorded" / "record.json").write_text(json.dumps(record | {"results": {"best": 61.5}}))
+    (out / "empty").mkdir()
+    return out
+
+
+def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    capsys.readouterr()
+    assert command.main([str(folder), "--json"]) == 0
+    return {row["folder"]: row for row in json.loads(capsys.readouterr().out)}
+
+
+def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Data, steps done and asked for, the best MAP with its set, the seed, and how each has ended."""
+    rows = listed(runs, capsys)
+    assert set(rows) == {"a", "deep/b", "broken", "recorded"}
+    a, b = rows["a"], rows["deep/b"]
+    assert (a["recipe"], a["name"], a["steps"], a["of"], a["seed"], a["state"]) == ("tiny", "tiny", 4, 4, 7, "finished")
+    log = [json.loads(line) for line in (runs / "a" / "log.jsonl").read_text().splitlines()]
+    assert a["best"] == pytest.approx(max(line["dev_map"] for line in log if "dev_map" in line), abs=1e-3)
+    assert a["data"] == a["dev"] == f"jsonl:{runs.parent / 'data.jsonl'}"
+    assert (b["steps"], b["of"], b["state"]) == (2, 4, "killed")
+    assert rows["broken"]["best"] is None
+    recorded = {"base": "minilm", "data": "jsonl:t", "dev": "jsonl:d", "seed": 5, "best": 61.5, "state": "killed"}
+    assert rows["recorded"] | recorded | {"recipe": "mini", "of": 90, "steps": None} == rows["recorded"]
+    assert all(row["age"] < 3600 for row in rows.values())
+
+
+def test_a_run_in_progress_is_running(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While a process holds its folder, and no longer."""
+    with running(runs / "deep" / "b"):
+        assert listed(runs, capsys)["deep/b"]["state"] == "running"
+    assert listed(runs, capsys)["deep/b"]["state"] == "killed"
+    assert listed(runs / "a", capsys)["."]["state"] == "finished"
+
+
+def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line a run under the header; a folder that is missing or holds no run is an error of one line."""
+    assert command.main([str(runs)]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split("  ")[0] == "folder"
+    assert len(lines) == 4
+    assert any(line.startswith("a ") and "4/4" in line and "finished" in line for line in lines)
+    for folder, message in ((runs / "empty", "no run is in or below"), (runs / "nowhere", "No such file")):
+        assert command.main([str(folder)]) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1

@@ -1,0 +1,73 @@
+"""The log and the trackers together: a tracker that fails later ends nothing, one that cannot begin ends all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cerberank_training.tracking.log_file import LogFile, read_log
+from cerberank_training.tracking.tracking import Tracking
+
+
+class Failing:
+    """A tracker that fails where it is told to, and counts its calls."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.calls = where, 0
+
+    def _call(self, name: str) -> None:
+        self.calls += 1
+        if name == self.where:
+            raise OSError(f"no {name}\nand more")
+
+    def begin(self, step: int, seen: Mapping[str, int]) -> None:
+        self._call("begin")
+
+    def figures(self, step: int, values: Mapping[str, float]) -> None:
+        self._call("figures")
+
+    def close(self, *, finished: bool) -> None:
+        self._call("close")
+
+
+def test_a_failing_tracker_is_reported_once_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log and the other tracker get every figure; a tracker that fails at the end ends nothing either."""
+    bad, late = Failing("figures"), Failing("close")
+    tracking = Tracking(tmp_path, {"bad": bad, "late": late})
+    tracking.begin(0)
+    for step in (1, 2, 3):
+        tracking.figures(step, {"loss": 1 / step})
+    tracking.close(finished=True)
+    assert (bad.calls, late.calls) == (2, 5)
+    assert [line["loss"] for line in read_log(tmp_path / "log.jsonl")] == [1.0, 0.5, 0.333333]
+    assert capsys.readouterr().err.splitlines() == [
+        "cerberank: bad tracks no further, the run goes on: no figures",
+        "cerberank: late tracks no further, the run goes on: no close",
+    ]
+
+
+def test_a_tracker_that_cannot_begin_is_refused(tmp_path: Path) -> None:
+    """By its name, before the log is touched."""
+    (tmp_path / "log.jsonl").write_text('{"step": 9}\n')
+    with pytest.raises(ValueError, match=r"--track bad cannot begin: no begin$"):
+        Tracking(tmp_path, {"bad": Failing("begin")}).begin(4)
+    assert (tmp_path / "log.jsonl").read_text() == '{"step": 9}\n'
+
+
+def test_the_log_is_cut_where_a_run_goes_on(tmp_path: Path) -> None:
+    """Steps after the state are removed, and half a line; a log that fits is left as it is; no number is no JSON."""
+    path, log = tmp_path / "log.jsonl", LogFile(tmp_path)
+    log.begin(0, {})
+    for step in (1, 2, 3):
+        log.figures(step, {"loss": float("nan") if step == 2 else 0.5, "pairs": 8})
+    path.write_text(path.read_text() + '{"step": 4, "lo')
+    assert log.last_steps() == {"loss": 3, "pairs": 3}
+    log.begin(2, {})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines == [{"step": 1, "loss": 0.5, "pairs": 8}, {"step": 2, "loss": None, "pairs": 8}]
+    before = path.stat().st_mtime_ns
+    log.begin(2, {})
+    assert path.stat().st_mtime_ns == before

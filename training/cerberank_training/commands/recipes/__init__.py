@@ -1,0 +1,1 @@
+"""Recipes as verbs take them: by name, or from a file."""

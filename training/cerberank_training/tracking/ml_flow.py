@@ -1,0 +1,65 @@
+"""Figures for MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlflow.entities import Metric, Param
+from mlflow.tracking import MlflowClient
+
+from cerberank_training.tracking.identity import keep_id, known_id
+from cerberank_training.tracking.tracker import unseen
+
+EXPERIMENT = "cerberank"
+LONGEST = 6000
+"""The most characters of a parameter's value that MLflow takes."""
+
+
+class MlFlow:
+    """One MLflow run, which the calls of a resumed run share."""
+
+    def __init__(self, folder: Path, *, name: str, settings: Mapping[str, str]) -> None:
+        """Track the run in `folder`."""
+        self._folder, self._name, self._settings = folder, name, settings
+        self._seen: Mapping[str, int] = {}
+        self._client: MlflowClient
+        self._id = ""
+
+    def begin(self, step: int, seen: Mapping[str, int]) -> None:
+        """Create a run with the settings as its parameters, or go on with the one that this folder began.
+
+        MLflow changes no parameter: a setting that a later call changed becomes a tag of the run.
+        """
+        self._seen, self._client = seen, MlflowClient()
+        known = known_id(self._folder, "mlflow")
+        if known is None:
+            self._id = self._client.create_run(self._experiment(), run_name=self._name).info.run_id
+            keep_id(self._folder, "mlflow", self._id)
+        else:
+            self._id = known
+            self._client.update_run(known, status="RUNNING")
+        have = self._client.get_run(self._id).data.params
+        settings = {name: value[:LONGEST] for name, value in self._settings.items()}
+        new = [Param(name, value) for name, value in settings.items() if name not in have]
+        self._client.log_batch(self._id, params=new)
+        for name, value in settings.items():
+            if have.get(name, value) != value:
+                self._client.set_tag(self._id, name, value)
+
+    def figures(self, step: int, values: Mapping[str, float]) -> None:
+        """Log what MLflow, which takes no point back, was not given by an earlier call."""
+        now = int(1000 * time.time())
+        new = unseen(step, values, self._seen)
+        self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in new.items()])
+
+    def close(self, *, finished: bool) -> None:
+        """Tell MLflow how the run ended."""
+        self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
+
+    def _experiment(self) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        found = self._client.get_experiment_by_name(name)
+        return str(found.experiment_id if found else self._client.create_experiment(name))

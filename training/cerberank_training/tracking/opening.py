@@ -1,0 +1,70 @@
+"""`--track`: the trackers by name, each with the package that it needs, which is loaded only where it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cerberank_training.tracking.tracker import Tracker
+
+PACKAGES = {
+    "tensorboard": ("tensorboard", "training"),
+    "wandb": ("wandb", "wandb"),
+    "mlflow": ("mlflow", "mlflow"),
+}
+"""The package of each tracker, and the extra that brings it."""
+
+
+def add_tracking_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--track`, which may be repeated."""
+    words = "where figures go besides OUT/log.jsonl; repeat for several"
+    parser.add_argument("--track", choices=tuple(PACKAGES), action="append", default=[], help=words)
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise ValueError, which names the extra, for a tracker whose package is not installed."""
+    for name in names:
+        package, extra = PACKAGES[name]
+        if find_spec(package) is None:
+            raise ValueError(f"--track {name} needs the package {package}: pip install 'cerberank[{extra}]'")
+
+
+def open_trackers(names: Sequence[str], folder: Path, *, name: str, settings: Mapping[str, Any]) -> dict[str, Tracker]:
+    """The trackers of the run in `folder`, which others know as `name`; `settings` may be nested."""
+    flat = flattened(settings)
+    trackers: dict[str, Tracker] = {}
+    for tracker in dict.fromkeys(names):
+        match tracker:
+            case "tensorboard":
+                from cerberank_training.tracking.tensor_board import TensorBoard  # noqa: PLC0415 - slow to load
+
+                trackers[tracker] = TensorBoard(folder, settings=flat)
+            case "wandb":
+                from cerberank_training.tracking.weights_and_biases import WeightsAndBiases  # noqa: PLC0415 - an extra
+
+                trackers[tracker] = WeightsAndBiases(folder, name=name, settings=flat)
+            case "mlflow":
+                from cerberank_training.tracking.ml_flow import MlFlow  # noqa: PLC0415 - an extra
+
+                trackers[tracker] = MlFlow(folder, name=name, settings=flat)
+            case _:
+                raise ValueError(f"--track is one of {', '.join(PACKAGES)}, not {tracker}")
+    return trackers
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings by dotted names, as text.
+
+    >>> flattened({"train": {"steps": 20, "seed": 1}, "base": "b"})
+    {'train.steps': '20', 'train.seed': '1', 'base': 'b'}
+    """
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = str(value)
+    return flat

@@ -1,0 +1,140 @@
+"""The training runs below a folder, read from the files that each has; none of them has to be there or be whole."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cerberank_training.tracking.log_file import LOG, read_log
+from cerberank_training.tracking.running import LOCK, is_running
+
+RECORDS = ("record.json", "settings.json")
+"""What a run is: the record of `distil`, `teach` and `pretrain`, or the settings of an earlier version's run."""
+RESULTS = ("checkpoint/manifest.json", "ranker/manifest.json", "config.json")
+"""The last file that a finished `distil`, `pairwise`, and `teach` or `pretrain` have written."""
+
+State = Literal["running", "finished", "killed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    """One run; what its files do not say is None."""
+
+    folder: str
+    """Relative to the folder that was listed."""
+    name: str
+    verb: str | None
+    recipe: str | None
+    base: str | None
+    data: str | None
+    steps: int | None
+    """The steps that are done."""
+    of: int | None
+    """The steps that were asked for; fewer are done where patience has ended a run."""
+    dev: str | None
+    """The set by which weights were chosen: best figures on different sets cannot be compared."""
+    best: float | None
+    """The best MAP on it, in percent."""
+    seed: int | None
+    state: State
+    """`killed`: nothing trains in the folder, and its result was not written."""
+    age: float
+    """Seconds since the run last wrote."""
+
+
+def run_rows(folder: Path) -> list[RunRow]:
+    """All runs in and below `folder`, the one that wrote last first."""
+    now = time.time()
+    return sorted((_row(run, folder, now) for run in _runs(folder)), key=lambda row: (row.age, row.folder))
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """The folders with a record or a log, in no checkpoint or cache below another run."""
+    if (folder / LOG).is_file() or (folder / LOCK).is_file() or (folder / RECORDS[0]).is_file():
+        yield folder
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
+            yield from _runs(inner)
+
+
+def _row(run: Path, below: Path, now: float) -> RunRow:
+    record, log, trainer = _record(run), read_log(run / LOG), _trainer_state(run)
+    bound, free = _part(record, "bound"), _part(record, "free")
+    names, settings = _part(free, "names"), _part(bound, "settings")
+    train = _part(settings, "train") or _part(record, "train")
+    result = next((run / name for name in RESULTS if (run / name).is_file()), None)
+    source = str(_json(result).get("source") or "") if result is not None and result.name == "manifest.json" else ""
+    config = _json(run / "checkpoint" / "config.json")
+    steps = max((line["step"] for line in log), default=trainer.get("global_step"))
+    of = _first(free.get("steps"), train.get("steps"), record.get("steps"), trainer.get("max_steps"))
+    lists = [log, trainer.get("log_history") or []]
+    warm_start = float(train.get("final_only") or 0) * (_part(record, "planned").get("steps") or of or 0)
+    counted = [
+        line.get("dev_map", line.get("eval_map"))
+        for lines in lists
+        for line in lines
+        if float(train.get("final_only") or 0) >= 1 or line.get("step", 0) > warm_start
+    ]
+    found = [float(value) for value in counted if isinstance(value, int | float)]
+    best = _part(record, "results").get("best")
+    state: State = "killed" if result is None else "finished"
+    if is_running(run):
+        state = "running"
+    return RunRow(
+        folder=str(run.relative_to(below)),
+        name=str(config.get("name") or run.resolve().name),
+        verb=_text(record.get("verb")),
+        recipe=_text(_first(free.get("recipe"), record.get("recipe"), source.removeprefix("recipe ") or None)),
+        base=_text(_first(names.get("base"), record.get("base"))),
+        data=_text(_first(names.get("groups"), names.get("train"), record.get("groups"), record.get("train"))),
+        steps=steps,
+        of=of,
+        dev=_text(_first(names.get("dev"), record.get("dev"))),
+        best=best if isinstance(best, int | float) else max(found, default=None),
+        seed=_first(train.get("seed"), settings.get("seed"), record.get("seed")),
+        state=state,
+        age=max(0.0, now - _last_written(run)),
+    )
+
+
+def _record(run: Path) -> dict[str, Any]:
+    return next((found for name in RECORDS if (found := _json(run / name))), {})
+
+
+def _trainer_state(run: Path) -> dict[str, Any]:
+    """The newest state of Hugging Face's Trainer, which `teach` and `pretrain` use."""
+    states = [_json(path) for path in (run / "run").glob("checkpoint-*/trainer_state.json")]
+    return max(states, key=lambda state: state.get("global_step") or 0, default={})
+
+
+def _last_written(run: Path) -> float:
+    files = [run / name for name in (LOG, *RECORDS, *RESULTS)]
+    files += run.glob("run/checkpoint-*/trainer_state.json")
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=run.stat().st_mtime)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a file; an empty one for a file that is missing or no JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or isinstance(value, dict | list) else str(value)
