@@ -17,7 +17,7 @@ IN_AN_IMAGE = [
 ]
 ORDER = (
     "serve admin probe keys rank bench import weights first-stage embed shape pretrain teach sample score distil grid "
-    "pairwise strategies evaluate compare average ensemble tune accelerate export card push pull list label"
+    "runs pairwise strategies evaluate compare average ensemble tune accelerate export card push pull list label"
 )
 
 
