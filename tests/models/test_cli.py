@@ -17,7 +17,7 @@ IN_AN_IMAGE = [
 ]
 ORDER = (
     "serve admin probe keys rank bench import weights first-stage embed shape pretrain teach mine sample score distil "
-    "grid pairwise strategies evaluate compare table average ensemble tune accelerate export card push pull "
+    "grid runs pairwise strategies evaluate compare table average ensemble tune accelerate export card push pull "
     "list mlflow label"
 )
 
