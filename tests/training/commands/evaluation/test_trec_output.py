@@ -136,7 +136,7 @@ def test_options_that_do_not_go_together_are_refused(
     given = [places.get(each, each) for each in arguments]
     assert main(given) == 1
     error = capsys.readouterr().err
-    assert error.startswith("cerberank evaluate: ")
+    assert error.splitlines()[-1].startswith("cerberank evaluate: "), "behind the notes on the data"
     assert message in error
     assert not out.exists()
 
