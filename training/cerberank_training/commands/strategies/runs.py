@@ -60,10 +60,11 @@ def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path]
 
     Raises SourceError for a base that is not there, DataError and ScoreCacheError for data that cannot be read.
     """
+    scored = [path for path in teachers if (path / MANIFEST).is_file()]  # runs that read others refuse them
     return {
         "contents.base": find_base(base).content,
         **{f"contents.{name}": data_content(spec) for name, spec in data.items() if spec},
-        **{f"contents.{path}": {SHA256: {MANIFEST: read_manifest(path).identity.decode()}} for path in teachers},
+        **{f"contents.{path}": {SHA256: {MANIFEST: read_manifest(path).identity.decode()}} for path in scored},
     }
 
 
