@@ -23,7 +23,7 @@ def test_articles_and_options_belong_to_the_data(tmp_path: Path) -> None:
 
 
 def test_a_folder_counts_with_the_files_that_are_read(tmp_path: Path) -> None:
-    """Of a TREC folder another run that lies there does not count, the one that is named does; hidden files never."""
+    """Another run in a TREC folder does not count, the one that is named does; hidden files never."""
     for name in ("queries.tsv", "qrels.txt", "documents/1", "bm25.run", "other.run", ".cache"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)

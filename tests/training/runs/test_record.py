@@ -106,7 +106,7 @@ def test_when_a_run_has_ended(out: Path) -> None:
 
 
 def test_a_folder_of_another_run_is_refused(out: Path) -> None:
-    """Of another verb, without a record, with one that cannot be read; one that holds nothing yet is begun anew."""
+    """A record of another verb, a missing one, one that cannot be read; one that holds nothing yet is begun anew."""
     with pytest.raises(RunError, match="holds a run of `cerberank distil`"):
         open_record(out, "teach", bound=BOUND, free=FREE, software={}, begun=True)
     assert opened(out, bound=changed("settings.train.seed", 2), begun=False).calls[0].changed == {}

@@ -24,7 +24,7 @@ from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, read_lines
 
 LARGE = 256 << 20
-"""Of files of so many bytes and more, pairs must stand together by question; those of smaller ones are collected."""
+"""In files of so many bytes and more, pairs must stand together by question; those of smaller ones are collected."""
 
 
 class TextOptions(ColumnOptions):

@@ -52,7 +52,7 @@ class SystemTable:
     cells: dict[str, dict[str, Cell]]
     """By system and set."""
     means: dict[str, float]
-    """Of each system over sets, which all count the same."""
+    """The mean of each system over sets, which all count the same."""
     tests: int
     """How many tests of one kind the correction took together at most."""
 
