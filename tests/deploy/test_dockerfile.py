@@ -172,7 +172,7 @@ def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
         shown = [line.split()[0] for line in found.stdout.splitlines() if line.startswith("  ")]
         assert shown == [
             *("serve", "admin", "probe", "keys", "rank", "import", "weights", "first-stage", "embed", "shape"),
-            *("push", "pull", "list", "label"),
+            *("card", "push", "pull", "list", "mlflow", "label"),
         ]
         assert found.returncode == 2
         assert "pip install 'cerberank[training]'" in found.stderr

@@ -48,8 +48,7 @@ def find_base(base: str) -> Base:
         files = Manifest.model_validate_json(read_regular(folder / MANIFEST)).files
         digests = {name: files[name] for name in CHECKPOINT if name in files}
         return Base(place=base, name=folder.resolve().name, commit=None, content={SHA256: digests})
-    if not folder.is_dir():
-        refuse_missing(base)
+    refuse_missing(base)
     source = find_source(base)
     if source.commit is not None:
         folder = Path(snapshot_download(base, revision=source.commit, allow_patterns=FILES, ignore_patterns="*/*"))
@@ -70,11 +69,13 @@ def _files(folder: Path, patterns: list[str]) -> dict[str, Path]:
 
 
 def refuse_missing(base: str) -> None:
-    """Raise SourceError for what is meant to be a folder, rather than ask the hub for it.
+    """Raise SourceError for what is meant to be a folder and is not there, rather than ask the hub for it.
 
     A name with one slash is an id on the hub, unless a folder of nearly this name lies beside it.
     """
     path = Path(base)
+    if path.is_dir():
+        return
     if base.count("/") > 1 or base.startswith((".", "~", "/")) or base.endswith("/"):
         raise SourceError(f"{base}: there is no such folder{_near(path)}")
     if base.count("/") == 1 and _near(path) and not isinstance(try_to_load_from_cache(base, "config.json"), str):
