@@ -56,8 +56,12 @@ def main(argv: list[str]) -> int:
             lines = to_store(registry, arguments.model, store, aliases)
         else:
             lines = to_registry(store, arguments.model, registry, aliases, experiment=arguments.experiment)
+        copied = False
         for line in lines:
+            copied = True
             print(line)  # noqa: T201
+        if not copied:
+            print("cerberank mlflow: both have the same, nothing was copied", file=sys.stderr)  # noqa: T201
     except (MlflowException, CheckpointError, ValueError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         print(f"cerberank mlflow: {reason}", file=sys.stderr)  # noqa: T201

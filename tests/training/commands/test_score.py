@@ -111,13 +111,16 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
         assert np.abs(difference).max() <= LOGITS  # a worker may use another number of threads
 
 
-def test_several_data_sets_make_one_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
-    """`--data` may be repeated; pairs that occur in both are found."""
+def test_several_data_sets_make_one_cache(
+    teacher: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--data` may be repeated; pairs that occur in both are found. The last line says what was written."""
     more = tmp_path / "more.jsonl"
     more.write_text('{"question": "what ?", "candidates": [{"text": "honey", "label": 1}]}\n')
     assert main([*command(tmp_path / "cache", teacher, data), "--data", f"jsonl:{more}"]) == 0
     cache = TeacherScoreCache.open(tmp_path / "cache")
     assert cache.manifest.pairs == QUESTIONS * 10 + 1
+    assert f"{tmp_path / 'cache'} has {QUESTIONS * 10 + 1} scores by " in capsys.readouterr().err
     assert cache.scores("what ?", [Candidate(text="honey")]).shape == (1,)
 
 

@@ -65,11 +65,19 @@ def test_the_verb_writes_nothing_that_fails(
     ],
 )
 def test_weights_are_kept_unless_told_otherwise(
-    options: list[str], precisions: tuple[str, ...], kept: bool, tiny_checkpoint: Path, tmp_path: Path
+    options: list[str],
+    precisions: tuple[str, ...],
+    kept: bool,
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    *,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What torch serves on a GPU is in the new folder; --no-weights makes one for ONNX alone."""
+    """What torch serves on a GPU is in the new folder; --no-weights makes one for ONNX alone; its last line says so."""
     given = read_checkpoint(tiny_checkpoint)
     assert main([str(tiny_checkpoint), str(tmp_path / "out"), *options]) == 0
+    has = ", ".join(["weights"] * kept + [f"ONNX {each}" for each in precisions])
+    assert f"{tmp_path / 'out'} has {has}; next: " in capsys.readouterr().err.splitlines()[-1]
     exported = read_checkpoint(tmp_path / "out")
     assert exported.precisions == precisions
     assert (exported.weights is not None) == kept

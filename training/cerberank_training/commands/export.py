@@ -95,6 +95,12 @@ def main(argv: list[str]) -> int:
             ),
             further={FILE: checkpoint.path / FILE} if FILE in checkpoint.manifest.files else {},
         )
+        forms = ", ".join([*(["weights"] if arguments.weights else []), *(f"ONNX {each}" for each in precisions)])
+        print(  # noqa: T201
+            f"cerberank export: {arguments.out} has {forms}; next: cerberank push {arguments.out} STORE "
+            f"--label stable, or CERBERANK_CHECKPOINT={arguments.out} cerberank serve",
+            file=sys.stderr,
+        )
     except (CheckpointError, DataError, ParityError, GateError, OSError, ValueError) as error:
         print(f"cerberank export: {error}", file=sys.stderr)  # noqa: T201
         return 1

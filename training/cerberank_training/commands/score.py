@@ -20,7 +20,7 @@ from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_te
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
-from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
 
 
 def main(argv: list[str]) -> int:
@@ -53,6 +53,11 @@ def main(argv: list[str]) -> int:
             data=arguments.data,
             shard_pairs=arguments.shard_pairs,
             progress=not arguments.no_progress,
+        )
+        pairs = TeacherScoreCache.open(arguments.out).manifest.pairs
+        print_on_stderr(
+            f"cerberank score: {arguments.out} has {pairs} scores by {teacher.name}; next: cerberank evaluate --scores "
+            f"{arguments.out} --data FORMAT:PATH, or cerberank distil --teacher {arguments.out}"
         )
     except (ValueError, NonFiniteTeacherError, RuntimeError, OSError) as error:
         print(f"cerberank score: {error}", file=sys.stderr)  # noqa: T201

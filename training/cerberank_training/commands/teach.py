@@ -44,7 +44,13 @@ def main(argv: list[str]) -> int:
     except (DataError, ValueError, OSError) as error:
         print(f"cerberank teach: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{arguments.out}: best dev MAP {best:.2f}")  # noqa: T201
+    print(f"{arguments.out}: on {arguments.dev}, best dev MAP {best:.2f}")  # noqa: T201
+    if os.environ.get("RANK", "0") == "0":
+        print(  # noqa: T201
+            f"next: cerberank score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
+            f"{arguments.out} CHECKPOINT, or cerberank distil --base {arguments.out}",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -28,6 +28,8 @@ from cerberank_models.export.to_hugging_face.weights import classifier_of
 from cerberank_models.importing.own_tokenizer import check_pairs
 from cerberank_models.network.ranker import Ranker
 
+RUN = "run.json"
+"""What made the checkpoint, which its card names."""
 SAME = 1e-5
 """The largest difference of scores (probabilities) between the written model and the checkpoint."""
 
@@ -57,6 +59,8 @@ def export_hugging_face(
             checkpoint, head=head or 1, model_class=type(model).__name__, place=place_of(out, repository)
         )
         write_bytes(folder / "README.md", card.encode())
+        if RUN in checkpoint.manifest.files:
+            write_bytes(folder / RUN, (checkpoint.path / RUN).read_bytes())
         check_written(folder, ranker, tokenizer)
 
 

@@ -43,7 +43,10 @@ def several(tmp_path: Path, *, family: str = "bert", exits: tuple[int, ...] = (1
     save_cross_encoder(family, tmp_path / "tokenizer")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "tokenizer").backend_tokenizer
     ranker = random_ranker(family=family, heads=heads, exits=exits)
-    export_checkpoint(ranker, tokenizer, tmp_path / "c", card=CARD, version="7", source="", precisions=())
+    record = {"run.json": b'{"seed": 1}'}
+    export_checkpoint(
+        ranker, tokenizer, tmp_path / "c", card=CARD, version="7", source="", precisions=(), further=record
+    )
     return read_checkpoint(tmp_path / "c")
 
 
@@ -104,6 +107,7 @@ def test_one_of_several_heads_scores_as_that_head(head: int, tmp_path: Path) -> 
     """B3 3H1 with exits: the head that was named, by its scores in the checkpoint."""
     checkpoint = several(tmp_path)
     export_hugging_face(checkpoint, tmp_path / "out", head=head)
+    assert (tmp_path / "out" / "run.json").read_bytes() == b'{"seed": 1}'
     backend = open_backend(checkpoint, kind="torch", precision="fp32")
     pairs = checkpoint.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])
     of_heads = rank_pairs(backend, pairs, pairs_policy(checkpoint.config, 0.0)).head_scores
