@@ -163,11 +163,36 @@ def test_a_bad_row_is_named(spec: str, content: str, message: str, tmp_path: Pat
         list(read_questions(f"{spec}:{tmp_path / 'bad'}"))
 
 
-@pytest.mark.parametrize("spec", ["wikiqa", "excel:x", "jsonl:missing.jsonl"])
-def test_a_wrong_spec_is_a_data_error(spec: str) -> None:
-    """No format, an unknown one, a file that is not there."""
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("wikiqa", "data is named FORMAT:PATH"),
+        ("excel:x", "data is named FORMAT:PATH"),
+        ("jsonl:gone.jsonl", "^gone.jsonl: there is no such file$"),
+        ("csv:gone.csv?names=question,text,label", "^gone.csv: there is no such file$"),
+        ("parquet:gone.parquet", "^gone.parquet: there is no such file$"),
+        ("jsonl:.", "^.: Is a directory$"),
+    ],
+)
+def test_a_wrong_spec_is_a_data_error(spec: str, message: str) -> None:
+    """No format, an unknown one, and what is no file, in words and without its name twice."""
+    with pytest.raises(DataError, match=message):
         list(read_questions(spec))
+
+
+def test_a_text_that_is_relevant_and_not_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In pairs, lists and `pos` with `neg`; both candidates are kept, and grades above 0 are no contradiction."""
+    (tmp_path / "d.csv").write_text("question,text,label\nq,The Rhine,1\nq,the  rhine,0\nq,a,1\nq,a,2\nq,b,0\n")
+    rows = [{"text": "The Rhine", "label": 1}, {"text": "The Rhine", "label": 0}, {"text": "", "label": 0}]
+    (tmp_path / "d.jsonl").write_text(json.dumps({"question": "q", "candidates": [*rows, {"text": "", "label": 1}]}))
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"query": "q", "pos": ["a", "b"], "neg": ["b", "c"]}))
+    for spec, labels in (
+        (f"csv:{tmp_path / 'd.csv'}", (1, 0, 1, 2, 0)),
+        (f"jsonl:{tmp_path / 'd.jsonl'}", (1, 0, 0, 1)),
+        (f"rows:{tmp_path / 'rows.jsonl'}", (1, 1, 0, 0)),
+    ):
+        assert [question.labels for question in read_questions(spec)] == [labels]
+        assert "1 texts with two labels" in capsys.readouterr().err
 
 
 def counts(questions: list[Question]) -> tuple[int, int, int]:

@@ -116,7 +116,19 @@ def test_a_bi_encoder_finds_negatives_and_keeps_its_vectors(tmp_path: Path) -> N
     assert [len(line["candidates"]) for line in lines(tmp_path / "mined.jsonl")] == [3, 4] * 20
 
 
-def test_a_killed_run_goes_on_to_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_a_positive_are_no_negatives(tmp_path: Path) -> None:
+    """Also those that differ from it in case and blanks."""
+    texts = ["The  Rhine is a long river", "the rhine IS a long river ", "The Nile is a long river", "cold lake", "sea"]
+    rows = [{"text": text, "label": int(number == 0)} for number, text in enumerate(texts)]
+    (tmp_path / "d.jsonl").write_text(json.dumps({"question": "long river rhine", "candidates": rows}))
+    assert main(["--data", f"jsonl:{tmp_path / 'd.jsonl'}", "--out", str(tmp_path / "o.jsonl")]) == 0
+    (line,) = lines(tmp_path / "o.jsonl")
+    assert [row["text"] for row in line["candidates"]] == [texts[0], texts[2]]
+
+
+def test_a_killed_run_goes_on_to_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """After a torn line; and with other settings or data it is refused by the field's name."""
     monkeypatch.setattr(command, "CHUNK", 8)
     assert main(arguments(tmp_path, out="whole.jsonl")) == 0
@@ -131,6 +143,7 @@ def test_a_killed_run_goes_on_to_the_same_file(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Miner, "mined", killed)
     assert main(arguments(tmp_path)) == 1
+    assert "mined.jsonl.work is kept, and the same command goes on from it" in capsys.readouterr().err
     with (tmp_path / "mined.jsonl.work" / "lines.jsonl").open("a") as file:
         file.write('{"line": nu')
     assert not (tmp_path / "mined.jsonl").exists()
@@ -146,6 +159,7 @@ def test_a_killed_run_goes_on_to_the_same_file(tmp_path: Path, monkeypatch: pyte
         (["--top", "0"], "--top above --skip"),
         (["--max-score", "-1"], "no question has a negative that the settings let through"),
         (["--filter", "EMPTY"], "empty"),
+        (["--by", "EMPTY"], "empty"),
         (["--corpus", "documents:nowhere"], "nowhere"),
         (["--data", "csv:nowhere"], "nowhere"),
     ],
@@ -159,7 +173,7 @@ def test_what_cannot_be_mined_is_refused(
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("cerberank mine: ")
     assert message in last
-    assert not (tmp_path / "mined.jsonl").exists()
+    assert not list(tmp_path.glob("mined.jsonl*"))
 
 
 def test_a_run_is_no_source_of_positives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

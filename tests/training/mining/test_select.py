@@ -49,6 +49,8 @@ def test_a_draw_follows_from_seed_and_question() -> None:
         ({"negatives": 0}, "--negatives must be"),
         ({"skip": 5, "top": 5}, "--top above --skip"),
         ({"relative_margin": float("nan")}, "--relative-margin is nan"),
+        ({"relative_margin": 5}, "--relative-margin is 5; it is from 0 to below 1"),
+        ({"relative_margin": -0.1}, "--relative-margin is -0.1"),
     ],
 )
 def test_settings_that_select_nothing_are_refused(settings: dict[str, float], message: str) -> None:

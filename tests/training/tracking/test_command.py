@@ -78,7 +78,10 @@ def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]
     assert header.split("  ")[0] == "folder"
     assert len(lines) == 4
     assert any(line.startswith("a ") and "4/4" in line and "finished" in line for line in lines)
-    for folder, message in ((runs / "empty", "no run is in or below"), (runs / "nowhere", "No such file")):
+    for folder, message in (
+        (runs / "empty", "no run is in or below"),
+        (runs / "nowhere", "nowhere: there is no such folder\n"),
+    ):
         assert command.main([str(folder)]) == 1
         error = capsys.readouterr().err
         assert message in error

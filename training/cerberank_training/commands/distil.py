@@ -115,7 +115,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     dev = dev_set(arguments.dev, size)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
     data = arguments.groups or arguments.train
-    questions = open_questions(data)
+    questions = open_questions(data, training=True)
     groups: Groups = (
         SampledGroups(questions)
         if arguments.groups

@@ -126,7 +126,7 @@ def _train(arguments: argparse.Namespace) -> float:
     check_writable(arguments.out)
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
-    questions = list(read_questions(arguments.train))
+    questions = list(read_questions(arguments.train, training=True))
     sampling = TripleSampling(top=arguments.top, own=arguments.own)
     triples = triple_sampler_for(arguments.train, questions, sampling, seed=config.seed)
     ranker_folder = arguments.out / "ranker"

@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         recipe = read_recipe(arguments.recipe).recipe
-        questions = open_questions(arguments.train)
+        questions = open_questions(arguments.train, training=True)
         sampler = sampler_for(arguments.train, questions, recipe.sampling, seed=arguments.seed)
         partial = arguments.out.with_name(f".{arguments.out.name}.partial")
         with (

@@ -123,7 +123,7 @@ def _teach(arguments: argparse.Namespace) -> float:
     opened = open_teacher_base(arguments.base)
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
-    questions = open_questions(arguments.train)
+    questions = open_questions(arguments.train, training=True)
     sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if arguments.epochs is not None:

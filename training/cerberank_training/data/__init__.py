@@ -67,29 +67,37 @@ LARGE = 256 << 20
 """Questions of so many bytes and more are not held in memory but in a table on disk, if their format is streamed."""
 
 
-def read_questions(spec: str, *, report: Callable[[str], object] = print_on_stderr) -> Iterable[Question]:
+def read_questions(
+    spec: str, *, training: bool = False, report: Callable[[str], object] = print_on_stderr
+) -> Iterable[Question]:
     """Questions of `FORMAT:PATH`, such as `wikiqa:WikiQA-test.tsv`; raises DataError for an unknown format.
 
-    When all are read, `report` gets a line if something was ignored, or is odd.
+    For `training`, unjudged copies of relevant documents are left out. When all are read, `report` gets a line if
+    something was ignored, or is odd.
     """
     name, separator, path = spec.partition(":")
     if not separator or name not in READERS:
         raise DataError(f"data is named FORMAT:PATH with FORMAT one of {', '.join(READERS)}, not {spec!r}")
     notes = Notes()
-    return noted(READERS[name](Path(path), notes), spec, notes, report)
+    return noted(READERS[name](Path(path), notes), spec, notes, report, training=training)
 
 
-def open_questions(spec: str) -> QuestionTable:
+def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
     """Questions of `FORMAT:PATH` for random access; raises DataError as `read_questions` does, for any row at once.
 
-    Questions of LARGE bytes and more are in a table on disk, PATH.arrow, which is written at the first call.
+    Questions of LARGE bytes and more are in a table on disk, PATH.arrow, which is written at the first call. For
+    `training`, unjudged copies of relevant documents are left out.
     """
     name, _, path = spec.partition(":")
     place, _, options = path.partition("?")
-    questions, source = read_questions(spec), Path(os.path.abspath(place))  # the folder . has no name
+    source = Path(os.path.abspath(place))  # the folder . has no name
+    questions = read_questions(spec, training=training)
     if name not in STREAMED or not source.exists():
         return QuestionTable.of(questions)
     folder = source if source.is_dir() else source.parent
     named = [folder / option.partition("=")[2] for option in options.split("&") if option]
     most = 0 if source.is_file() and source.stat().st_size >= LARGE else LARGE
-    return kept_table(source, questions, options=options, others=[file for file in named if file.is_file()], most=most)
+    others = [file for file in named if file.is_file()]
+    if training and "run=" in options:
+        options += "#training"  # without copies it is another table
+    return kept_table(source, questions, options=options, others=others, most=most)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from cerberank_training.data.question import DataError, Question
+from cerberank_training.data.question import DataError, Question, folded
 
 Notes = Counter[str]
 """How often something was ignored or left out, by its name for people."""
 
 EMPTY_QUESTION, EMPTY_TEXT = "questions without a text", "candidates without a text"
 NO_POSITIVE, NO_NEGATIVE = "questions without a positive", "questions without a negative"
+TWO_LABELS = "texts with two labels, relevant and not"
+COPIES = "unjudged copies of a relevant document"
+LEFT_OUT = f"{COPIES} (left out)"
 
 
 def noted(
-    questions: Iterable[Question], spec: str, notes: Notes, report: Callable[[str], object]
+    questions: Iterable[Question], spec: str, notes: Notes, report: Callable[[str], object], *, training: bool = False
 ) -> Iterator[Question]:
     """The same questions; after the last one, `report` gets a line if there is anything to tell.
 
+    For `training`, unjudged copies of relevant documents are left out, and questions that have no other candidate.
     Raises DataError when there are questions and none of them, or no candidate, has a text.
     """
     asked = candidates = 0
@@ -31,11 +36,26 @@ def noted(
         notes[EMPTY_TEXT] += sum(not row.candidate.text.strip() for row in question.candidates)
         notes[NO_POSITIVE] += not positives
         notes[NO_NEGATIVE] += positives == len(question.candidates)
-        yield question
+        notes[TWO_LABELS] += _two_labels(question)
+        copies = sum(row.copy for row in question.candidates)
+        notes[LEFT_OUT if training else COPIES] += copies
+        if not training or not copies:
+            yield question
+        elif copies < len(question.candidates):
+            yield replace(question, candidates=tuple(row for row in question.candidates if not row.copy))
     if asked and (asked == notes[EMPTY_QUESTION] or candidates == notes[EMPTY_TEXT]):
         raise DataError(f"{spec}: no question, or no candidate, has a text")
     if told := [f"{count} {name}" for name, count in notes.items() if count]:
         report(f"{spec}: of {asked} questions with {candidates} candidates: {', '.join(told)}")
+
+
+def _two_labels(question: Question) -> int:
+    """How many texts are judged relevant and not relevant."""
+    if not any(question.labels) or all(question.labels):
+        return 0
+    relevant = {folded(row.candidate.text) for row in question.candidates if row.relevant}
+    others = {folded(row.candidate.text) for row in question.candidates if not row.relevant and not row.copy}
+    return len((relevant & others) - {""})
 
 
 def print_on_stderr(line: str) -> None:

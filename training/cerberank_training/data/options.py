@@ -24,5 +24,9 @@ def parse_options(model: type[OptionsT], name: str, path: Path) -> tuple[Path, O
         return Path(place), model.model_validate(dict(pairs))
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "extra_forbidden":
+            raise DataError(
+                f"{name}:{path}: {name} has no option {first['loc'][0]!r}; it has {', '.join(model.model_fields)}"
+            ) from error
         field = ".".join(map(str, first["loc"])) or "options"
         raise DataError(f"{name}:{path}: {field}: {first['msg']}") from error

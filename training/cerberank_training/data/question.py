@@ -33,6 +33,8 @@ class LabelledCandidate:
     """How relevant it is on another scale, as a judge or another model has said; `cerberank score` reads it."""
     id: str = ""
     """The document's id, where the data set has ids."""
+    copy: bool = False
+    """Whether nobody judged it and its text is that of a relevant document: training leaves it out."""
 
     @property
     def relevant(self) -> bool:
@@ -111,7 +113,23 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, st
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     except (OSError, EOFError) as error:
-        raise DataError(f"{path}: {error}") from error
+        raise DataError(f"{path}: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """Why a file or folder cannot be read, in words and without its name."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def folded(text: str) -> str:
+    """What a text has in common with its copies, which may differ in case and blanks.
+
+    >>> folded(" The  Rhine") == folded("the rhine ")
+    True
+    """
+    return " ".join(text.casefold().split())
 
 
 def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ from tqdm import tqdm
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.data import DataError, open_questions
+from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.corpus import corpus_texts
 from cerberank_training.mining.miner import Miner, positive_texts
 from cerberank_training.mining.search import Search, bm25_search, vector_search
@@ -38,6 +37,10 @@ BM25 = "bm25"
 CHUNK = 32
 """Questions that are searched, and scored by the cross-encoder, at once."""
 NO_POSITIVE, NO_NEGATIVE, TOO_SIMILAR = "without a positive", "without a negative", "too similar"
+
+
+class NothingFoundError(ValueError):
+    """The questions have been searched, and none has a negative."""
 
 
 def main(argv: list[str]) -> int:
@@ -75,6 +78,29 @@ def mine(arguments: argparse.Namespace) -> str:
         "corpus": _digest(corpus),
     }
     work = Work(folder, settings, chunk=CHUNK)
+    try:
+        _search_all(arguments, work, questions, corpus=corpus, selection=selection, spec=spec, folder=folder)
+        told = _write(arguments.out, work.records(), without=len(given) - len(questions))
+    except NothingFoundError:
+        work.remove()
+        raise
+    except (ValueError, ArithmeticError, OSError) as error:
+        raise ValueError(f"{error}{work.given_up()}") from error
+    work.remove()
+    return told
+
+
+def _search_all(
+    arguments: argparse.Namespace,
+    work: Work,
+    questions: Sequence[Question],
+    *,
+    corpus: Sequence[str],
+    selection: Selection,
+    spec: TeacherSpec | None,
+    folder: Path,
+) -> None:
+    """Add the records of the questions that are not done to the work."""
     miner = Miner(
         corpus=corpus,
         places={text: place for place, text in enumerate(corpus)},
@@ -87,9 +113,6 @@ def mine(arguments: argparse.Namespace) -> str:
             chunk = questions[start : start + CHUNK]
             work.add(list(miner.mined(chunk)))
             bar.update(len(chunk))
-    told = _write(arguments.out, work.records(), without=len(given) - len(questions))
-    shutil.rmtree(folder)
-    return told
 
 
 def _digest(texts: Iterable[str]) -> str:
@@ -132,7 +155,7 @@ def _filter(arguments: argparse.Namespace) -> tuple[TeacherSpec | None, str]:
 
 
 def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str:
-    """Write the lines; returns what is in them. Raises ValueError when there is none."""
+    """Write the lines; returns what is in them. Raises NothingFoundError when there is none."""
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         raw = stack.enter_context(replacing(out))
@@ -147,7 +170,7 @@ def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str
             counts["negatives"] += sum(not row["label"] for row in line["candidates"])
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         if not counts["questions"]:
-            raise ValueError("no question has a negative that the settings let through; nothing is written")
+            raise NothingFoundError("no question has a negative that the settings let through; nothing is written")
     return (
         f"{out}: {counts['questions']} questions with {counts['negatives']} negatives; {counts[TOO_SIMILAR]} texts "
         f"{TOO_SIMILAR}; left out: {without} questions {NO_POSITIVE}, {counts[NO_NEGATIVE]} {NO_NEGATIVE}"

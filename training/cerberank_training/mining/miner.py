@@ -11,6 +11,7 @@ import numpy as np
 from cerberank_models.backends.contract import probability
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.data.question import folded
 from cerberank_training.mining.search import Found, Search
 from cerberank_training.mining.select import Selection
 from cerberank_training.teachers.scoring.teacher import Teacher
@@ -45,11 +46,11 @@ class Miner:
 
     def _candidates(self, question: Question, found: Found) -> tuple[list[int], list[float]]:
         """The places and scores of texts that may be negatives, in the search's order, from `skip` up to `top`."""
-        relevant = set(positive_texts(question))
+        relevant = set(map(folded, positive_texts(question)))
         pairs = [
             (place, score)
             for place, score in zip(found.places, found.scores.tolist(), strict=True)
-            if self.corpus[place] not in relevant and not question.holds_answer(self.corpus[place])
+            if folded(self.corpus[place]) not in relevant and not question.holds_answer(self.corpus[place])
         ]
         kept = pairs[self.selection.skip : self.selection.top]
         return [place for place, _ in kept], [score for _, score in kept]

@@ -39,6 +39,8 @@ class Selection:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"--{name.replace('_', '-')} is {value}; it must be a finite number")
+        if self.relative_margin is not None and not 0 <= self.relative_margin < 1:
+            raise ValueError(f"--relative-margin is {self.relative_margin}; it is from 0 to below 1, and 0.05 is 5 %")
 
     def limit(self, positives: NDArray[np.floating]) -> float:
         """The highest score that a negative may have beside positives with these scores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,18 @@ class Work:
         with self._path.open(encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield json.loads(line)
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self._path.parent)
+
+    def given_up(self) -> str:
+        """Remove a folder without anything to go on from; what there is to say of one that is kept."""
+        folder = self._path.parent
+        if any(path.is_file() and path.name != SETTINGS and path.stat().st_size for path in folder.rglob("*")):
+            return f"; {folder} is kept, and the same command goes on from it"
+        self.remove()
+        return ""
 
     def _keep_whole_chunks(self, chunk: int) -> int:
         if not self._path.is_file():

@@ -25,7 +25,8 @@ def main(argv: list[str]) -> int:
     try:
         rows = run_rows(arguments.folder)
     except OSError as error:
-        print(f"cerberank runs: {error}", file=sys.stderr)  # noqa: T201
+        said = "there is no such folder" if isinstance(error, FileNotFoundError) else error.strerror
+        print(f"cerberank runs: {error.filename or arguments.folder}: {said}", file=sys.stderr)  # noqa: T201
         return 1
     if not rows and not arguments.json:
         print(f"cerberank runs: no run is in or below {arguments.folder}", file=sys.stderr)  # noqa: T201

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cerberank_training.commands.sample import main as sample
 from cerberank_training.data import DataError, open_questions, read_questions
 from cerberank_training.data.formats.beir import beir_documents
 from cerberank_training.data.sampling import NegativeSampling, sampler_for
@@ -57,12 +58,48 @@ def test_a_run_or_bm25_gives_candidates(tmp_path: Path) -> None:
     assert [document.id for document in beir_documents(folder)] == ["d1", "d2", "d3"]
 
 
+def test_unjudged_copies_are_no_negatives_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a relevant document, also one that the run has missed; figures keep them, and both say how many."""
+    folder = write_beir(tmp_path / "b")
+    rows = [*CORPUS, {"_id": "d4", "text": "rhine A long  river"}, {"_id": "d5", "text": "A DEEP LAKE"}]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = "1 Q0 d4 1 9.0 t\n1 Q0 d5 2 8.0 t\n1 Q0 d3 3 7.0 t\n2 Q0 d5 1 9.0 t\n"
+    (folder / "run.txt").write_text(run)
+    spec = f"beir:{folder}?run=run.txt"
+    first, second = read_questions(spec)
+    assert [row.id for row in first.candidates] == ["d4", "d5", "d3"]
+    assert (first.labels, first.missed, second.labels, second.missed) == ((0, 0, 0), (2,), (0,), (1, 1))
+    assert "2 unjudged copies of a relevant document" in capsys.readouterr().err
+    (kept,) = open_questions(spec, training=True)
+    assert [row.candidate.text for row in kept.candidates] == ["A DEEP LAKE", "a river in Egypt is long"]
+    assert kept.missed == (2,)
+    assert "2 unjudged copies of a relevant document (left out)" in capsys.readouterr().err
+    assert [len(question.candidates) for question in open_questions(spec)] == [3, 1]
+
+
+def test_groups_for_training_hold_no_unjudged_copy(tmp_path: Path) -> None:
+    """`sample` draws from what training reads."""
+    folder, out = write_beir(tmp_path / "b"), tmp_path / "groups.jsonl"
+    rows = [*CORPUS, {"_id": "d4", "text": "rhine A long  river"}]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = f"beir:{folder}?run=bm25&k=4"
+    assert "rhine A long  river" in {row.candidate.text for each in read_questions(spec) for row in each.candidates}
+    assert sample(["--recipe", "mini", "--train", spec, "--questions", "8", "--out", str(out)]) == 0
+    assert "a river in Egypt is long" in out.read_text()
+    assert "rhine A long  river" not in out.read_text()
+
+
 @pytest.mark.parametrize(
     ("file", "content", "options", "message"),
     [
         ("qrels/dev.tsv", QRELS, "", "there are: dev, test"),
         ("qrels/test.tsv", QRELS, "?split=train", "it has no train.tsv"),
-        ("qrels/test.tsv", "1 0 d1 1\n", "", r"test\.tsv:1: expected a query, a document and a whole grade"),
+        (
+            "qrels/test.tsv",
+            "1 0 d1 1\n",
+            "",
+            r"test\.tsv:1: expected a query, a document and a grade, sep",
+        ),
         ("qrels/test.tsv", QRELS + "2\td2\t1\n", "", r"test\.tsv:6: the document 'd2' is judged twice"),
         ("qrels/test.tsv", "9\td2\t1\n", "", "1 judged queries have no text, such as '9'"),
         ("qrels/test.tsv", "1\tgone\t1\n", "", "no judged query has a candidate"),

@@ -42,6 +42,19 @@ def test_a_runs_documents_are_candidates_best_first(tmp_path: Path) -> None:
     assert labels(spec + "1") == {"301": (1,), "21": (1,)}
 
 
+def test_unjudged_copies_are_marked(tmp_path: Path) -> None:
+    """Of a relevant document that the run has missed; training leaves them out."""
+    folder = write_collection(tmp_path)
+    (folder / "docs.tsv").write_text("r\tA Long river\nc\ta  long river\nn\tno river\n")
+    (folder / "few").write_text("301 0 r 1\n")
+    (folder / "run.txt").write_text("301 Q0 c 1 9.0 tag\n301 Q0 n 2 8.0 tag\n")
+    spec = f"trec:{folder}?documents=docs.tsv&qrels=few&run=run.txt"
+    (question,) = read_questions(spec)
+    assert [(row.id, row.label, row.copy) for row in question.candidates] == [("c", 0, True), ("n", 0, False)]
+    (kept,) = read_questions(spec, training=True)
+    assert [row.id for row in kept.candidates] == ["n"]
+
+
 def test_bm25_is_computed_on_the_spot(tmp_path: Path) -> None:
     """Its best documents that share a word with the title."""
     folder = write_collection(tmp_path)
@@ -93,12 +106,12 @@ def test_a_query_that_bm25_finds_nothing_for_is_named(tmp_path: Path) -> None:
         ("?part=test", "folds, perhaps fold, and part"),
         ("?fold=2&part=test", "folds, perhaps fold, and part"),
         ("?k=5", "k is of a run"),
-        ("?rum=x", "rum: Extra inputs"),
+        ("?rum=x", "trec has no option 'rum'; it has queries, documents"),
         ("?k=0", "k: Input should be greater"),
         ("?part=half", "part: Input should be"),
         ("?encoding=none", "encoding: .*unknown encoding"),
         ("?queries=gone", "needs one entry gone; the option queries names it"),
-        ("?run=gone", "gone: .*No such file"),
+        ("?run=gone", "gone: there is no such file$"),
         ("?run=far.txt", "1 documents of the run are missing, such as 'X-9'"),
         ("?run=short.txt", "1 judged queries have no document, such as '21'"),
         ("?qrels=none.txt", "1 judged queries have no document, such as '21'"),

@@ -111,3 +111,15 @@ def test_a_runs_scores_rank_the_candidates_of_a_data_set(tmp_path: Path) -> None
         run.write_text(text)
         with pytest.raises(DataError, match=message):
             list(run_rankings(run, [asked]))
+
+
+def test_beirs_qrels_judge_a_run(tmp_path: Path) -> None:
+    """Three columns under their names give what TREC's four do; a bad line and a missing run are named."""
+    run, qrels = files(tmp_path, {"q1": ["d1", "d2"]}, {"q1": {"d1": 0, "d2": 2}})
+    (tmp_path / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t0\nq1\td2\t2\n")
+    assert records_of(judged_run(run, tmp_path / "dev.tsv")) == records_of(judged_run(run, qrels))
+    (tmp_path / "bad.tsv").write_text("query-id\tcorpus-id\tscore\nq1 d1 0\n")
+    with pytest.raises(DataError, match=r"bad\.tsv:2: expected a query, a document and a grade, separated by tabs"):
+        judged_run(run, tmp_path / "bad.tsv")
+    with pytest.raises(DataError, match=r"gone\.trec: there is no such file$"):
+        judged_run(tmp_path / "gone.trec", qrels)

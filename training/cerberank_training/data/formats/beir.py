@@ -18,9 +18,8 @@ from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, parse_line, read_lines
 from cerberank_training.data.trec.collection import BM25, bm25_run, judged_question
 from cerberank_training.data.trec.documents import Document
-from cerberank_training.data.trec.judgements import Qrels, Run, read_run
+from cerberank_training.data.trec.judgements import Run, read_qrels, read_run
 
-HEADER = ("query-id", "corpus-id", "score")
 Id = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 
 
@@ -52,7 +51,7 @@ class _Line(Frozen):
 def read_beir(path: Path, notes: Notes) -> Iterator[Question]:
     """Yield the judged queries in the order of the qrels; those without any candidate are left out, and counted."""
     folder, options = parse_options(Options, "beir", path)
-    qrels = _read_qrels(_qrels_file(folder, options.split))
+    qrels = read_qrels(_qrels_file(folder, options.split), tabs=True)
     queries = dict(_pairs(_file(folder, "queries.jsonl")))
     if unknown := qrels.keys() - queries.keys():
         raise DataError(f"{folder}: {len(unknown)} judged queries have no text, such as {min(unknown)!r}")
@@ -103,21 +102,6 @@ def _pairs(path: Path) -> Iterator[tuple[str, str]]:
 def _text(path: Path, number: int, line: str) -> tuple[str, str]:
     row = parse_line(_Line, path, number, line)
     return row.id, f"{row.title} {row.text}".strip()
-
-
-def _read_qrels(path: Path) -> Qrels:
-    qrels: Qrels = {}
-    for number, line in read_lines(path):
-        columns = tuple(line.split("\t"))
-        if number == 1 and columns == HEADER:
-            continue
-        if len(columns) != 3 or not columns[2].removeprefix("-").isdecimal():
-            raise DataError(f"{path}:{number}: expected a query, a document and a whole grade, separated by tabs")
-        query, document, grade = columns
-        if document in (grades := qrels.setdefault(query, {})):
-            raise DataError(f"{path}:{number}: the document {document!r} is judged twice for query {query!r}")
-        grades[document] = max(0, int(grade))
-    return qrels
 
 
 def _qrels_file(folder: Path, split: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cerberank_training.data.question import DataError, read_lines
+from cerberank_training.data.question import DataError, read_lines, reason
 
 Parse = Callable[[int, str], tuple[str, str]]
 """Gives the id and the text of a numbered line; raises DataError."""
@@ -67,4 +67,4 @@ def _content(path: Path) -> bytes | mmap.mmap:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, EOFError, ValueError) as error:  # ValueError for an empty file, which cannot be mapped
-        raise DataError(f"{path}: {error}") from error
+        raise DataError(f"{path}: {reason(error)}") from error

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +22,11 @@ import pyarrow.parquet as pq
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
 from cerberank_training.data.options import parse_options
-from cerberank_training.data.question import DataError, Question, read_lines
+from cerberank_training.data.question import DataError, Question, read_lines, reason
 
 LARGE = 256 << 20
 """In files of so many bytes and more, pairs must stand together by question; those of smaller ones are collected."""
+SEPARATED: Mapping[str, str] = MappingProxyType({"csv": "commas", "tsv": "tabs"})
 
 
 class TextOptions(ColumnOptions):
@@ -106,6 +108,8 @@ def _delimited(name: str, path: Path, dialect: type[csv.Dialect]) -> Iterator[Qu
     names = options.names.split(",") if options.names else next(rows, ("", []))[1]
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{file}:1: expected the names of columns, each once")
+    if len(names) == 1 and not options.names:
+        raise DataError(f"{file}:1: there is one column alone; {SEPARATED[name]} separate the columns of {name}")
     columns = Columns.of(names, options, f"{file}:1")
 
     def named() -> Iterator[Row]:
@@ -114,7 +118,7 @@ def _delimited(name: str, path: Path, dialect: type[csv.Dialect]) -> Iterator[Qu
                 raise DataError(f"{place}: expected {len(names)} columns, not {len(fields)}")
             yield place, dict(zip(names, fields, strict=True))
 
-    return Rows(named(), columns, options, str(file), file.stat().st_size >= LARGE).questions()
+    return Rows(named(), columns, options, str(file), file.is_file() and file.stat().st_size >= LARGE).questions()
 
 
 def _fields(file: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
@@ -142,7 +146,7 @@ def _schema(file: Path) -> Any:
     try:
         return pq.read_schema(file)
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{file}: {error}") from error
+        raise DataError(f"{file}: {reason(error)}") from error
 
 
 def _parquet(file: Path, columns: Columns) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
 from cerberank_training.data.options import parse_options
-from cerberank_training.data.question import DataError, LabelledCandidate, Question
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, folded
 from cerberank_training.data.trec.documents import Document, read_documents
 from cerberank_training.data.trec.folds import read_folds, splits
 from cerberank_training.data.trec.judgements import Qrels, Run, read_qrels, read_run
@@ -89,7 +89,8 @@ class Collection:
         chosen = self._part(queries, qrels)
         run = self._run(chosen, qrels)
         wanted = set(chain.from_iterable(run.values()))
-        texts = {document.id: document.text for document in self.documents() if document.id in wanted}
+        read = wanted | {each for query in chosen for each, grade in qrels[query].items() if grade}
+        texts = {document.id: document.text for document in self.documents() if document.id in read}
         if not self.options.run:
             run = {query: [each for each in documents if each in texts] for query, documents in run.items()}
         elif missing := wanted - texts.keys():
@@ -156,11 +157,23 @@ def bm25_run(queries: Mapping[str, str], documents: Iterable[Document], k: int) 
 def judged_question(
     query: str, text: str, run: Sequence[str], grades: Mapping[str, int], texts: Mapping[str, str]
 ) -> Question:
-    """A query with the documents of `run` as candidates; other relevant ones count as missed."""
+    """A query with the documents of `run` as candidates; other relevant ones count as missed.
+
+    Documents that nobody judged are marked where they have the text of a relevant one, be that of the run or not.
+    """
     found = set(run)
+    relevant = {folded(texts[each]) for each, grade in grades.items() if grade and each in texts} - {""}
     return Question(
         id=query,
         text=text,
-        candidates=tuple(LabelledCandidate(Candidate(text=texts[each]), grades.get(each, 0), id=each) for each in run),
+        candidates=tuple(
+            LabelledCandidate(
+                Candidate(text=texts[each]),
+                grades.get(each, 0),
+                id=each,
+                copy=each not in grades and folded(texts[each]) in relevant,
+            )
+            for each in run
+        ),
         missed=tuple(grade for each, grade in grades.items() if grade and each not in found),
     )

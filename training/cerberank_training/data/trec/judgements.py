@@ -1,28 +1,42 @@
 """What assessors and systems say of documents: qrels (`query 0 document grade`) and runs (`query Q0 document rank
-score tag`), columns separated by blanks.
+score tag`), columns separated by blanks; or BEIR's qrels, three columns separated by tabs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 
 from cerberank_training.data.question import DataError, read_lines
 
+HEADER = ("query-id", "corpus-id", "score")
+"""The first line of BEIR's qrels."""
 Qrels = dict[str, dict[str, int]]
 """Grades by query and document."""
 Run = dict[str, list[str]]
 """Documents by query, best first."""
 ScoredRun = dict[str, dict[str, tuple[float, int]]]
 """Score and rank by query and document."""
+_QRELS = "a query, 0, a document and a grade"
+_RUN = "a query, Q0, a document, a rank, a score and a tag"
 
 
-def read_qrels(path: Path) -> Qrels:
-    """Grades in the file's order; those below 0, which mark spam in some tracks, are 0. Raises DataError."""
+def read_qrels(path: Path, *, tabs: bool = False) -> Qrels:
+    """Grades in the file's order; those below 0, which mark spam in some tracks, are 0. Raises DataError.
+
+    With `tabs`, and after HEADER, lines are BEIR's.
+    """
     qrels: Qrels = {}
-    for number, columns in _rows(path, "a query, 0, a document and a grade", 4):
-        query, _, document, grade = columns
+    for number, line in read_lines(path):
+        if number == 1 and tuple(line.split("\t")) == HEADER:
+            tabs = True
+            continue
+        columns = line.split("\t") if tabs else line.split()
+        if len(columns) != (3 if tabs else 4):
+            expected = "a query, a document and a grade, separated by tabs" if tabs else _QRELS
+            raise DataError(f"{path}:{number}: expected {expected}")
+        query, document, grade = columns[0], *columns[-2:]
         if not grade.removeprefix("-").isdecimal():
             raise DataError(f"{path}:{number}: the grade {grade!r} is no whole number")
         grades = qrels.setdefault(query, {})
@@ -49,7 +63,10 @@ def best_first(documents: Mapping[str, tuple[float, int]]) -> list[str]:
 def read_scored_run(path: Path) -> ScoredRun:
     """The run as it stands in the file. Raises DataError with file and line."""
     rows: ScoredRun = {}
-    for number, columns in _rows(path, "a query, Q0, a document, a rank, a score and a tag", 6):
+    for number, line in read_lines(path):
+        columns = line.split()
+        if len(columns) != 6:
+            raise DataError(f"{path}:{number}: expected {_RUN}")
         query, _, document, rank, score, _ = columns
         try:
             place = float(score), int(rank)
@@ -62,11 +79,3 @@ def read_scored_run(path: Path) -> ScoredRun:
             raise DataError(f"{path}:{number}: the document {document!r} comes twice for query {query!r}")
         documents[document] = place
     return rows
-
-
-def _rows(path: Path, expected: str, count: int) -> Iterator[tuple[int, list[str]]]:
-    for number, line in read_lines(path):
-        columns = line.split()
-        if len(columns) != count:
-            raise DataError(f"{path}:{number}: expected {expected}")
-        yield number, columns
