@@ -42,8 +42,8 @@ def test_a_version_that_could_not_be_copied_is_tried_again(
     client = follow()
     wait_until(lambda: served_by(client) == "1")
     push(store, made("2"), "stable")
-    wait_until(lambda: entry(client, "2").get("state") == "retrying")
-    assert entry(client, "2")["reason"].startswith("disk: there is no space; it will be copied again in")
+    said = "disk: there is no space; it will be copied again in"
+    wait_until(lambda: (entry(client, "2").get("reason") or "").startswith(said))
     push(store, made("3"), "canary")
     wait_until(lambda: entry(client, "3").get("labels") == ["canary"])
     assert samples(client)["cerberank_copy_failures_total{cause=disk}"] >= 1
@@ -71,8 +71,8 @@ def test_a_version_that_meets_a_shortage_while_it_is_opened_is_tried_again(
     push(store, made("1"), "stable")
     push(store, made("2"), "canary")
     client = follow(load)
-    wait_until(lambda: served_by(client) == "1" and entry(client, "2").get("state") == "retrying")
-    assert str(error) in entry(client, "2")["reason"]
+    # One look, because the next attempt clears the reason while it runs.
+    wait_until(lambda: served_by(client) == "1" and str(error) in (entry(client, "2").get("reason") or ""))
     short.set()
     wait_until(lambda: entry(client, "2").get("labels") == ["canary"])
 
