@@ -10,6 +10,7 @@ UNSTATED = (
     "Licence and terms of the data are not stated. `cerberank card CHECKPOINT --terms TEXT` states them: do so before "
     "the checkpoint is given away."
 )
+SECTION = re.compile(rf"(?ms)^{HEADING}\n(.*?)(?=^## |\Z)")
 FILES = (".md", ".txt", ".rst")
 
 
@@ -30,11 +31,18 @@ def with_terms(card: str, terms: str | None) -> str:
     # A heading within the terms must not look like the next section.
     body = re.sub(r"(?m)^#{1,2} ", "### ", terms or UNSTATED)
     section = f"{HEADING}\n\n{body}\n"
-    found = re.search(rf"(?ms)^{HEADING}\n.*?(?=^## |\Z)", card)
+    found = SECTION.search(card)
     if found is None:
         return f"{card.rstrip()}\n\n{section}"
     rest = card[found.end() :]
     return card[: found.start()] + section + (f"\n{rest}" if rest else "")
+
+
+def terms_of(card: str) -> str | None:
+    """The terms that the card states; None where they are not stated."""
+    found = SECTION.search(card)
+    stated = found[1].strip() if found else ""
+    return stated if stated not in ("", UNSTATED) else None
 
 
 def with_title(card: str, old: str, new: str) -> str:

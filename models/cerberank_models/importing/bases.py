@@ -13,6 +13,7 @@ from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import transformer_config
 from cerberank_models.importing.own_tokenizer import read_tokenizer
 from cerberank_models.importing.source import Source, find_source
+from cerberank_models.transformer import TransformerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class Base:
         """Its fast tokenizer. Raises UnsupportedModelError without one."""
         return read_tokenizer(self.source)
 
-    def check_layers(self) -> None:
-        """Raise UnsupportedModelError, which says what is possible, unless its family has layers here."""
+    def layers(self) -> TransformerConfig:
+        """Its layers. Raises UnsupportedModelError, which says what is possible, unless its family has them here."""
         try:
-            transformer_config(self.described)
+            return transformer_config(self.described)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(
                 f"no student can start from {self.source.place}: {error}. `cerberank score --teacher` takes it as a "

@@ -10,7 +10,9 @@ from tests.tiny import save_cross_encoder
 from tests.training.commands.test_grid import scores
 from tests.training.letters import jsonl
 
+from cerberank_models.checkpoint.card import terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.card import edit_card
 from cerberank_training.commands import distil
 from cerberank_training.runs.record import RunRecord
 
@@ -93,6 +95,33 @@ def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pyte
     assert "| steps | 20; begun with 10 and extended |" in (made.path / "README.md").read_text()
     assert distil.main([*run, "--steps", "15"]) == 1
     assert "was begun with steps 20, not 15: steps may only grow" in capsys.readouterr().err
+
+
+def test_an_extension_keeps_the_models_name_and_its_terms(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `cerberank card` left them, also where a call was killed that had put the checkpoint aside; options win."""
+    out = tmp_path / "run"
+    edit_card(out / "checkpoint", name="mine", version="7", terms="MIT\n\n## Data\n\nOurs.")
+    capsys.readouterr()
+    assert distil.main([*run, "--steps", "12"]) == 0
+    made = read_checkpoint(out / "checkpoint")
+    card = (out / "checkpoint" / "README.md").read_text()
+    version = made.manifest.version
+    assert (made.config.name, card.partition("\n")[0]) == ("mine", "# mine")
+    assert terms_of(card) == "MIT\n\n### Data\n\nOurs."
+    assert version.startswith("single_all_heads-steps-12-")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if ": mine, dev MAP " in line]
+    assert line.endswith(f"; extended: name mine kept, terms kept, version {version}")
+    (out / "checkpoint").rename(out / "checkpoint-aside")
+    assert distil.main([*run, "--steps", "12"]) == 0
+    assert read_checkpoint(out / "checkpoint").config.name == "mine"
+    capsys.readouterr()
+    assert distil.main([*run, "--steps", "14", "--name", "other", "--terms", "CC0", "--version", "8"]) == 0
+    made = read_checkpoint(out / "checkpoint")
+    assert (made.config.name, made.manifest.version) == ("other", "8")
+    assert terms_of((out / "checkpoint" / "README.md").read_text()) == "CC0"
+    assert "kept" not in capsys.readouterr().out
 
 
 def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.tiny import save_cross_encoder
 from cerberank_models.commands.card import edit_card
 from cerberank_models.importing.source import SourceError
 from cerberank_training.runs import base
-from cerberank_training.runs.base import find_base
+from cerberank_training.runs.base import find_base, refuse_missing
 
 
 def test_a_folder_is_its_files_whatever_lies_beside_them(tmp_path: Path) -> None:
@@ -57,6 +57,19 @@ def test_a_wrong_path_is_not_asked_of_the_hub(
         find_base(name)
     assert str(error.value).startswith(name)
     assert said in str(error.value)
+
+
+def test_a_folder_that_is_there_is_taken_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute, from here, below here, above, with a slash at its end: what looks like a path may well be one."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "models" / "of" / "mine"
+    folder.mkdir(parents=True)
+    (tmp_path / "models" / "off").mkdir()  # nearly the same name beside it
+    for name in (str(folder), "./models", "models/of", "models/of/", "models/of/mine", f"../{tmp_path.name}/models"):
+        refuse_missing(name)
+    (tmp_path / "models" / "of").rename(tmp_path / "models" / "away")
+    with pytest.raises(SourceError, match="no such folder; did you mean models/off"):
+        refuse_missing("models/of")
 
 
 def test_a_model_of_the_hub_is_the_files_of_its_snapshot(tmp_path: Path) -> None:

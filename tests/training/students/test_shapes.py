@@ -113,15 +113,28 @@ def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: 
     """Before its weights are loaded, which these folders do not have; transformers would make an empty vocabulary."""
     transformers.DebertaV2Config(num_hidden_layers=1).save_pretrained(tmp_path / "deberta")
     with pytest.raises(UnsupportedModelError, match=r"'deberta-v2' is not one of .*score --teacher.*one graph"):
-        check_base(str(tmp_path / "deberta"))
+        check_base(str(tmp_path / "deberta"), max_length=48)
     base = save_cross_encoder("bert", tmp_path / "base")
-    check_base(str(base))
+    check_base(str(base), max_length=48)
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         (base / name).unlink()
     with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
         build_student(shape(heads=1), str(base), seed=1, dropout=0.0)
     with pytest.raises(SourceError, match="no such folder, and it is no id on the Hugging Face hub"):
-        check_base(str(tmp_path / "typo"))
+        check_base(str(tmp_path / "typo"), max_length=48)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(family: str, tmp_path: Path) -> None:
+    """In one line with option and base, by the configuration alone; RoBERTa's unused first positions do not count."""
+    base = save_cross_encoder(family, tmp_path / "base")
+    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    (base / "model.safetensors").unlink()
+    for each in (base, tmp_path / "imported"):
+        check_base(str(each), max_length=64)
+        with pytest.raises(UnsupportedModelError) as error:
+            check_base(str(each), max_length=65)
+        assert str(error.value) == f"--max-length 65: {each} has 64 positions"
 
 
 @pytest.mark.parametrize("family", ["electra", "modernbert"])

@@ -15,6 +15,7 @@ def test_the_next_commands_are_given_and_exist() -> None:
     for forms, served in ((("int8",), "'my runs/a/checkpoint'"), ((), "'my runs/a/exported'")):
         text = closing(Path("my runs/a/checkpoint"), name="m", figures="MAP 1", forms=forms, train="jsonl:t.jsonl")
         first, *steps = text.splitlines()
+        assert "; extended" not in first
         assert first == f"my runs/a/checkpoint: m, MAP 1; weights{', ONNX int8' if forms else ''}"
         commands = [line.split(":", 1)[1].strip() for line in steps]
         assert len(commands) == (3 if forms else 4)

@@ -30,12 +30,13 @@ from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
-from cerberank_training.learning.train import Groups, Run
+from cerberank_training.learning.train import Run
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, dev_size, measured
+from cerberank_training.runs.kept import names_of
 from cerberank_training.runs.place import check_device, check_writable, writing
 from cerberank_training.runs.record import RunRecord, open_record
 from cerberank_training.runs.software import software
@@ -43,6 +44,7 @@ from cerberank_training.runs.step_log import last_step
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, check_base
+from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.closing import closing
@@ -59,8 +61,6 @@ def main(argv: list[str]) -> int:
         named = read_recipe(arguments.recipe)
         arguments.recipe = named.title
         recipe = changed_recipe(named.recipe, arguments)
-        if arguments.name:
-            recipe = replace(recipe, shape=replace(recipe.shape, name=arguments.name))
         with writing(arguments.out):
             distil(recipe, arguments)
     except (DataError, ParityError, UnsupportedModelError, ValueError, OSError) as error:
@@ -110,18 +110,18 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     precisions, terms, size = _checked(recipe, arguments)
     out: Path = arguments.out
     refuse_missing(arguments.base)
-    check_base(arguments.base)
+    check_base(arguments.base, max_length=recipe.shape.encoding.max_length)
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
     data = arguments.groups or arguments.train
     questions = open_questions(data, training=True)
-    groups: Groups = (
+    groups = (
         SampledGroups(questions)
         if arguments.groups
         else sampler_for(arguments.train, questions, recipe.sampling, seed=recipe.train.seed)
     )
-    names = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(arguments, name))}
+    places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(arguments, name))}
     record = open_record(
         out,
         "distil",
@@ -135,7 +135,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         free={
             **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
             "recipe": arguments.recipe,
-            "names": names | {"base": base.name, "place": arguments.base, "commit": base.commit},
+            "names": places | {"base": base.name, "place": arguments.base, "commit": base.commit},
             "device": arguments.device,
         },
         software=software(),
@@ -144,6 +144,9 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     checkpoint = out / "checkpoint"
     if checkpoint.is_dir() and _is_finished(checkpoint, record, arguments):
         return
+    refuse_missing_scores(dict(zip(arguments.teacher, teachers, strict=True)), groups, data=data)
+    names = names_of(out, asked=arguments.name, default=recipe.shape.name, terms=terms)
+    recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
     student = build_student(recipe.shape, base.place, seed=recipe.train.seed, dropout=recipe.train.dropout)
@@ -173,13 +176,16 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     summary = summary_of(record, teachers=[teacher_origin(cache) for cache in teachers])
     if checkpoint.is_dir():  # of the run before it was extended
         checkpoint.rename(out / f"checkpoint-{(read_summary(checkpoint) or {})['digest']}")
+    version = (
+        arguments.version
+        or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"
+    )
     export_checkpoint(
         student.ranker,
         student.tokenizer,
         checkpoint,
-        card=run_card(summary, name=recipe.shape.name, architecture=student.ranker.config.architecture, terms=terms),
-        version=arguments.version
-        or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}",
+        card=run_card(summary, name=names.name, architecture=student.ranker.config.architecture, terms=names.terms),
+        version=version,
         source=f"recipe {arguments.recipe}, run {record.digest}",
         metrics={dev_metric(summary): best},
         precisions=precisions,
@@ -187,7 +193,8 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
     figures = f"dev MAP {best:.2f} on {len(dev)} questions of {arguments.dev}"
-    print(closing(checkpoint, name=recipe.shape.name, figures=figures, forms=precisions, train=data))  # noqa: T201
+    kept = names.said(version)
+    print(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))  # noqa: T201
 
 
 def _checked(recipe: Recipe, arguments: argparse.Namespace) -> tuple[tuple[str, ...], str | None, Size]:

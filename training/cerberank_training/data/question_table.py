@@ -43,6 +43,8 @@ SCHEMA = pa.schema(
     ]
 )
 SOURCE = b"cerberank_source"
+QuestionTexts = tuple[str, Sequence[Candidate]]
+"""The text of a question and its candidates."""
 LAYOUT = 2
 """Part of SOURCE's value: files of another layout are written anew."""
 BATCH_CHARACTERS = 1 << 24
@@ -101,6 +103,28 @@ class QuestionTable(Sequence[Question]):
         return batch.column("text")[row].as_py(), _candidate(
             lists.values[lists.offsets[row].as_py() + candidate].as_py()
         )
+
+    def texts(self, kept: NDArray[np.bool_] | None = None, *, relevant: bool = False) -> Iterator[QuestionTexts]:
+        """The text and the candidates of all questions, or of those `kept` [Q], in order, a column at a time.
+
+        With `relevant` the relevant candidates alone. Microseconds a pair, where `self[index]` takes ten times as many.
+        """
+        for first, batch in zip(self._starts.tolist(), self._batches, strict=False):
+            if kept is not None and not kept[first : first + len(batch)].any():
+                continue
+            lists = batch.column("candidates")
+            columns = [lists.values.field(name).to_pylist() for name in ("text", "previous", "next")]
+            labels, ends = lists.values.field("label").to_pylist(), lists.offsets.to_pylist()
+            for row, question in enumerate(batch.column("text").to_pylist()):
+                if kept is None or kept[first + row]:
+                    yield (
+                        question,
+                        [
+                            Candidate(text=columns[0][place], previous=columns[1][place], next=columns[2][place])
+                            for place in range(ends[row], ends[row + 1])
+                            if not relevant or labels[place] > 0
+                        ],
+                    )
 
     def _place(self, question: int) -> tuple[Any, int]:
         """The batch of a question, and its row there."""

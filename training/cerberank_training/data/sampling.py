@@ -10,7 +10,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -20,7 +20,7 @@ import numpy as np
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import Articles, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
-from cerberank_training.data.question_table import QuestionTable
+from cerberank_training.data.question_table import QuestionTable, QuestionTexts
 
 WORD = re.compile(r"\w+")
 
@@ -89,6 +89,15 @@ class Sampler:
         """Questions in one epoch."""
         return len(self._usable)
 
+    @property
+    def draws_outside(self) -> bool:
+        """Whether groups have negatives from articles, which are not among `known_pairs`."""
+        return self._outside is not None and self._sampling.hard + self._sampling.random > 0
+
+    def known_pairs(self) -> Iterator[QuestionTexts]:
+        """The questions with those of their own candidates that can be drawn."""
+        return self._questions.texts(self._questions.positives > 0, relevant=not self._sampling.own)
+
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups of step `step`, counted from 0; each epoch has its own order."""
         rng = random.Random(f"{self._seed}/step/{step}")
@@ -135,13 +144,18 @@ class PairSampler:
         self._questions = QuestionTable.of(questions)
         if not self._questions.positives.any():
             raise ValueError("no question has a positive candidate: nothing can be learnt")
-        self._kept = np.flatnonzero((self._questions.positives > 0) | sampling.unanswered)
+        self._unanswered = sampling.unanswered
+        self._kept = np.flatnonzero((self._questions.positives > 0) | self._unanswered)
         self._ends = np.cumsum(self._questions.sizes[self._kept])
         self._order = EpochOrder(len(self), seed=seed, compact=True)
 
     def __len__(self) -> int:
         """Pairs in one epoch."""
         return int(self._ends[-1])
+
+    def known_pairs(self) -> Iterator[QuestionTexts]:
+        """The kept questions with all their candidates: the pairs of an epoch in the data's order."""
+        return self._questions.texts((self._questions.positives > 0) | self._unanswered)
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` pairs of step `step`, counted from 0; each epoch has its own order."""
@@ -164,6 +178,10 @@ class SampledGroups:
         if not questions:
             raise ValueError("no question: nothing can be learnt")
         self._questions = questions
+
+    def known_pairs(self) -> Iterator[QuestionTexts]:
+        """The questions with all candidates of their groups."""
+        return QuestionTable.of(self._questions).texts()
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups from `step * size` on; after the last group the first follows again."""

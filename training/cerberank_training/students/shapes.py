@@ -69,7 +69,7 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     if is_checkpoint(base):
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
     found = open_base(base)
-    found.check_layers()
+    found.layers()
     tokenizer = found.tokenizer()
     encoder, fresh = _hugging_face(shape, base, found)
     if shape.token_types != "shared":
@@ -92,12 +92,15 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     return Student(ranker, tokenizer.backend_tokenizer, start)
 
 
-def check_base(base: str) -> None:
-    """Raise UnsupportedModelError or SourceError for a base that no student can start from, by its files' names and its
-    configuration alone.
+def check_base(base: str, *, max_length: int) -> None:
+    """Raise UnsupportedModelError or SourceError for a base that no student of `max_length` tokens can start from.
+
+    Its files' names and its configuration alone decide.
     """
-    if not is_checkpoint(base):
-        open_base(base).check_layers()
+    transformer = read_checkpoint(Path(base)).config.transformer if is_checkpoint(base) else open_base(base).layers()
+    room = transformer.max_positions - transformer.position_offset
+    if max_length > room:
+        raise UnsupportedModelError(f"--max-length {max_length}: {base} has {room} positions")
 
 
 def pretrained_encoder(base: str, *, layers: int | None) -> Any:

@@ -115,8 +115,7 @@ class TeacherScoreCache:
     def scores(self, question: str, candidates: Sequence[Candidate]) -> Floats:
         """The logit differences [n] of one question's candidates; raises MissingScoreError for an unknown pair."""
         keys = pair_keys(question, candidates, context=self.teacher.context)
-        rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        found = self._keys[rows] == keys
+        rows, found = self._found(keys)
         if not found.all():
             text = candidates[int(np.argmin(found))].text
             raise MissingScoreError(
@@ -124,6 +123,15 @@ class TeacherScoreCache:
                 f"the cache holds {', '.join(self.manifest.data)}"
             )
         return np.asarray(self._scores[rows])
+
+    def knows(self, keys: Keys) -> NDArray[np.bool_]:
+        """Whether the pairs of these keys [n] have a score; fast for keys in ascending order."""
+        return self._found(keys)[1]
+
+    def _found(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where the keys stand, and whether it is they that stand there."""
+        rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return rows, self._keys[rows] == keys
 
 
 class ScoreCacheWriter:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str) -> str:
-    """The lines for a checkpoint with these `forms` for ONNX; `train` is the data whose texts calibrate int8."""
+def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, kept: str = "") -> str:
+    """The lines for a checkpoint with these `forms` for ONNX; `train` is the data whose texts calibrate int8.
+
+    `kept`, which begins with a semicolon, says what is as it was before the run was extended.
+    """
     folder = shlex.quote(str(checkpoint))
     written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])
     exported = checkpoint.parent / "exported"
@@ -21,5 +24,5 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
         ("keep", f"cerberank push {served} STORE --label stable"),
         ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),
     ]
-    lines = [f"{checkpoint}: {name}, {figures}; {written}"]
+    lines = [f"{checkpoint}: {name}, {figures}; {written}{kept}"]
     return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])

@@ -1,0 +1,48 @@
+"""What an extended run keeps of the model that it had made: its name and the terms of its card."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from cerberank_models.checkpoint.card import terms_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Names:
+    """The name and the terms of the model that is made."""
+
+    name: str
+    terms: str | None
+    kept: tuple[str, ...] | None = None
+    """Which of them are those of the run's model before its extension, for people; None if it is not extended."""
+
+    def said(self, version: str) -> str:
+        """What the extended model is called and what it has kept, to be added to a line; empty for a new one."""
+        if self.kept is None:
+            return ""
+        return f"; extended: {', '.join([*(f'{each} kept' for each in self.kept), f'version {version}'])}"
+
+
+def names_of(out: Path, *, asked: str | None, default: str, terms: str | None) -> Names:
+    """The name and the terms that were asked for, else those of the model in `out`, else the default and none.
+
+    The model's are those that it has now: `cerberank card` may have changed them.
+    """
+    there = _latest(out)
+    if there is None:
+        return Names(name=asked or default, terms=terms)
+    name: str = json.loads((there / "config.json").read_bytes())["name"]
+    stated = terms_of((there / "README.md").read_text(encoding="utf-8"))
+    kept = [f"name {name}"] if asked is None and name != default else []
+    kept += ["terms"] if terms is None and stated is not None else []
+    return Names(name=asked or name, terms=stated if terms is None else terms, kept=tuple(kept))
+
+
+def _latest(out: Path) -> Path | None:
+    """The run's checkpoint; where a call was killed that had put it aside, the one that was put aside last."""
+    if (out / "checkpoint").is_dir():
+        return out / "checkpoint"
+    aside = [path for path in out.glob("checkpoint-*") if (path / "config.json").is_file()]
+    return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)

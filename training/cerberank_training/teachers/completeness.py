@@ -1,0 +1,118 @@
+"""Whether score caches have all pairs that a run can draw, found out before the run loads its base.
+
+Every pair takes 7 microseconds of one core, most of them to read and to hash its texts: ASNQ's 23.7 million three
+minutes, which is little beside their training. No more of them are held than are looked up at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from tqdm import tqdm
+
+from cerberank_models.encoding import Candidate
+from cerberank_training.data.question_table import QuestionTexts
+from cerberank_training.data.sampling import Sampler
+from cerberank_training.teachers.pair_keys import pair_keys
+from cerberank_training.teachers.teacher_score_cache import MissingScoreError, TeacherIdentity, TeacherScoreCache
+
+CHUNK = 1 << 16
+"""Pairs that are looked up at once: sorted keys are found several times as fast as keys in the data's order."""
+
+
+class Draws(Protocol):
+    """What a run draws its pairs from."""
+
+    def known_pairs(self) -> Iterator[QuestionTexts]:
+        """The questions with the candidates that can be drawn, as far as they are known beforehand."""
+
+
+@dataclass(slots=True)
+class _Lack:
+    """What a cache lacks."""
+
+    pairs: int = 0
+    example: tuple[str, Candidate] | None = None
+
+
+def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draws, *, data: str) -> None:
+    """Raise MissingScoreError unless every cache, by its folder, has all pairs of `data` that are known to be drawn.
+
+    Of negatives that are drawn from articles it is not known beforehand which they are.
+    """
+    if not caches:
+        return
+    lacks = {folder: _Lack() for folder in caches}
+    contexts = {cache.teacher.context for cache in caches.values()}
+    total = 0
+    with tqdm(unit="pair", desc="looking for scores", delay=1.0, disable=None) as bar:
+        for chunk in _chunks(groups.known_pairs()):
+            total += (pairs := sum(len(candidates) for _, candidates in chunk))
+            for context in contexts:
+                parts = [pair_keys(question, candidates, context=context) for question, candidates in chunk]
+                keys = np.concatenate(parts)
+                order = np.argsort(keys)
+                for folder, cache in caches.items():
+                    if cache.teacher.context != context or (known := cache.knows(keys[order])).all():
+                        continue
+                    lack = lacks[folder]
+                    lack.pairs += int((~known).sum())
+                    lack.example = lack.example or _pair(chunk, int(order[~known].min()))
+            bar.update(pairs)
+    found = {folder: lack.example for folder, lack in lacks.items() if lack.example}
+    if not found:
+        return
+    (first, example), *others = found.items()
+    articles = isinstance(groups, Sampler) and groups.draws_outside
+    scored = f"squad-as2-article:{data.partition(':')[2]}" if articles else data
+    also = "".join(f", and so does --teacher {folder} ({lacks[folder].pairs})" for folder, _ in others)
+    raise MissingScoreError(
+        f"--teacher {first} lacks the scores of {lacks[first].pairs} of {total} pairs of {data}{also}, such as the "
+        f"candidate {example[1].text!r} of the question {example[0]!r}; "
+        f"`{score_command(caches[first].teacher, scored)}` makes a cache that has them all"
+    )
+
+
+def score_command(teacher: TeacherIdentity, data: str) -> str:
+    """The command by which this teacher scores `data`; a cache belongs to its texts, so that it is another folder."""
+    words = ["cerberank", "score", "NEW"]
+    engine, _, precision = teacher.precision.partition("/")
+    if engine == "given":
+        form = precision.partition(" ")[0]
+        words += ["--scores", "FILE", "--as", form, "--name", teacher.name]
+    else:
+        is_source = " " not in teacher.name or Path(teacher.name).is_dir()  # a checkpoint is called "NAME VERSION"
+        words += ["--teacher", teacher.name if is_source else "CHECKPOINT"]
+        words += ["--backend", engine] if engine != "torch" else []
+        words += ["--precision", precision] if precision != "fp32" else []
+        if is_source:
+            words += ["--max-length", str(teacher.max_length), *(["--context"] if teacher.context else [])]
+    return shlex.join([*words, "--data", data])
+
+
+def _chunks(texts: Iterable[QuestionTexts]) -> Iterator[list[QuestionTexts]]:
+    """The questions in lists of CHUNK pairs at least, except the last."""
+    held: list[QuestionTexts] = []
+    pairs = 0
+    for question in texts:
+        held.append(question)
+        pairs += len(question[1])
+        if pairs >= CHUNK:
+            yield held
+            held, pairs = [], 0
+    if held:
+        yield held
+
+
+def _pair(chunk: Iterable[QuestionTexts], place: int) -> tuple[str, Candidate]:
+    """The pair at `place` of all pairs of the chunk."""
+    return next(
+        pair
+        for number, pair in enumerate((question, each) for question, candidates in chunk for each in candidates)
+        if number == place
+    )
