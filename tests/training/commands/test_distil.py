@@ -54,6 +54,21 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
         assert f"begun with {said}" in capsys.readouterr().err
 
 
+def test_a_run_does_not_go_on_with_another_collection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files that options name are bound as the triples are; the card has the hash of all."""
+    (tmp_path / "ms").mkdir()
+    (tmp_path / "ms" / "tr.tsv").write_text("1\t10\t11\n1\t10\t12\n")
+    (tmp_path / "ms" / "q.tsv").write_text("1\twhat is a ?\n")
+    (tmp_path / "ms" / "coll.tsv").write_text("10\ta is a city\n11\tb is a city\n12\tc is a city\n")
+    spec = f"msmarco:{tmp_path / 'ms' / 'tr.tsv'}?collection=coll.tsv&queries=q.tsv"
+    assert distil.main(pairs(tmp_path, "--train", spec, "--steps", "2")) == 0
+    summary = json.loads((tmp_path / "run" / "checkpoint" / "run.json").read_text())
+    assert set(summary["data"]["sha256"]) == {"tr.tsv", "coll.tsv", "q.tsv"}
+    (tmp_path / "ms" / "coll.tsv").write_text("10\ta is a town\n11\tb is a town\n12\tc is a town\n")
+    assert distil.main(pairs(tmp_path, "--train", spec, "--steps", "4")) == 1
+    assert "other content of data (SHA-256: coll.tsv " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -82,6 +82,19 @@ def test_a_large_file_is_stored_once_and_again_when_it_changes(tmp_path: Path, m
         assert len(open_questions(f"asnq:{source}")) == 3
 
 
+def test_an_older_file_of_the_same_size_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table belongs to the time of each file, not to the latest: a file that is put back is another."""
+    monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
+    for name, text in (("c.tsv", "10\tten\n11\telf\n"), ("q.tsv", "7\tseven ?\n"), ("ids.tsv", "7\t10\t11\n")):
+        (tmp_path / name).write_text(text)
+    spec = f"msmarco:{tmp_path / 'ids.tsv'}?collection=c.tsv&queries=q.tsv"
+    os.utime(tmp_path / "ids.tsv", (2_000_000_000, 2_000_000_000))
+    assert open_questions(spec)[0].candidates[0].candidate.text == "ten"
+    (tmp_path / "c.tsv").write_text("10\told\n11\telf\n")
+    os.utime(tmp_path / "c.tsv", (1, 1))
+    assert open_questions(spec)[0].candidates[0].candidate.text == "old"
+
+
 def test_a_bad_row_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row is named by file and line, as without a table."""
     monkeypatch.setattr(cerberank_training.data, "LARGE", 1)

@@ -71,10 +71,23 @@ def test_a_base_of_the_hub_has_its_commit() -> None:
     assert "teachers: none" in card
 
 
+def test_paths_that_options_have_are_cut_too() -> None:
+    """A checkpoint is given away, and tells no folder of the machine that trained it."""
+    spec = "msmarco:/home/me/tr.tsv?collection=/home/me/coll.tsv&queries=../me/q.tsv"
+    summary = summary_of(record(train=spec, dev=spec), teachers=[])
+    card = run_card(summary, name="mine", architecture="B5 3H1", terms=None)
+    assert "| data | `msmarco:tr.tsv?collection=coll.tsv&queries=q.tsv` (dddddddd) |" in card
+    assert "/me" not in card + json.dumps(summary)
+
+
 def test_figures_of_different_dev_sets_have_different_names() -> None:
-    """The name of the file, its content and how many questions were measured on; old checkpoints have the bare name."""
+    """Format, name, options, content and number of questions; old checkpoints have the bare name."""
     name = dev_metric(summary_of(record(), teachers=[]))
-    assert name == "dev_map[dev.jsonl:ffffffff/300]"
+    assert name == "dev_map[jsonl:dev.jsonl:ffffffff/300]"
+    specs = [f"beir:/home/me/nq?{options}" for options in ("split=dev", "split=test", "run=bm25", "run=bm25&k=10")]
+    names = [dev_metric(summary_of(record(dev=spec), teachers=[])) for spec in specs]
+    assert names[0] == "dev_map[beir:nq?split=dev:ffffffff/300]"
+    assert len(set(names)) == len(specs)
     assert dev_map({"other": 1.0, name: 61.0}) == dev_map({"dev_map": 61.0}) == 61.0
     with pytest.raises(KeyError):
         dev_map({"dev_mapping": 1.0})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.training.data.formats.test_beir import write_beir
+from tests.training.data.trec.collections import write_collection
 from tests.training.letters import questions
 
 from cerberank_training.data import DataError
-from cerberank_training.runs.content import data_content, data_files, short_digest
+from cerberank_training.runs.content import data_content, short_digest
+from cerberank_training.runs.record import difference, differences
 
 
 def test_articles_and_options_belong_to_the_data(tmp_path: Path) -> None:
@@ -19,17 +22,45 @@ def test_articles_and_options_belong_to_the_data(tmp_path: Path) -> None:
     assert set(content["sha256"]) == {"dev.jsonl.gz", "articles-dev.jsonl.gz"}
     (tmp_path / "articles-dev.jsonl.gz").write_text("changed")
     assert data_content(f"squad-as2:{tmp_path / 'dev.jsonl.gz'}") != content
-    assert data_content(f"trec:{tmp_path}?part=train") != data_content(f"trec:{tmp_path}?part=dev")
+    folder = write_beir(tmp_path / "b")
+    (folder / "run.txt").write_text("1 Q0 d3 1 9.0 t\n")
+    assert data_content(f"beir:{folder}?run=run.txt&k=1") != data_content(f"beir:{folder}?run=run.txt&k=2")
+
+
+def test_files_that_options_name_belong_to_the_data(tmp_path: Path) -> None:
+    """A run does not go on with another collection of MS MARCO, or with other documents of a TREC collection."""
+    (tmp_path / "coll.tsv").write_text("10\tten\n")
+    (tmp_path / "q.tsv").write_text("7\tseven ?\n")
+    (tmp_path / "ms").mkdir()
+    (tmp_path / "ms" / "tr.tsv").write_text("7\t10\t10\n")
+    collection = write_collection(tmp_path / "c")
+    (collection / "documents").rename(collection / "docs")
+    for spec, changed, name in (
+        (f"msmarco:{tmp_path / 'ms' / 'tr.tsv'}?collection=../coll.tsv&queries=../q.tsv", "coll.tsv", "coll.tsv"),
+        (f"msmarco:{tmp_path / 'ms' / 'tr.tsv'}?collection={tmp_path / 'coll.tsv'}&queries=../q.tsv", "q.tsv", "q.tsv"),
+        (f"trec:{collection}?documents=docs", "c/docs/news/n01.gz", "docs/news/n01.gz"),
+        (f"trec:{collection}?documents=docs&folds=folds.txt&part=dev", "c/folds.txt", "folds.txt"),
+    ):
+        old = data_content(spec)
+        (tmp_path / changed).write_bytes(b"other")
+        ((field, one, two),) = differences({"data": old}, {"data": data_content(spec)})
+        assert difference(field, one, two).startswith(f"other content of data (SHA-256: {name} "), spec
 
 
 def test_a_folder_counts_with_the_files_that_are_read(tmp_path: Path) -> None:
-    """Another run in a TREC folder does not count, the one that is named does; hidden files never."""
-    for name in ("queries.tsv", "qrels.txt", "documents/1", "bm25.run", "other.run", ".cache"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    read = {"queries.tsv", "qrels.txt", "documents/1", "bm25.run"}
-    assert set(data_files(tmp_path, "trec", "run=bm25.run&part=dev")) == read
-    assert set(data_files(tmp_path, "text", "")) == {*read, "other.run"}
+    """The qrels of another split and a run that was saved there are no part of the data, the run that is named is."""
+    folder = write_beir(tmp_path / "b")
+    (folder / "run.txt").write_text("1 Q0 d3 1 9.0 t\n")
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n1\td1\t1\n")
+    train, test = (data_content(f"beir:{folder}?split={split}&run=run.txt") for split in ("train", "test"))
+    assert set(test["sha256"]) == {"corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "run.txt"}
+    assert short_digest(train["sha256"]) != short_digest(test["sha256"])
+    for name in ("qrels/dev.tsv", "mine.trec", ".cache"):
+        (folder / name).write_text("new")
+    assert data_content(f"beir:{folder}?split=test&run=run.txt") == test
+    trec = data_content(f"trec:{write_collection(tmp_path / 'c')}")
+    documents = {"documents/lines.jsonl", "documents/more.tsv", "documents/news/n01.gz"}
+    assert set(trec["sha256"]) == {*documents, "queries.topics", "qrels.txt"}
 
 
 def test_data_without_files_are_known_by_their_questions() -> None:

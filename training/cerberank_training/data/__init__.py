@@ -9,16 +9,25 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cerberank_training.data.asnq import read_asnq
-from cerberank_training.data.formats.beir import read_beir
-from cerberank_training.data.formats.msmarco import read_msmarco
-from cerberank_training.data.formats.tables import read_csv, read_datasets, read_json_rows, read_parquet, read_tsv
+from cerberank_training.data.formats.beir import beir_files, read_beir
+from cerberank_training.data.formats.msmarco import msmarco_files, read_msmarco
+from cerberank_training.data.formats.source_files import plain_files
+from cerberank_training.data.formats.tables import (
+    datasets_files,
+    parquet_files,
+    read_csv,
+    read_datasets,
+    read_json_rows,
+    read_parquet,
+    read_tsv,
+)
 from cerberank_training.data.generic import read_generic
 from cerberank_training.data.notes import Notes, noted, print_on_stderr
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
 from cerberank_training.data.question_table import QuestionTable, kept_table
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
-from cerberank_training.data.trec.collection import read_trec
-from cerberank_training.data.trecqa import read_trecqa
+from cerberank_training.data.trec.collection import read_trec, trec_files
+from cerberank_training.data.trecqa import read_trecqa, trecqa_files
 from cerberank_training.data.wikiqa import read_wikiqa
 
 __all__ = [
@@ -29,6 +38,7 @@ __all__ = [
     "QuestionTable",
     "Subset",
     "articles_path",
+    "data_files",
     "open_questions",
     "read_questions",
     "read_squad",
@@ -61,6 +71,15 @@ READERS: dict[str, Reader] = {
     "datasets": _plain(read_datasets),
 }
 
+FILES: dict[str, Callable[[Path], dict[str, Path]]] = {
+    "trec": trec_files,
+    "trecqa": trecqa_files,
+    "beir": beir_files,
+    "msmarco": msmarco_files,
+    "parquet": parquet_files,
+    "datasets": datasets_files,
+}
+"""The files that a format reads; others read one file, or all of a folder."""
 STREAMED = ("asnq", "jsonl", "beir", "msmarco", "csv", "tsv", "rows", "parquet", "datasets")
 """Formats whose readers yield one question at a time."""
 LARGE = 256 << 20
@@ -82,6 +101,15 @@ def read_questions(
     return noted(READERS[name](Path(path), notes), spec, notes, report, training=training)
 
 
+def data_files(spec: str) -> dict[str, Path]:
+    """The files that `FORMAT:PATH` is read from, by names without folders of this machine; none where PATH is no path.
+
+    Raises DataError, as the reader does, for a wrong option and for a folder that lacks a file.
+    """
+    form, _, path = spec.partition(":")
+    return FILES.get(form, plain_files)(Path(path)) if Path(path.partition("?")[0]).exists() else {}
+
+
 def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
     """Questions of `FORMAT:PATH` for random access; raises DataError as `read_questions` does, for any row at once.
 
@@ -94,10 +122,7 @@ def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
     questions = read_questions(spec, training=training)
     if name not in STREAMED or not source.exists():
         return QuestionTable.of(questions)
-    folder = source if source.is_dir() else source.parent
-    named = [folder / option.partition("=")[2] for option in options.split("&") if option]
     most = 0 if source.is_file() and source.stat().st_size >= LARGE else LARGE
-    others = [file for file in named if file.is_file()]
     if training and "run=" in options:
         options += "#training"  # without copies it is another table
-    return kept_table(source, questions, options=options, others=others, most=most)
+    return kept_table(source, questions, options=options, files=list(data_files(spec).values()), most=most)

@@ -133,16 +133,16 @@ class QuestionTable(Sequence[Question]):
 
 
 def kept_table(
-    source: Path, questions: Iterable[Question], *, options: str = "", others: Sequence[Path] = (), most: int
+    source: Path, questions: Iterable[Question], *, options: str = "", files: Sequence[Path] = (), most: int
 ) -> QuestionTable:
     """The questions in memory where they take less than `most` bytes, else in a table beside the file or folder.
 
     The table of `source` is SOURCE.arrow, with a hash of its `options` before the ending where it has any. It is used
-    as long as `source`, and the `others` that it is read with, are the same; `questions`, which reads the source, is
-    not begun then. One process writes, others wait for it. Raises DataError when the folder cannot be written.
+    as long as the `files` that it is read from, or `source` alone, are the same; `questions`, which reads them, is not
+    begun then. One process writes, others wait for it. Raises DataError when the folder cannot be written.
     """
     mark = f".{hashlib.sha256(options.encode()).hexdigest()[:8]}" if options else ""
-    path, identity = source.with_name(f"{source.name}{mark}.arrow"), _identity([source, *others])
+    path, identity = source.with_name(f"{source.name}{mark}.arrow"), _identity(files or [source])
     if _current(path, identity):
         return _opened(path)
     batches = _batches(questions)
@@ -164,12 +164,10 @@ def kept_table(
     return _opened(path)
 
 
-def _identity(sources: Sequence[Path]) -> bytes:
-    """What changes with a file, or with a file of a folder."""
-    files = [file for source in sources for file in (source.rglob("*") if source.is_dir() else (source,))]
-    statuses = [file.stat() for file in files if file.is_file()]
-    size, latest = sum(each.st_size for each in statuses), max((each.st_mtime_ns for each in statuses), default=0)
-    return f"layout {LAYOUT}, {size} bytes, {latest}".encode()
+def _identity(files: Sequence[Path]) -> bytes:
+    """What changes with one of the files, also when an older one takes its place."""
+    statuses = [(status.st_size, status.st_mtime_ns) for file in files if file.is_file() and (status := file.stat())]
+    return f"layout {LAYOUT}, {hashlib.sha256(repr(statuses).encode()).hexdigest()}".encode()
 
 
 def _emptied(held: list[Any]) -> Iterator[Any]:

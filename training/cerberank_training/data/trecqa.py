@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cerberank_models.encoding import Candidate
+from cerberank_training.data.formats.source_files import named_files, plain_files
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
 
 BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
@@ -65,6 +66,11 @@ def read_trecqa(path: Path) -> list[Question]:
         )
         for identifier, pairs in groups.items()
     ]
+
+
+def trecqa_files(path: Path) -> dict[str, Path]:
+    """The file, or the four of a folder."""
+    return named_files(path, [path / name for name in TOKENS]) if path.is_dir() else plain_files(path)
 
 
 def _blocks(path: Path) -> Iterator[_Pair]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cerberank_training.data.formats.source_files import files_of
 from cerberank_training.data.question import DataError, read_lines
 
 SHORTEST_SENTENCE, SHORTEST_PARAGRAPH, SHORTEST_DOCUMENT = 20, 60, 200
@@ -65,7 +66,7 @@ def _read_articles(path: Path) -> Iterator[Sequence[Sequence[str]]]:
 
 
 def _read_text(path: Path) -> Iterator[Sequence[Sequence[str]]]:
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    files = files_of(path)
     if not files:
         raise DataError(f"{path} holds no file")
     for file in files:

@@ -45,25 +45,26 @@ The first of these sets chose the weights, so that its figure is higher than tha
 
 
 def spec_name(spec: str) -> str:
-    """`FORMAT:PATH` with the last part of the path alone.
+    """`FORMAT:PATH` with the last part of the path alone, and of paths that options have outside it.
 
     >>> spec_name("jsonl:/home/me/dev.jsonl"), spec_name("trec:sets/robust?part=dev")
     ('jsonl:dev.jsonl', 'trec:robust?part=dev')
+    >>> spec_name("beir:/home/me/nq?split=dev&run=runs/e5.trec"), spec_name("beir:nq?run=/home/me/e5.trec")
+    ('beir:nq?split=dev&run=runs/e5.trec', 'beir:nq?run=e5.trec')
     """
     form, _, rest = spec.partition(":")
     path, mark, options = rest.partition("?")
-    return f"{form}:{Path(path).name}{mark}{options}"
+    return f"{form}:{Path(path).name or path}{mark}{'&'.join(map(_without_folders, options.split('&')))}"
 
 
 def dev_metric(summary: Mapping[str, Any]) -> str:
-    """The name of the figure on the dev set in a manifest's metrics, so that figures on different sets are told apart.
+    """The name of the figure on the dev set in a manifest's metrics: other files or options have another name.
 
     >>> dev_metric({"dev": {"name": "jsonl:dev.jsonl", "sha256": {"dev.jsonl": "5f2a1c9b00"}, "questions": 300}})
-    'dev_map[dev.jsonl:5f2a1c9b/300]'
+    'dev_map[jsonl:dev.jsonl:5f2a1c9b/300]'
     """
     dev = summary["dev"]
-    name = dev["name"].partition(":")[2].partition("?")[0]
-    return f"{METRIC}[{name}:{short_digest(dev[SHA256])}/{dev['questions']}]"
+    return f"{METRIC}[{dev['name']}:{short_digest(dev[SHA256])}/{dev['questions']}]"
 
 
 def dev_map(metrics: Mapping[str, float]) -> float:
@@ -136,6 +137,12 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
         recipe=json.dumps({"recipe": summary["recipe"]} | settings, indent=2),
     )
     return with_terms(card, terms)
+
+
+def _without_folders(option: str) -> str:
+    """`key=value`, of whose value only the name is left if it is a path that leads elsewhere."""
+    key, equals, value = option.partition("=")
+    return f"{key}{equals}{Path(value).name}" if value.startswith(("/", "~", "../")) else option
 
 
 def _file(part: Mapping[str, Any]) -> str:

@@ -7,46 +7,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerberank_training.data import DataError, Question, articles_path
+from cerberank_training.data import DataError, Question, data_files
 
 SHA256 = "sha256"
 """The key of the files' digests, by their names, in what this module returns."""
 SHORT = 8
 """Characters of a digest that people are shown."""
-TREC = ("queries", "documents", "qrels")
-"""How the names of a TREC collection's files begin; its folder may hold runs that were not asked for."""
 Content = dict[str, Any]
 
 
 def data_content(spec: str, questions: Iterable[Question] = ()) -> Content:
     """What identifies the data `FORMAT:PATH` or `FORMAT:PATH?key=value&...`.
 
-    That is its format, its options, and the SHA-256 of its files; of a file, also that of the articles beside it. Data
-    that are no files are identified by `questions`. Raises DataError when a file cannot be read.
+    That is its format, its options, and the SHA-256 of the files that it is read from, those that options name among
+    them. Data that are no files are identified by `questions`. Raises DataError when a file cannot be read.
     """
     form, _, rest = spec.partition(":")
     place, _, options = rest.partition("?")
-    path = Path(place)
-    files = data_files(path, form, options)
     try:
-        digests = {name: file_digest(file) for name, file in files.items()} or {"questions": _questions(questions)}
+        digests = {name: file_digest(file) for name, file in data_files(spec).items()} or {
+            "questions": _questions(questions)
+        }
     except OSError as error:
-        raise DataError(f"{error.filename or path}: {error.strerror}") from error
+        raise DataError(f"{error.filename or place}: {error.strerror}") from error
     return {"form": form, "options": options, SHA256: digests}
-
-
-def data_files(path: Path, form: str, options: str) -> dict[str, Path]:
-    """The files of a data set by their names; none when `path` is neither a file nor a folder."""
-    if path.is_file():
-        return {each.name: each for each in (path, articles_path(path)) if each.is_file()}
-    if not path.is_dir():
-        return {}
-    inside = {each.relative_to(path).as_posix(): each for each in sorted(path.rglob("*")) if each.is_file()}
-    if form == "trec":
-        inside = {name: each for name, each in inside.items() if name.startswith(TREC)}
-    named = [pair.partition("=")[2] for pair in options.split("&")]
-    named_files = {name: path / name for name in named if name and (path / name).is_file()}
-    return {name: each for name, each in inside.items() if not name.startswith(".")} | named_files
 
 
 def folder_content(folder: Path) -> Content:

@@ -12,6 +12,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.formats.source_files import named_files
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options
@@ -70,6 +71,13 @@ def read_beir(path: Path, notes: Notes) -> Iterator[Question]:
             yield judged_question(query, queries[query], chosen, grades, texts)
     if not used:
         raise DataError(f"{folder}: no judged query has a candidate")
+
+
+def beir_files(path: Path) -> dict[str, Path]:
+    """Corpus, queries, the qrels of the split, and the run file that is named. Raises DataError for what is missing."""
+    folder, options = parse_options(Options, "beir", path)
+    files = [_file(folder, "corpus.jsonl"), _file(folder, "queries.jsonl"), _qrels_file(folder, options.split)]
+    return named_files(folder, files + ([folder / options.run] if options.run not in ("", BM25) else []))
 
 
 def beir_documents(path: Path) -> Iterator[Document]:

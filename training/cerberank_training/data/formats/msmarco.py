@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.formats.source_files import plain_files
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
@@ -57,6 +58,12 @@ def read_msmarco(path: Path) -> Iterator[Question]:
         yield Question(id=str(number), text=query, candidates=candidates)
     if not number:
         raise DataError(f"{file} holds no triple")
+
+
+def msmarco_files(path: Path) -> dict[str, Path]:
+    """The triples, and the collection and the queries that options name. Raises DataError for a wrong option."""
+    file, options = parse_options(Options, "msmarco", path)
+    return plain_files(file, [file.parent / name for name in (options.collection, options.queries) if name])
 
 
 def _from_files(folder: Path, options: Options) -> Callable[[list[str]], list[str]]:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
+from cerberank_training.data.formats.source_files import files_of, named_files, plain_files
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, read_lines, reason
 
@@ -78,7 +79,7 @@ def read_json_rows(path: Path) -> Iterator[Question]:
 def read_parquet(path: Path) -> Iterator[Question]:
     """Yield the questions of a Parquet file, or of all of a folder in the order of their names."""
     place, options = parse_options(ColumnOptions, "parquet", path)
-    files = sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+    files = _parquet_files(place)
     if not files:
         raise DataError(f"{place} holds no Parquet file")
     columns = Columns.of(_schema(files[0]).names, options, str(files[0]))
@@ -95,6 +96,22 @@ def read_datasets(path: Path) -> Iterator[Question]:
     batches = table.select_columns(columns.used).with_format("arrow").iter(1024)
     rows = _numbered(str(place), (batch.to_pylist() for batch in batches))
     return Rows(rows, columns, options, str(place), (table.data.nbytes or 0) >= LARGE).questions()
+
+
+def parquet_files(path: Path) -> dict[str, Path]:
+    """The file, or every Parquet file of a folder. Raises DataError for a wrong option."""
+    place, _ = parse_options(ColumnOptions, "parquet", path)
+    return named_files(place, _parquet_files(place)) if place.is_dir() else plain_files(place)
+
+
+def datasets_files(path: Path) -> dict[str, Path]:
+    """The files of the folder, or of its split that is named, without what the library caches there.
+
+    Raises DataError for a wrong option.
+    """
+    place, options = parse_options(DatasetOptions, "datasets", path)
+    files = files_of(place / options.split)
+    return named_files(place, [file for file in files if not file.name.startswith((".", "cache-"))])
 
 
 class _Tabs(csv.excel_tab):
@@ -140,6 +157,10 @@ def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file}:{number}", row
         elif line.strip():
             raise DataError(f"{file}:{number}: expected an object")
+
+
+def _parquet_files(place: Path) -> list[Path]:
+    return sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
 
 
 def _schema(file: Path) -> Any:

@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.formats.source_files import files_of, named_files
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, folded
 from cerberank_training.data.trec.documents import Document, read_documents
@@ -81,6 +82,12 @@ class Collection:
         """Every document, one by one. Raises DataError."""
         return read_documents(self._file("documents", self.options.documents), encoding=self.options.encoding)
 
+    def files(self) -> dict[str, Path]:
+        """The files that `questions` reads, with those of a folder of documents. Raises DataError for a missing one."""
+        entries = [self._file(name, getattr(self.options, name)) for name in ("queries", "documents", "qrels")]
+        given = [self.folder / name for name in (self.options.run, self.options.folds) if name not in ("", BM25)]
+        return named_files(self.folder, chain.from_iterable(map(files_of, [*entries, *given])))
+
     def questions(self) -> list[Question]:
         """The judged queries of the part, in the order of their file. Raises DataError."""
         path = self._file("queries", self.options.queries)
@@ -137,6 +144,11 @@ class Collection:
 def read_trec(path: Path) -> list[Question]:
     """The questions of `FOLDER?key=value&...`."""
     return Collection.parse(path).questions()
+
+
+def trec_files(path: Path) -> dict[str, Path]:
+    """The files that `FOLDER?key=value&...` is read from. Raises DataError."""
+    return Collection.parse(path).files()
 
 
 def bm25_run(queries: Mapping[str, str], documents: Iterable[Document], k: int) -> Run:

@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.formats.source_files import files_of
 from cerberank_training.data.question import DataError, parse_line, read_lines
 from cerberank_training.data.trec.markup import blocks, plain
 
@@ -46,9 +47,8 @@ def read_documents(path: Path, *, encoding: str = "utf-8") -> Iterator[Document]
 
     Raises DataError with file and line for a row or block that is none, and for an id that comes twice.
     """
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     seen: set[str] = set()
-    for file in files:
+    for file in files_of(path):
         for number, document in _read(file, encoding):
             if document.id in seen:
                 raise DataError(f"{file}:{number}: the document {document.id!r} comes twice")

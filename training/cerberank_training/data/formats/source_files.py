@@ -1,0 +1,43 @@
+"""The files that data are read from, by names that hold no folder of this machine.
+
+Each format says which files it reads: a run is bound to their content, and a table on disk to their sizes and times.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from cerberank_training.data.squad import articles_path
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or all files of a folder, at any depth, in the order of their paths."""
+    return sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+
+
+def named_files(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
+    """Each file by its path within `folder`, or by its name alone if it lies elsewhere.
+
+    Where names are the same, a number follows: `coll.tsv`, then `coll.tsv 2`.
+    """
+    inside = Path(os.path.abspath(folder))  # not resolved: a link keeps the name that it was given by
+    named: dict[str, Path] = {}
+    for file in dict.fromkeys(files):
+        place = Path(os.path.abspath(file))
+        name = place.relative_to(inside).as_posix() if place.is_relative_to(inside) else place.name
+        number = 1
+        while (numbered := name if number == 1 else f"{name} {number}") in named:
+            number += 1
+        named[numbered] = file
+    return named
+
+
+def plain_files(path: Path, more: Iterable[Path] = ()) -> dict[str, Path]:
+    """All files of a folder; or the file before the options, the articles beside it if there are any, and `more`."""
+    place = Path(str(path).partition("?")[0])
+    if place.is_dir():
+        return named_files(place, files_of(place))
+    articles = articles_path(place)
+    return named_files(place.parent, [place, *([articles] if articles.is_file() else []), *more])
