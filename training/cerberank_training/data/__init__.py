@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cerberank_training.data.asnq import read_asnq
+from cerberank_training.data.files.source_files import plain_files
 from cerberank_training.data.formats.beir import beir_files, read_beir
 from cerberank_training.data.formats.msmarco import msmarco_files, read_msmarco
-from cerberank_training.data.formats.source_files import plain_files
 from cerberank_training.data.formats.tables import (
     datasets_files,
     parquet_files,

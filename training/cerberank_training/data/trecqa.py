@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.data.formats.source_files import named_files, plain_files
+from cerberank_training.data.files.source_files import named_files, plain_files
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
 
 BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cerberank_training.data.formats.source_files import files_of
+from cerberank_training.data.files.source_files import files_of
 from cerberank_training.data.question import DataError, read_lines
 
 SHORTEST_SENTENCE, SHORTEST_PARAGRAPH, SHORTEST_DOCUMENT = 20, 60, 200

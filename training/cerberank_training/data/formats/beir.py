@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.formats.source_files import named_files
+from cerberank_training.data.files.source_files import named_files
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options

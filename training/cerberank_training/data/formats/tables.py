@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cerberank_training.data.files.source_files import files_of, named_files, plain_files
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
-from cerberank_training.data.formats.source_files import files_of, named_files, plain_files
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, read_lines, reason
 
