@@ -60,12 +60,14 @@ def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
         port = str(free.getsockname()[1])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment |= {"CERBERANK_PORT": port, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with subprocess.Popen(
-        ["bash", "-euxo", "pipefail", "-c", blocks("sh").replace(":8000/", f":{port}/")],
-        **{"cwd": tmp_path, "env": environment, "start_new_session": True},
-        stdout=(tmp_path / "output").open("wb"),
-        stderr=(tmp_path / "errors").open("wb"),
-    ) as shell:
+    with (
+        (tmp_path / "output").open("wb") as written,
+        (tmp_path / "errors").open("wb") as told,
+        subprocess.Popen(
+            ["bash", "-euxo", "pipefail", "-c", blocks("sh").replace(":8000/", f":{port}/")],
+            **{"cwd": tmp_path, "env": environment, "start_new_session": True, "stdout": written, "stderr": told},
+        ) as shell,
+    ):
         try:
             code = shell.wait(timeout=1800)
         finally:

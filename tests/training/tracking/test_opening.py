@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Point
     with pytest.raises(Killed):
         run().train(metric)
     values = iter([1.0, 2.0][evaluations:])
+    time.sleep(1)  # TensorBoard orders the files of one process and second by a number as text, 10 before 9
     run().train(metric)
     points: Points = {}
     for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()):
