@@ -59,7 +59,7 @@ def test_a_run_or_bm25_gives_candidates(tmp_path: Path) -> None:
 
 
 def test_unjudged_copies_are_no_negatives_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a relevant document, also one that the run has missed; figures keep them, and both say how many."""
+    """Training leaves out copies of a relevant document, also of one that the run has missed; figures keep them."""
     folder = write_beir(tmp_path / "b")
     rows = [*CORPUS, {"_id": "d4", "text": "rhine A long  river"}, {"_id": "d5", "text": "A DEEP LAKE"}]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

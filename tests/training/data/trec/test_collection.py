@@ -43,7 +43,7 @@ def test_a_runs_documents_are_candidates_best_first(tmp_path: Path) -> None:
 
 
 def test_unjudged_copies_are_marked(tmp_path: Path) -> None:
-    """Of a relevant document that the run has missed; training leaves them out."""
+    """Training leaves out copies of a relevant document that the run has missed."""
     folder = write_collection(tmp_path)
     (folder / "docs.tsv").write_text("r\tA Long river\nc\ta  long river\nn\tno river\n")
     (folder / "few").write_text("301 0 r 1\n")
