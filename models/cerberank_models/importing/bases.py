@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-
 from cerberank_models.checkpoint.folder import MANIFEST
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import transformer_config
+from cerberank_models.importing.own_network import read_config
 from cerberank_models.importing.own_tokenizer import read_tokenizer
 from cerberank_models.importing.source import Source, find_source
 from cerberank_models.transformer import TransformerConfig
@@ -69,7 +68,9 @@ def open_base(base: str) -> Base:
     """
     source = find_source(base)
     try:
-        described = AutoConfig.from_pretrained(source.place, revision=source.commit or "main")
+        described = read_config(source)
+    except UnsupportedModelError:
+        raise
     except (OSError, ValueError) as error:
         raise UnsupportedModelError(f"{base}: {str(error).partition(chr(10))[0]}") from error
     return Base(source, described)
