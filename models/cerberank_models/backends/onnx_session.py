@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
+from cerberank_models.backends.int8_products import products_saturate
 from cerberank_models.backends.processors import usable_processors
 
 logger = logging.getLogger(__name__)
 
 EXACT_INT8 = "session.x64quantprecision"
-"""Makes int8 weights uint8 where products of uint8 and int8 saturate: on x86-64 processors without VNNI or AMX."""
+"""Makes int8 weights uint8, for processors on which products of uint8 and int8 saturate.
+
+ONNX Runtime 1.31 does so on every x86-64 processor, also where VNNI or AMX make the products exact, and uint8 weights
+take more than twice the time there (docs/decisions/0001).
+"""
 
 
 def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
@@ -47,16 +52,22 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
         options.add_session_config_entry(EXACT_INT8, exact)
         return onnxruntime.InferenceSession(str(graph), options, providers=[provider], disabled_optimizers=slow)
 
+    session = _exact(opened, graph) if products_saturate() else opened("0")
+    check_provider(session.get_providers(), device)
+    return session
+
+
+def _exact(opened: Callable[[str], onnxruntime.InferenceSession], graph: Path) -> onnxruntime.InferenceSession:
+    """A session whose int8 products are exact; with a warning one that saturates, where ONNX Runtime has no other."""
     try:
-        session = opened("1")
+        return opened("1")
     except Exception:  # ONNX Runtime's errors share no base; what is wrong with the graph itself is raised again
         session = opened("0")
-        logger.warning(
-            "%s: several products share an int8 tensor, which ONNX Runtime cannot make exact on this processor: scores "
-            "may differ from those of others; export the checkpoint again, or serve fp32",
-            graph,
-        )
-    check_provider(session.get_providers(), device)
+    logger.warning(
+        "%s: several products share an int8 tensor, which ONNX Runtime cannot make exact on this processor: scores "
+        "may differ from those of others; export the checkpoint again, or serve fp32",
+        graph,
+    )
     return session
 
 

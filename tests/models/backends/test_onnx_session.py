@@ -9,7 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from cerberank_models.backends.onnx_session import check_provider, open_session
+from cerberank_models.backends import onnx_session
+from cerberank_models.backends.int8_products import products_saturate
+from cerberank_models.backends.onnx_session import EXACT_INT8, check_provider, open_session
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
@@ -58,6 +60,19 @@ def test_int8_products_are_exact_on_every_processor(tmp_path: Path) -> None:
     exact = (x.astype(np.int64) - 100) @ weight.astype(np.int64)
     assert (first == exact).all()
     assert (second == -exact).all()
+
+
+@pytest.mark.parametrize("saturate", [None, True, False])
+def test_weights_are_made_uint8_only_where_products_saturate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saturate: bool | None
+) -> None:
+    """On a processor with VNNI, uint8 weights would take more than twice the time; None asks this processor."""
+    if saturate is not None:
+        monkeypatch.setattr(onnx_session, "products_saturate", lambda: saturate)
+    graph = products(tmp_path / "graph.onnx", np.ones((64, 32), np.int8), zero_points=False)
+    options = open_session(graph, threads=1, device="cpu").get_session_options()
+    expected = products_saturate() if saturate is None else saturate
+    assert options.get_session_config_entry(EXACT_INT8) == ("1" if expected else "0")
 
 
 def test_graphs_of_earlier_releases_open_on_every_processor(tmp_path: Path) -> None:
