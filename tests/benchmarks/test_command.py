@@ -11,6 +11,7 @@ from tests.tiny import save_cross_encoder
 
 from cerberank_benchmarks import command as bench
 from cerberank_benchmarks.command import main
+from cerberank_benchmarks.machine import multiplies_bf16
 from cerberank_benchmarks.report import Chart, Report
 from cerberank_benchmarks.settings import BenchmarkSettings
 
@@ -41,7 +42,8 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
     source = save_cross_encoder("bert", tmp_path / "source", num_labels=1, vocab_size=300, max_position_embeddings=140)
     options = ["--model", str(source), "--out", str(tmp_path / "out"), "--rounds", "1", "--candidates", "7", "9"]
     main(["offline", "http", *options])
-    for name, others in (("offline", {"torch fp32"}), ("http", set())):
+    half = {"torch bf16", "CrossEncoder bf16"} if multiplies_bf16() else set()
+    for name, others in (("offline", {"torch fp32"} | half), ("http", set())):
         rows = report(tmp_path / "out", name)["rows"]
         assert {(row["candidates"], row["by"]) for row in rows} == {
             (count, by) for count in (7, 9) for by in {"CrossEncoder", "fp32", "int8"} | others

@@ -27,6 +27,15 @@ def describe_machine() -> dict[str, str]:
     return described | {name: found for name in PACKAGES if (found := _version(name))}
 
 
+def multiplies_bf16() -> bool:
+    """Whether the processor says that it multiplies bf16: elsewhere it is emulated, many times slower."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def describe_gpu(device: str) -> dict[str, str]:
     """The GPU, its driver and PyTorch's CUDA, for a device such as `cuda:1`; empty for a processor."""
     if not device.startswith("cuda"):

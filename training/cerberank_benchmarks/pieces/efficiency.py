@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cerberank_benchmarks.machine import multiplies_bf16
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.rounds import median_seconds
 from cerberank_benchmarks.settings import BenchmarkSettings
@@ -35,7 +36,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     torch.set_num_threads(usable_processors())
     rows: list[dict[str, Value]] = []
     workload = Workload(settings)
-    for precision in _precisions():
+    for precision in ["fp32", "bf16"] if multiplies_bf16() else ["fp32"]:
         backend = TorchBackend(load_ranker(checkpoint), precision=precision)
         for candidates in settings.candidates:
             task = workload.task(candidates)
@@ -97,12 +98,3 @@ def _row(
         "share": rate / peak,
         "padding share (ONNX)": padding / (padding + pairs.tokens),
     }
-
-
-def _precisions() -> list[str]:
-    """fp32, and bf16 where the processor supports it: elsewhere it is emulated, many times slower."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return ["fp32"]
-    return ["fp32", "bf16"] if "avx512_bf16" in flags or "amx_bf16" in flags else ["fp32"]

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
+from cerberank_benchmarks.machine import multiplies_bf16
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.rounds import median_seconds
 from cerberank_benchmarks.settings import BenchmarkSettings
@@ -22,24 +24,34 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank import rank_pairs
 
 PEER = "CrossEncoder"
-EQUAL = {"fp32": 1e-4, "torch fp32": 1e-4, "int8": 0.1}
+HALF_PEER = "CrossEncoder bf16"
+EQUAL = {"fp32": 1e-4, "torch fp32": 1e-4, "int8": 0.1, "torch bf16": 0.1, HALF_PEER: 0.1}
 """Largest difference in probability that still counts as the same result."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of candidates and form: median seconds of a question, tokenising included."""
+    """A row per number of candidates and form: median seconds of a question, tokenising included.
+
+    Where the processor multiplies bf16, the peer and the torch backend run in it too: the best peer there counts.
+    """
     source = cross_encoder(settings, scratch)
     checkpoint = imported(source, scratch)
-    peer = CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu")
+    peers = {PEER: CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu")}
     encoder = checkpoint.encoder()
     backends = {name: open_backend(checkpoint, precision=name) for name in ("fp32", "int8")}
     backends["torch fp32"] = open_backend(checkpoint, kind="torch", precision="fp32")
+    if multiplies_bf16():
+        half = {"dtype": torch.bfloat16}
+        peers[HALF_PEER] = CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu", model_kwargs=half)
+        backends["torch bf16"] = open_backend(checkpoint, kind="torch", precision="bf16")
     rows: list[dict[str, Value]] = []
     problems: list[str] = []
     workload = Workload(settings)
     for count in settings.candidates:
         task = workload.task(count)
-        runs: dict[str, Callable[[], NDArray[Any]]] = {PEER: partial(predicted, peer, task)}
+        runs: dict[str, Callable[[], NDArray[Any]]] = {
+            name: partial(predicted, peer, task) for name, peer in peers.items()
+        }
         runs |= {name: partial(_ranked, encoder, backend, task) for name, backend in backends.items()}
         scores = {name: np.asarray(run()) for name, run in runs.items()}  # also the warm-up
         seconds = median_seconds(runs, rounds=settings.rounds, label=f"{count} candidates")
