@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
@@ -73,7 +75,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--graph", help="take this ONNX file of the source as the opaque graph, such as onnx/model.onnx"
     )
+    parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
+    if arguments.end_with_stdin:
+        Thread(target=_end_with_stdin, daemon=True).start()
     logging.basicConfig(format="cerberank import: %(message)s")
     try:
         import_model(
@@ -92,6 +97,13 @@ def main(argv: list[str]) -> int:
         print(f"cerberank import: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _end_with_stdin() -> None:
+    """End this process when standard input ends: the service that runs it has ended, whatever it died of."""
+    while os.read(0, 1024):  # not sys.stdin, whose lock Python cannot take as it ends
+        pass
+    os._exit(1)
 
 
 def import_model(

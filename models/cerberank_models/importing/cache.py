@@ -94,11 +94,14 @@ def _is_whole(path: Path) -> bool:
 
 
 def _import(source: Source, options: ImportOptions, path: Path) -> None:
-    """Run `cerberank import`, with its lines in this process's log."""
+    """Run `cerberank import`, with its lines in this process's log.
+
+    It ends with this process, also where nothing is left to end it: by a signal that comes as it starts, by SIGKILL.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "cerberank_models", "import", *options.arguments(source, path)],
+        [sys.executable, "-m", "cerberank_models", "import", *options.arguments(source, path), "--end-with-stdin"],
         env={**os.environ, **QUIET},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # closed by the system when this process ends
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -44,7 +44,7 @@ def test_the_second_start_imports_nothing(
     assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
     assert calls.read_text() == (
         f"-m cerberank_models import {source.place} {path} --name model --precisions int8 --max-length 64 "
-        f"--calibrate {source.place}/config.json\n"
+        f"--calibrate {source.place}/config.json --end-with-stdin\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
 
