@@ -52,6 +52,21 @@ def test_a_table_marks_what_differs_from_the_baseline(
     assert f"ours\\_v2 & {cell['mean']:.1f}$^{{\\dagger}}$$^{{\\ddagger}}$ & {few['mean']:.1f} & " in latex
 
 
+def test_several_seeds_are_one_row(folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean with its spread, in Markdown, LaTeX and CSV."""
+    for seed in (4, 5, 6):
+        write_system(tmp_path / "seeds" / str(seed), 0.3, SETS, seed=seed)
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "latex")}
+    options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
+    assert main([folders[0], str(tmp_path / "seeds"), "--baseline", "base", *options]) == 0
+    cells = json.loads(files["json"].read_text())["tables"][0]["cells"]["seeds"]
+    (mean, spread), (few, few_spread) = ((f"{cell['mean']:.1f}", f"{cell['spread']:.1f}") for cell in cells.values())
+    assert f"| seeds (3 runs) | {mean} ± {spread}†‡ | {few} ± {few_spread} |" in capsys.readouterr().out
+    assert f"{mean} $\\pm$ {spread}$^{{\\dagger}}$" in files["latex"].read_text()
+    rows = [row for row in csv.DictReader(files["csv"].read_text().splitlines()) if row["system"] == "seeds"]
+    assert [(row["runs"], f"{float(row['spread']):.1f}") for row in rows] == [("3", spread), ("3", few_spread)]
+
+
 def test_runs_of_others_are_systems_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two runs with other documents over two sets of judgements, by the verbs alone."""
     for name in ("a", "b"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 from tests.training.evaluation.systems.systems import write_system
 
-from cerberank_training.evaluation.compare import compare
+from cerberank_training.evaluation.compare import compare, compare_metric
 from cerberank_training.evaluation.measures.names import parse_measure
+from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, write_record
 from cerberank_training.evaluation.systems.comparison import Family, compare_systems
 from cerberank_training.evaluation.systems.folders import Systems, read_systems
 from cerberank_training.evaluation.systems.holm import holm
@@ -32,13 +34,13 @@ def test_cells_are_those_of_compare(systems: Systems) -> None:
     result = compare_systems(systems, parse_measure("nDCG@10"), baseline="base")
     for name, count in SETS.items():
         cell = result.cells["good"][name]
-        pair = compare(systems["good"][name], systems["base"][name]).metrics["ndcg@10"]
+        pair = compare(systems["good"][name][0], systems["base"][name][0]).metrics["ndcg@10"]
         assert cell.against is not None
         test = cell.against.test
         assert (test.mean_a, test.p_value, test.student_p_value) == pytest.approx(
             (pair.mean_a, pair.p_value, pair.student_p_value)
         )
-        assert (cell.mean, cell.questions) == (test.mean_a, count)
+        assert (cell.mean, cell.questions, cell.runs, cell.spread) == (test.mean_a, count, 1, None)
         assert result.cells["base"][name].against is None
     assert result.means["good"] == pytest.approx(fmean(cell.mean for cell in result.cells["good"].values()))
 
@@ -63,6 +65,44 @@ def test_the_correction_is_over_the_family(
         assert len(tests) == len(group)
         assert [cell.student_holm for cell in tests] == holm([cell.test.student_p_value for cell in tests])
         assert [cell.wilcoxon_holm for cell in tests] == holm([cell.test.p_value for cell in tests])
+
+
+def test_a_question_counts_with_its_mean_over_runs(tmp_path: Path) -> None:
+    """Three runs against two, by hand: the mean, the runs' spread, and the test over questions."""
+    runs = [write_system(tmp_path / "ours" / str(seed), 0.5, {"long": 40}, seed=seed) for seed in (1, 2, 3)]
+    others = [write_system(tmp_path / "base" / str(seed), 1.5, {"long": 40}, seed=seed) for seed in (4, 5)]
+    systems = read_systems([tmp_path / "ours", tmp_path / "base"])
+    cells = compare_systems(systems, parse_measure("AP"), baseline="base").cells
+    values = [
+        np.asarray(
+            [[record.rankings["final"].metrics["map"] for record in run.values()] for run in systems[name]["long"]]
+        )
+        for name in ("ours", "base")
+    ]
+    ours, expected = cells["ours"]["long"], compare_metric(*(each.mean(axis=0) for each in values))
+    assert [len(values[0]), len(values[1])] == [len(runs), len(others)] == [ours.runs, cells["base"]["long"].runs]
+    assert ours.spread == pytest.approx(100 * stdev(values[0].mean(axis=1).tolist()))
+    assert ours.against is not None
+    assert ours.against.test == expected
+    assert ours.mean == pytest.approx(expected.mean_a)
+
+
+def test_cells_are_over_the_questions_that_every_run_has(tmp_path: Path) -> None:
+    """A question whose documents have no negative in one system's run is in no cell of the strict subset."""
+    for name, labels in {"one": ([1, 0], [0, 1]), "two": ([0, 1], [1, 1])}.items():
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / "set.jsonl").open("wb") as file:
+            for number, each in enumerate(labels):
+                found = {"final": RankingRecord(metrics={}, ranks=(0, 1))}
+                write_record(
+                    file,
+                    QuestionRecord(id=str(number), candidates=name, labels=tuple(each), judgements="j", rankings=found),
+                )
+    systems = read_systems([tmp_path / "one", tmp_path / "two"])
+    cells = compare_systems(systems, parse_measure("RR"), subset="strict").cells
+    assert [(cells[name]["set"].mean, cells[name]["set"].questions) for name in ("one", "two")] == [(100, 1), (50, 1)]
+    with pytest.raises(ValueError, match="no question is in the subset 'strict'"):
+        compare_systems({"none": {"set": [{"1": systems["two"]["set"][0]["1"]}]}}, parse_measure("RR"), subset="strict")
 
 
 def test_without_a_baseline_nothing_is_tested(systems: Systems) -> None:

@@ -16,7 +16,7 @@ def test_systems_are_named_by_their_folders_and_sets_by_their_files(tmp_path: Pa
     folders = [write_system(tmp_path / name, 1.0, {"b": 2, "a": 3}) for name in ("z", "y")]
     (folders[0] / "notes.txt").write_text("")
     read = read_systems(folders)
-    assert {system: {name: len(records) for name, records in sets.items()} for system, sets in read.items()} == {
+    assert {system: {name: len(run) for name, (run,) in sets.items()} for system, sets in read.items()} == {
         "z": {"a": 3, "b": 2},
         "y": {"a": 3, "b": 2},
     }
@@ -40,3 +40,21 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
             read_systems([one, tmp_path / name])
     with pytest.raises(DataError, match=r"a\.jsonl:1: no ranking 'exit 1'"):
         read_systems([one], ranking="exit 1")
+
+
+def test_a_folder_of_folders_is_a_system_of_several_runs(tmp_path: Path) -> None:
+    """Each run needs every set; folders beside a system's own files are no runs."""
+    for seed in (1, 2):
+        write_system(tmp_path / "ours" / str(seed), 1.0, {"a": 3, "b": 2}, seed=seed)
+    other = write_system(tmp_path / "other", 1.0, {"a": 3, "b": 2})
+    write_system(other / "golden", 1.0, {"c": 1})
+    read = read_systems([tmp_path / "ours", other])
+    assert {(system, name): len(runs) for system, sets in read.items() for name, runs in sets.items()} == {
+        ("ours", "a"): 2,
+        ("ours", "b"): 2,
+        ("other", "a"): 1,
+        ("other", "b"): 1,
+    }
+    (tmp_path / "ours" / "2" / "b.jsonl").unlink()
+    with pytest.raises(DataError, match=r"ours.2 lacks b\.jsonl"):
+        read_systems([tmp_path / "ours", other])

@@ -1,7 +1,9 @@
 """`cerberank table A B C`: several systems on several data sets in one table, tested against a baseline.
 
 Each of A, B and C is a folder of one system, which holds the per-question file of each data set: SET.jsonl, written by
-`cerberank evaluate --per-question A/SET.jsonl`. All systems need the same sets, with the same candidates or judgements.
+`cerberank evaluate --per-question A/SET.jsonl`. A system of several runs, such as one for each seed, has a folder for
+each run, A/RUN/SET.jsonl: a question counts with its mean over the runs. All systems need the same sets, with the same
+candidates or judgements.
 """
 
 from __future__ import annotations

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.compare import MetricComparison, compare_metric, measured, paired
+from cerberank_training.data.question import within
+from cerberank_training.evaluation.compare import MetricComparison, compare_metric, measured
 from cerberank_training.evaluation.measures.names import Measure
+from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
 from cerberank_training.evaluation.systems.holm import holm
 
@@ -36,7 +39,10 @@ class Cell:
     """One system on one set."""
 
     mean: float
-    """In percent."""
+    """Over questions and runs, in percent."""
+    spread: float | None
+    """The standard deviation of the runs' means, in percent; None with one run."""
+    runs: int
     questions: int
     against: Against | None
     """None for the baseline, and without one."""
@@ -66,19 +72,21 @@ def compare_systems(
     subset: Subset = "clean",
     family: Family = "table",
 ) -> SystemTable:
-    """The table of one measure. Raises ValueError for an unknown baseline, and for a set without a question."""
+    """The table of one measure. A question counts with its mean over a system's runs, in the tests too.
+
+    Raises ValueError for an unknown baseline, and for a set without a question.
+    """
     if baseline is not None and baseline not in systems:
         raise ValueError(f"there is no system {baseline!r}; there are: {', '.join(systems)}")
-    reference = systems[baseline] if baseline is not None else next(iter(systems.values()))
     values = {}
-    for system, sets in systems.items():
-        for name, records in sets.items():
-            pairs = paired(records, reference[name], subset)
-            columns = zip(*((measured(one, ranking, measure) for one in pair) for pair in pairs), strict=True)
-            values[system, name] = tuple(np.asarray(column) for column in columns)
+    for name in next(iter(systems.values())):
+        questions = _questions([run for sets in systems.values() for run in sets[name]], subset)
+        for system, sets in systems.items():
+            runs = [[measured(run[question], ranking, measure) for question in questions] for run in sets[name]]
+            values[system, name] = np.asarray(runs)
     tests = {
-        place: compare_metric(ours, theirs)
-        for place, (ours, theirs) in values.items()
+        place: compare_metric(found.mean(axis=0), values[baseline, place[1]].mean(axis=0))
+        for place, found in values.items()
         if baseline is not None and place[0] != baseline
     }
     groups = _groups(list(tests), family)
@@ -86,10 +94,9 @@ def compare_systems(
     wilcoxon = _corrected({place: test.p_value for place, test in tests.items()}, groups)
     cells = {
         system: {
-            name: Cell(
-                mean=100 * float(values[system, name][0].mean()),
-                questions=len(values[system, name][0]),
-                against=Against(
+            name: _cell(
+                values[system, name],
+                Against(
                     test=tests[system, name],
                     student_holm=student[system, name],
                     wilcoxon_holm=wilcoxon[system, name],
@@ -109,6 +116,25 @@ def compare_systems(
         means={system: float(np.mean([cell.mean for cell in row.values()])) for system, row in cells.items()},
         tests=max(map(len, groups), default=0),
     )
+
+
+def _questions(runs: Sequence[Records], subset: Subset) -> list[str]:
+    """The questions that are in the subset by every run's documents."""
+    questions = [
+        question
+        for question in runs[0]
+        if all(within(run[question].labels, run[question].missed, subset) for run in runs)
+    ]
+    if not questions:
+        raise ValueError(f"no question is in the subset {subset!r}")
+    return questions
+
+
+def _cell(values: NDArray[np.float64], against: Against | None) -> Cell:
+    """The figures of values [runs, questions] in 0..1."""
+    runs, questions = values.shape
+    spread = 100 * float(values.mean(axis=1).std(ddof=1)) if runs > 1 else None
+    return Cell(mean=100 * float(values.mean()), spread=spread, runs=runs, questions=questions, against=against)
 
 
 def _corrected(p_values: Mapping[Place, float], groups: Sequence[Sequence[Place]]) -> dict[Place, float]:

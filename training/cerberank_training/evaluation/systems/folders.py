@@ -1,4 +1,7 @@
-"""Per-question files of several systems: a folder for each system, in it a file for each data set, `SET.jsonl`."""
+"""Per-question files of several systems: a folder for each system, in it a file for each data set, `SET.jsonl`.
+
+A system that was trained with several seeds is a folder of such folders, one for each run.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,36 @@ from pathlib import Path
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.per_question import Records, check_comparable, read_records
 
-Systems = Mapping[str, Mapping[str, Records]]
-"""Records by system and set: every system has the same sets, and those of one set are comparable."""
+Systems = Mapping[str, Mapping[str, Sequence[Records]]]
+"""Records of each run by system and set: every system has the same sets, and those of one set are comparable."""
 
 
 def read_systems(folders: Sequence[Path], *, ranking: str = "final") -> Systems:
-    """The systems, named by their folders, in the given order; sets by name.
+    """The systems, named by their folders, in the given order; sets and runs by name.
 
-    Raises DataError for folders of the same name, one without files, a set that a system lacks, a file without the
-    ranking, and files of one set that are not comparable.
+    Raises DataError for folders of the same name, one without files, a set that a system or a run lacks, a file
+    without the ranking, and files of one set that are not comparable.
     """
-    files = {folder.resolve().name: sorted(folder.glob("*.jsonl")) for folder in folders}
-    if len(files) < len(folders):
+    runs = {folder.resolve().name: _runs(folder) for folder in folders}
+    if len(runs) < len(folders):
         raise DataError("systems are told apart by their folders' names, and two are the same")
-    for folder, found in zip(folders, files.values(), strict=True):
-        if not found:
-            raise DataError(f"{folder} holds no per-question file (*.jsonl)")
-    every = {path.stem for found in files.values() for path in found}
-    for folder, found in zip(folders, files.values(), strict=True):
-        if lacking := sorted(every - {path.stem for path in found}):
-            raise DataError(f"{folder} lacks {lacking[0]}.jsonl, a set that other systems have")
-    records: dict[str, dict[str, Records]] = {system: {} for system in files}
-    for paths in zip(*files.values(), strict=True):
-        for system, path in zip(files, paths, strict=True):
-            records[system][path.stem] = read_records(path, ranking=ranking)
-            check_comparable((paths[0], next(iter(records.values()))[path.stem]), (path, records[system][path.stem]))
+    every = sorted({path.stem for found in runs.values() for run in found for path in run.glob("*.jsonl")})
+    first: dict[str, tuple[Path, Records]] = {}
+    records: dict[str, dict[str, list[Records]]] = {system: {name: [] for name in every} for system in runs}
+    for system, found in runs.items():
+        for path in (run / f"{name}.jsonl" for run in found for name in every):
+            if not path.is_file():
+                raise DataError(f"{path.parent} lacks {path.name}, a set that other systems have")
+            read = read_records(path, ranking=ranking)
+            check_comparable(first.setdefault(path.stem, (path, read)), (path, read))
+            records[system][path.stem].append(read)
     return records
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The folder itself, or those in it that hold per-question files."""
+    if any(folder.glob("*.jsonl")):
+        return [folder]
+    if not (runs := sorted({path.parent for path in folder.glob("*/*.jsonl")})):
+        raise DataError(f"{folder} holds no per-question file (*.jsonl), and no folder with one")
+    return runs

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cerberank_training.evaluation.compare import SIGNIFICANCE
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.systems.comparison import Cell, Family, SystemTable
 
-STUDENT, WILCOXON = "†", "‡"
+STUDENT, WILCOXON, SPREAD = "†", "‡", "±"
 TOGETHER: dict[Family, str] = {
     "table": "all of the table",
     "systems": "the systems of each set",
@@ -27,7 +27,7 @@ def markdown_table(result: SystemTable) -> str:
 
 def latex_table(result: SystemTable) -> str:
     """A `tabular`; the legend stands above as a comment."""
-    marks = {STUDENT: "$^{\\dagger}$", WILCOXON: "$^{\\ddagger}$"}
+    marks = {STUDENT: "$^{\\dagger}$", WILCOXON: "$^{\\ddagger}$", SPREAD: "$\\pm$"}
     rows = []
     for cells in (_header(result), *_rows(result)):
         line = " & ".join(cell.translate(LATEX) for cell in cells)
@@ -45,7 +45,7 @@ def csv_table(results: Sequence[SystemTable]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     corrected = ["p_student", "p_student_holm", "p_wilcoxon", "p_wilcoxon_holm"]
-    writer.writerow(["measure", "system", "set", "questions", "mean", "difference", *corrected])
+    writer.writerow(["measure", "system", "set", "questions", "mean", "difference", *corrected, "runs", "spread"])
     for result in results:
         for system, row in result.cells.items():
             for name, cell in row.items():
@@ -54,7 +54,9 @@ def csv_table(results: Sequence[SystemTable]) -> str:
                     test = against.test
                     values = [test.difference, test.student_p_value, against.student_holm]
                     values += [test.p_value, against.wilcoxon_holm]
-                writer.writerow([result.measure, system, name, cell.questions, cell.mean, *values])
+                writer.writerow(
+                    [result.measure, system, name, cell.questions, cell.mean, *values, cell.runs, cell.spread]
+                )
     return file.getvalue()
 
 
@@ -76,9 +78,20 @@ def _header(result: SystemTable) -> list[str]:
 
 def _rows(result: SystemTable) -> list[list[str]]:
     return [
-        [system, *(f"{cell.mean:.1f}{_marks(cell)}" for cell in row.values()), f"{result.means[system]:.1f}"]
+        [_named(system, row), *(_figure(cell) for cell in row.values()), f"{result.means[system]:.1f}"]
         for system, row in result.cells.items()
     ]
+
+
+def _named(system: str, row: Mapping[str, Cell]) -> str:
+    """The system, and how many runs it has if there are several."""
+    runs = next(iter(row.values())).runs
+    return f"{system} ({runs} runs)" if runs > 1 else system
+
+
+def _figure(cell: Cell) -> str:
+    spread = f" {SPREAD} {cell.spread:.1f}" if cell.spread is not None else ""
+    return f"{cell.mean:.1f}{spread}{_marks(cell)}"
 
 
 def _marks(cell: Cell) -> str:
