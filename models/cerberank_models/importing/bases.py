@@ -56,6 +56,19 @@ class Base:
             ) from error
 
 
+def check_room(base: Base, max_length: int) -> None:
+    """Raise UnsupportedModelError where texts of so many tokens have no positions.
+
+    Only families that have layers here are known well enough: others may have relative positions.
+    """
+    try:
+        transformer = transformer_config(base.described)
+    except UnsupportedModelError:
+        return
+    if max_length > (room := transformer.max_positions - transformer.position_offset):
+        raise UnsupportedModelError(f"--max-length {max_length}: {base.source.place} has {room} positions")
+
+
 def is_checkpoint(base: str) -> bool:
     """Whether `base` is a checkpoint folder of ours, and no Hugging Face model."""
     return (Path(base) / MANIFEST).is_file()

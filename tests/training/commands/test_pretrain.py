@@ -60,15 +60,20 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path) -> None:
     assert all(torch.equal(value, cut[name]) for name, value in whole.items())
 
 
-def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> None:
+def test_electra_learns_and_a_student_starts_from_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """ELECTRA with a new generator; a finished run, repeated, changes nothing; a student starts from it."""
     asked = options(tmp_path, "out", family="electra")
     assert pretrain.main(asked) == 0
-    written = load_file(tmp_path / "out" / "model.safetensors")
+    said, weights = capsys.readouterr().out.splitlines()[-1], tmp_path / "out" / "model.safetensors"
+    written, at = load_file(weights), weights.stat().st_mtime_ns
     assert pretrain.main(asked) == 0
-    again = load_file(tmp_path / "out" / "model.safetensors")
+    again = capsys.readouterr()
+    assert again.out.splitlines() == [said]
+    assert "is finished; more --steps extend it" in again.err
+    assert weights.stat().st_mtime_ns == at
     before = load_file(tmp_path / "electra" / "model.safetensors")
-    assert all(torch.equal(value, again[name]) for name, value in written.items())
     name = "electra.encoder.layer.0.output.dense.weight"
     assert not torch.equal(written[name], before[name])
     shape = StudentShape(
@@ -92,6 +97,11 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
         (["--seed", "2"], "begun with settings.seed 1, not 2"),
         (["--objective", "sdc"], "begun with settings.objective 'all', not 'sdc'"),
         (["--batch-size", "6"], "--batch-size must be a multiple of 4, not 6"),
+        (["--mlm-weight", "nan"], "--mlm-weight must be at least 0, not nan"),
+        (["--rtd-weight", "-1"], "--rtd-weight must be at least 0, not -1.0"),
+        (["--weight-decay", "-1"], "--weight-decay must be at least 0, not -1.0"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--max-length", "400"], "--max-length 400: "),
         (["--generator", "x"], "a generator belongs to ELECTRA"),
         (["--documents", "pdf:x"], "documents are named FORMAT:PATH"),
     ],

@@ -36,6 +36,18 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     assert last["global_step"] == 3  # the first evaluation and two without a gain
 
 
+@pytest.mark.parametrize(("kind", "size"), [("asnq", "all"), ("jsonl", 300)])
+def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_path: Path) -> None:
+    """As in CERBERUS and CT; of other sets 300 questions are drawn where nothing is said."""
+    save_cross_encoder("bert", tmp_path / "base")
+    dev = jsonl(tmp_path)
+    if kind == "asnq":
+        (tmp_path / "dev.tsv").write_text("a b\ta b\t4\na b\tc\t1\n")
+        dev = f"asnq:{tmp_path / 'dev.tsv'}"
+    assert call(tmp_path, "--dev", dev, "--steps", 1) == 0
+    assert read_record(tmp_path / "out").bound["dev"]["size"] == size
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -64,6 +76,13 @@ def test_what_cannot_be_meant_is_refused(
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before any data are read, not by the first long text of a run."""
+    save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "--max-length", 4000, "--train", "jsonl:absent") == 1
+    assert f"cerberank teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
 
 
 def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,6 +128,19 @@ def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:
     assert torch.equal(ranker.embeddings.tokens.weight, before)
 
 
+def test_an_exit_alone_moves_the_token_embeddings(tmp_path: Path) -> None:
+    """CT section 4.3.1: gradients of the exit that a step draws reach the embeddings; the heads stay as they were."""
+    ranker = random_ranker()
+    before = {name: weight.clone() for name, weight in ranker.state_dict().items()}
+    config = replace(CONFIG, steps=1, evaluate_every=1, save_every=1, stages="uniform", dropout=0.0, weight_decay=0.0)
+    drawing = next(seed for seed in range(9) if replace(config, seed=seed).trained(0, stages=3) == (0,))
+    run(tmp_path, replace(config, seed=drawing), ranker).train(lambda ranker: 0.0)
+    changed = {name for name, weight in ranker.state_dict().items() if not torch.equal(weight, before[name])}
+    assert {"embeddings.tokens.weight"} < changed
+    assert any(name.startswith("exits.0.") for name in changed)
+    assert not any(name.startswith(("exits.1.", "heads.")) for name in changed)
+
+
 @given(tokens=st.integers(1, 300), multiple=st.integers(1, 4), steps=st.integers(1, 8))
 def test_steps_by_tokens_are_full_and_leave_nothing_out(tokens: int, multiple: int, steps: int) -> None:
     """The groups of all steps are the sequence's, each step a multiple; no further multiple would have fitted."""

@@ -48,7 +48,7 @@ def test_an_encoder_alone_gets_a_head_tied_to_its_words(tmp_path: Path) -> None:
 
 
 def test_electras_generator_is_narrow_and_shares_embeddings_or_is_given(tmp_path: Path) -> None:
-    """A quarter of the discriminator's width on its own embeddings; a given one keeps its weights."""
+    """A quarter of the discriminator's width on its embeddings; a given one keeps its own where their size differs."""
     base = save_base("electra", tmp_path / "base")
     network: Any = build_start(Base(source=str(base)), WEIGHTS, seed=1).network
     assert network.generator.config.hidden_size == network.discriminator.config.hidden_size // 4
@@ -60,6 +60,15 @@ def test_electras_generator_is_narrow_and_shares_embeddings_or_is_given(tmp_path
     assert start.fresh == ()
     assert torch.equal(loaded.generator.generator_predictions.dense.weight, weight)
     assert loaded.generator.config.type_vocab_size == 3
+    assert loaded.generator.electra.embeddings is loaded.discriminator.electra.embeddings
+    assert loaded.generator.get_output_embeddings().weight is loaded.discriminator.get_input_embeddings().weight
+    config = AutoModelForMaskedLM.from_pretrained(given).config
+    config.embedding_size //= 2
+    other = AutoModelForMaskedLM.from_config(config)
+    other.save_pretrained(tmp_path / "other")
+    apart: Any = build_start(Base(source=str(base), generator=str(tmp_path / "other")), WEIGHTS, seed=1).network
+    words = apart.generator.get_input_embeddings().weight
+    assert torch.equal(words, other.get_input_embeddings().weight)
 
 
 def test_what_cannot_be_pretrained_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from datasets import Dataset, DatasetDict
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.training.pretraining.documents import articles, documents, paragraphs
@@ -49,6 +50,15 @@ def test_hugging_face_datasets_are_read(column: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stand_in, "load_from_disk", lambda path: [{column: content}] * int(path), raising=False)
     monkeypatch.setitem(sys.modules, "datasets", stand_in)
     assert read_documents("datasets:2") == documents([[3, 4]]) * 2
+
+
+def test_a_dataset_of_several_splits_is_refused(tmp_path: Path) -> None:
+    """Saved by the library itself; the message names the folder of a split, which can be read."""
+    split = Dataset.from_dict({"paragraphs": [paragraphs(0, [3, 4])]})
+    DatasetDict(train=split, test=split).save_to_disk(str(tmp_path / "all"))
+    with pytest.raises(DataError, match=r"all holds several splits: name the folder of one, such as .*all.train"):
+        read_documents(f"datasets:{tmp_path / 'all'}")
+    assert read_documents(f"datasets:{tmp_path / 'all' / 'train'}") == documents([[3, 4]])
 
 
 def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

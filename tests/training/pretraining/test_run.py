@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.training.pretraining.documents import documents
 from tests.training.pretraining.networks import save_base
 
+from cerberank_models.encoding import Candidate
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.pretraining.base import Base, build_start
 from cerberank_training.pretraining.batches import Batches
-from cerberank_training.pretraining.examples import ExampleGroups
+from cerberank_training.pretraining.examples import Example, ExampleGroups
 from cerberank_training.pretraining.network import LossWeights
-from cerberank_training.pretraining.run import PretrainingConfig, pretrain
+from cerberank_training.pretraining.run import PretrainingConfig, dev_metrics, pretrain
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:
@@ -48,6 +51,16 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     for name, counted in (("ssp_accuracy", right), ("ssp_first", first), ("ssp_hard", hard)):
         assert metrics[name] == pytest.approx(100 * sum(counted) / len(counted)), name
     assert "mlm" not in metrics
+
+
+def test_equal_scores_count_as_the_expectation_over_their_order() -> None:
+    """A positive level with one hard negative, one level with all, and one below another; twelve scores by hand."""
+    dev = [Example(a="a", b=Candidate(text="b"), kind=kind) for kind in ("positive", "hard", "hard", "easy")] * 3
+    scores = np.asarray([[2, 2, 1, 0], [1, 1, 1, 1], [0, 1, -1, -1]], dtype=np.float32)
+    logits = np.stack([np.zeros(12, np.float32), scores.reshape(-1)], axis=1)
+    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(12, np.float32))))
+    assert metrics["ssp_first"] == pytest.approx(100 * (1 / 2 + 1 / 4 + 0) / 3)
+    assert metrics["ssp_hard"] == pytest.approx(100 * (1 / 2 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6)
 
 
 def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:

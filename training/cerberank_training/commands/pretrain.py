@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
+from cerberank_models.importing.bases import check_room, open_base
 from cerberank_models.importing.token_types import NewTypes
 from cerberank_training.data import DataError
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
@@ -21,7 +22,7 @@ from cerberank_training.pretraining.base import Base, build_start, check_base
 from cerberank_training.pretraining.documents import READERS, read_documents
 from cerberank_training.pretraining.examples import ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
-from cerberank_training.pretraining.run import PretrainingConfig, pretrain
+from cerberank_training.pretraining.run import METRICS, PretrainingConfig, pretrain
 from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.options import named_options
@@ -72,16 +73,17 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
         seed=arguments.seed,
         device=arguments.device,
     )
+    weights = LossWeights(mlm=arguments.mlm_weight, rtd=arguments.rtd_weight)
     if arguments.dev_groups < 1:
         raise ValueError(f"dev_groups must be at least 1, not {arguments.dev_groups}")
     check_writable(out)
     found = find_base(arguments.base)
     check_base(replace(base, source=found.place))
+    check_room(open_base(found.place), config.max_length)
     generator = find_base(arguments.generator) if arguments.generator else None
     documents, held_out = read_documents(arguments.documents), read_documents(arguments.dev)
     train = ExampleGroups(documents, arguments.objective, seed=config.seed)
     dev = ExampleGroups(held_out, arguments.objective, seed=0)
-    weights = LossWeights(mlm=arguments.mlm_weight, rtd=arguments.rtd_weight)
     settings = {name: getattr(arguments, name) for name in ("objective", "layers", "token_types", "dev_groups")}
     record = open_record(
         out,
@@ -101,6 +103,9 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
         software=software(),
         begun=last_checkpoint(out / "run") is not None,
     )
+    if record.ended and (out / "model.safetensors").is_file():
+        print(f"cerberank pretrain: {out} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
+        return {name: record.results[name] for name in METRICS}, record.results["examples"]
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
     placed = replace(base, source=found.place, generator=generator.place if generator else None)
@@ -109,7 +114,11 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
         record.write(out)
     print(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))  # noqa: T201
     examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
-    return pretrain(start, out, train, examples, config), len(examples)
+    metrics = pretrain(start, out, train, examples, config)
+    if os.environ.get("RANK", "0") == "0":
+        figures = {name: metrics[name] for name in METRICS}
+        record.with_results(reached=config.steps, examples=len(examples), **figures).write(out)
+    return metrics, len(examples)
 
 
 def _parser() -> argparse.ArgumentParser:

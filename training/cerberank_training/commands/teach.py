@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.importing.bases import open_teacher_base
+from cerberank_models.importing.bases import check_room, open_teacher_base
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling, sampler_for
@@ -62,9 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dev-questions",
         type=dev_size,
-        default=300,
         metavar="N|all",
-        help="how many of them to sample (default: 300)",
+        help="how many of them to sample (default: 300, of asnq all)",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the teacher")
     parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
@@ -121,6 +120,7 @@ def _teach(arguments: argparse.Namespace) -> float:
     check_writable(out)
     refuse_missing(arguments.base)
     opened = open_teacher_base(arguments.base)
+    check_room(opened, arguments.max_length)
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
     questions = open_questions(arguments.train, training=True)

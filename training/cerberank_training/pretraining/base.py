@@ -33,7 +33,8 @@ class Base:
     """Path or hub id of an encoder: BERT's or RoBERTa's with or without its language-modelling head, or ELECTRA's
     discriminator."""
     generator: str | None = None
-    """Path or hub id of ELECTRA's generator; None makes one from the discriminator's embeddings."""
+    """Path or hub id of ELECTRA's generator; None makes one. It gets the discriminator's embeddings, which a given one
+    of another embedding size keeps for itself."""
     layers: int | None = None
     """How many of the encoder's first layers are used."""
     token_types: NewTypes = "fresh"
@@ -126,6 +127,8 @@ def _generator(base: Base, discriminator: Any, *, seed: int) -> tuple[Any, list[
         if generator.config.model_type != "electra" or generator.config.vocab_size != config.vocab_size:
             raise UnsupportedModelError(f"{base.generator} is no ELECTRA generator with {config.vocab_size} tokens")
         grow_token_types(generator, SEGMENTS, new=base.token_types, seed=seed)
+        if _shapes(generator) == _shapes(discriminator):
+            _share_embeddings(generator, discriminator)
         return generator, fresh
     wide = 3 if config.num_attention_heads % 3 == 0 and config.hidden_size == 768 else 4
     if config.num_attention_heads % wide:
@@ -136,6 +139,15 @@ def _generator(base: Base, discriminator: Any, *, seed: int) -> tuple[Any, list[
         name: getattr(config, name) // wide for name in ("hidden_size", "num_attention_heads", "intermediate_size")
     }
     generator = AutoModelForMaskedLM.from_config(AutoConfig.for_model(**{**config.to_dict(), **narrow}))
+    _share_embeddings(generator, discriminator)
+    return generator, ["a generator"]
+
+
+def _shapes(model: Any) -> list[Any]:
+    return [weight.shape for weight in model.base_model.embeddings.parameters()]
+
+
+def _share_embeddings(generator: Any, discriminator: Any) -> None:
+    """Let the generator read, and train, the discriminator's embeddings, as in ELECTRA."""
     generator.base_model.embeddings = discriminator.base_model.embeddings
     generator.tie_weights()
-    return generator, ["a generator"]

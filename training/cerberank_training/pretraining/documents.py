@@ -83,6 +83,8 @@ def _read_datasets(path: Path) -> Iterator[Sequence[Sequence[str]]]:
         rows: Iterable[Mapping[str, Any]] = load_from_disk(str(path))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: {error}") from error
+    if isinstance(rows, Mapping):
+        raise DataError(f"{path} holds several splits: name the folder of one, such as {path / next(iter(rows), '')}")
     for number, row in enumerate(rows, start=1):
         try:
             yield _paragraphs(row["paragraphs"]) if "paragraphs" in row else _text_paragraphs(row["text"])

@@ -11,14 +11,19 @@ a is a sentence; b is one to three contiguous sentences of a paragraph and does 
 - DSLC (dynamic sentence-level local): the sentence before b and the one after b, of which at least one exists. b is
   chosen so that neither is a.
 
-A sentence with a's words counts as a. A hard negative's b is of another paragraph of the same document, two of two
-different paragraphs; an easy one's is of another document and has that document's context (SSP section 4).
+A sentence with a's words counts as a, but in SDC's context. A hard negative's b is of another paragraph of the same
+document, two of two different paragraphs; an easy one's is of another document and has that document's context (SSP
+section 4).
+
+A positive's b and c lack a, which would make them shorter than a negative's, so that lengths alone told much of the
+answer. So a negative's b and c lack a drawn sentence of their paragraph as well, which must leave room for them, as a
+must in a positive's. The paper does not say this; in DPC its c is all that is left of b's paragraph.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,81 +75,91 @@ class _Source:
 
     def __init__(self, documents: Sequence[Document], context: Context, *, seed: int) -> None:
         self._documents, self._context = documents, context
-        first = int(context == "sdc")
+        self._places = [
+            (number, place)
+            for number, document in enumerate(documents)
+            for place in range(int(context == "sdc"), len(document.paragraphs))
+            if any(next(self._spans(number, place, {a}), None) for a in document.paragraphs[place])
+        ]
+        """Document and paragraph of every possible positive; negatives are of these too."""
         self._usable: dict[int, list[int]] = {}
-        """By document, the paragraphs that can give a b."""
-        self._anchors: list[tuple[int, int]] = []
-        """Document and paragraph of every possible positive."""
-        for number, document in enumerate(documents):
-            for place in range(first, len(document.paragraphs)):
-                if next(self._spans(number, place, ""), None) is None:
-                    continue
-                self._usable.setdefault(number, []).append(place)
-                if any(next(self._spans(number, place, a), None) for a in document.paragraphs[place]):
-                    self._anchors.append((number, place))
-        if not self._anchors or len(self._usable) < 2:
+        """The same by document."""
+        self._first: dict[int, int] = {}
+        """Where a document's stand in the list; they are next to each other."""
+        for index, (number, place) in enumerate(self._places):
+            self._usable.setdefault(number, []).append(place)
+            self._first.setdefault(number, index)
+        if len(self._usable) < 2:
             raise ValueError(
-                f"{context} needs paragraphs of several sentences in two documents or more: of {len(documents)} long "
-                f"enough, {len(self._usable)} can be used, with {len(self._anchors)} such paragraphs"
+                f"{context} needs paragraphs of several sentences in two documents or more: {len(self._places)} such "
+                f"paragraphs are in {len(self._usable)} of {len(documents)} long enough"
             )
-        self._others = list(self._usable)
-        self._order = EpochOrder(len(self._anchors), seed=seed)
+        self._order = EpochOrder(len(self._places), seed=seed)
 
     def group(self, visit: int, draw: random.Random) -> list[Example]:
-        number, place = self._anchors[self._order.step(visit, 1)[0]]
-        paragraph = self._documents[number].paragraphs[place]
-        for a in draw.sample(paragraph, len(paragraph)):
-            if own := self._candidate(number, place, a, draw):
-                break
-        else:
-            raise AssertionError("an anchor has a positive")
+        number, place = self._places[self._order.step(visit, 1)[0]]
+        drawn = self._drawn(number, place, draw)
+        assert drawn is not None, "a listed paragraph has a positive"
+        a, own = drawn
         examples = [Example(a=a, b=own, kind="positive")]
         hard = [other for other in self._usable[number] if other != place]
         for other in draw.sample(hard, len(hard)):
-            if len(examples) <= MOST_HARD and (b := self._candidate(number, other, a, draw)):
-                examples.append(Example(a=a, b=b, kind="hard"))
+            if len(examples) <= MOST_HARD and (negative := self._drawn(number, other, draw, a)):
+                examples.append(Example(a=a, b=negative[1], kind="hard"))
         for _ in range(MOST_DRAWS):
             if len(examples) == GROUP:
                 return examples
-            away = draw.choice(self._others)
-            if away != number and (b := self._candidate(away, draw.choice(self._usable[away]), a, draw)):
-                examples.append(Example(a=a, b=b, kind="easy"))
+            if negative := self._drawn(*self._elsewhere(number, draw), draw, a):
+                examples.append(Example(a=a, b=negative[1], kind="easy"))
         raise ValueError(f"other documents hold nothing but {a!r}")
 
-    def _candidate(self, number: int, place: int, a: str, draw: random.Random) -> Candidate | None:
-        """A drawn b of the paragraph with its context, or None where a leaves no room for one."""
-        spans = list(self._spans(number, place, a))
-        if not spans:
-            return None
-        start, stop = draw.choice(spans)
+    def _elsewhere(self, number: int, draw: random.Random) -> tuple[int, int]:
+        """A place of another document, each as likely as the others."""
+        own = len(self._usable[number])
+        index = draw.randrange(len(self._places) - own)
+        return self._places[index if index < self._first[number] else index + own]
+
+    def _drawn(self, number: int, place: int, draw: random.Random, a: str = "") -> tuple[str, Candidate] | None:
+        """A sentence of the paragraph, and a b with its context that hold neither this sentence nor `a`.
+
+        None where there is no such b. The sentence is the a of a positive, and what a negative leaves out in its place.
+        """
+        paragraph = self._documents[number].paragraphs[place]
+        for hidden in draw.sample(paragraph, len(paragraph)):
+            if spans := list(self._spans(number, place, {hidden, a})):
+                return hidden, self._candidate(number, place, draw.choice(spans), {hidden, a})
+        return None
+
+    def _candidate(self, number: int, place: int, span: tuple[int, int], hidden: Set[str]) -> Candidate:
+        start, stop = span
         document = self._documents[number]
         paragraph = document.paragraphs[place]
         text = " ".join(paragraph[start:stop])
         if self._context == "sdc":
             return Candidate(text=text, previous=" ".join(document.paragraphs[0]))
         if self._context == "dpc":
-            return Candidate(text=text, previous=" ".join(_without(a, paragraph[:start] + paragraph[stop:])))
+            return Candidate(text=text, previous=" ".join(_without(hidden, paragraph[:start] + paragraph[stop:])))
         before, after = _neighbours(paragraph, start, stop)
         return Candidate(text=text, previous=before, next=after)
 
-    def _spans(self, number: int, place: int, a: str) -> Iterator[tuple[int, int]]:
-        """First sentence, and the one after the last, of every b that the paragraph can give beside a."""
+    def _spans(self, number: int, place: int, hidden: Set[str]) -> Iterator[tuple[int, int]]:
+        """First sentence, and the one after the last, of every b of the paragraph without the hidden sentences."""
         paragraph = self._documents[number].paragraphs[place]
         for start in range(len(paragraph)):
             for stop in range(start + 1, min(start + MOST_SENTENCES, len(paragraph)) + 1):
-                if a in paragraph[start:stop]:
+                if not hidden.isdisjoint(paragraph[start:stop]):
                     break
-                around = _neighbours(paragraph, start, stop)
+                around = [text for text in _neighbours(paragraph, start, stop) if text]
                 if (
                     self._context == "sdc"
-                    or (self._context == "dpc" and _without(a, paragraph[:start] + paragraph[stop:]))
-                    or (self._context == "dslc" and any(around) and a not in filter(None, around))
+                    or (self._context == "dpc" and _without(hidden, paragraph[:start] + paragraph[stop:]))
+                    or (self._context == "dslc" and around and hidden.isdisjoint(around))
                 ):
                     yield start, stop
 
 
-def _without(a: str, sentences: Sequence[str]) -> list[str]:
-    return [text for text in sentences if text != a]
+def _without(hidden: Set[str], sentences: Sequence[str]) -> list[str]:
+    return [text for text in sentences if text not in hidden]
 
 
 def _neighbours(paragraph: Sequence[str], start: int, stop: int) -> tuple[str, str]:

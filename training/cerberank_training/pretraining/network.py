@@ -9,6 +9,7 @@ the vocabulary makes them as expensive as all layers of a small encoder.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,12 @@ class LossWeights:
 
     mlm: float = 1.0
     rtd: float = 50.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which names the weight, for one that cannot be meant."""
+        for name in ("mlm", "rtd"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}_weight must be at least 0, not {getattr(self, name)}")
 
 
 class BinaryHead(nn.Module):

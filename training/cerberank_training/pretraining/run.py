@@ -26,7 +26,8 @@ from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
 from cerberank_training.tracking.running import running
 
-"""The file that the Trainer writes last into a checkpoint."""
+METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
+"""What `pretrain` measures of the binary head, in percent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,12 +52,16 @@ class PretrainingConfig:
     """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a batch that holds no whole groups, and a warm-up longer than the run."""
+        """Raise ValueError, which names the setting, for values that cannot be meant."""
         for name in ("steps", "accumulate", "evaluate_every", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
         ramp_steps(self.warmup, self.planned or self.steps)
         if self.batch_size < GROUP or self.batch_size % GROUP:
             raise ValueError(f"batch_size must be a multiple of {GROUP}, not {self.batch_size}")
@@ -68,8 +73,8 @@ def pretrain(
     """Train the network of `start` and write its encoder to `out`; returns the metrics on `dev`, whole groups.
 
     `ssp_accuracy`: of all examples (75 % are negatives); `ssp_first`: groups whose positive has the highest score;
-    `ssp_hard`: hard negatives whose score is below their positive's. In percent. A killed run, called again, resumes
-    from its last evaluation.
+    `ssp_hard`: hard negatives whose score is below their positive's. In percent; equal scores count as the expectation
+    over their random order. A killed run, called again, resumes from its last evaluation.
     """
     masks = any(weight > 0 for weight in _weights(start))
     batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
@@ -81,7 +86,7 @@ def pretrain(
         train_dataset=_Items(groups, train.group),
         eval_dataset=_Items(len(dev), lambda index: [dev[index]]),
         data_collator=batches,
-        compute_metrics=_dev_metrics(dev),
+        compute_metrics=dev_metrics(dev),
     )
     with running(out):
         trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
@@ -163,7 +168,8 @@ class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships 
         return self._parts
 
 
-def _dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:
+def dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:
+    """For the Trainer: METRICS and the mean losses of predictions on `dev`, whole groups."""
     hard = np.asarray([example.kind == "hard" for example in dev]).reshape(-1, GROUP)
     labels = np.asarray([example.label for example in dev])
 
@@ -171,11 +177,11 @@ def _dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:
         logits, *parts = prediction.predictions
         scores = logit_difference(torch.from_numpy(logits)).numpy()
         grouped = scores.reshape(-1, GROUP)
-        below = grouped < grouped[:, :1]
+        below, level = grouped < grouped[:, :1], grouped == grouped[:, :1]
         metrics = {
             "ssp_accuracy": ((scores > 0) == labels).mean(),
-            "ssp_first": below[:, 1:].all(axis=1).mean(),
-            "ssp_hard": below[hard].mean() if hard.any() else 0.0,
+            "ssp_first": ((below | level).all(axis=1) / level.sum(axis=1)).mean(),
+            "ssp_hard": (below + level / 2)[hard].mean() if hard.any() else 0.0,
         }
         losses = {name: values.mean() for name, values in zip(("ssp", "mlm", "rtd"), parts, strict=False)}
         return {name: 100 * float(value) for name, value in metrics.items()} | {

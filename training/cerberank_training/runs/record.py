@@ -83,11 +83,13 @@ class RunRecord(Frozen):
         """`digest` of the call whose results these are."""
         return self._digest({"steps": self.results.get("asked"), "patience": self.results.get("patience")})
 
-    def with_results(self, *, reached: int, best: float, questions: int) -> Self:
-        """The record of the run that has ended after the step `reached`; `best` was measured on so many questions."""
+    def with_results(self, *, reached: int, **figures: float) -> Self:
+        """The record of the run that has ended after the step `reached`, and what was measured then.
+
+        A ranker's figures are `best`, its dev MAP in percent, and of how many `questions`.
+        """
         asked = {"asked": self.free["steps"], "patience": self.free.get("patience")}
-        figures = {"reached": reached, "best": best, "questions": questions}
-        return self.model_copy(update={"results": asked | figures})
+        return self.model_copy(update={"results": asked | {"reached": reached} | figures})
 
     def _digest(self, free: Mapping[str, Any]) -> str:
         decides = {"verb": self.verb, "bound": _without_names(self.bound)}
