@@ -96,7 +96,6 @@ ELSEWHERE = {
     "training/tracking/test_command.py": ["training/tracking/rows"],
     "training/runs/test_card.py": ["training/runs/software"],
     "training/students/test_average.py": ["training/commands/average"],
-    "training/students/test_shapes.py": ["training/students/recipes"],
     "training/teachers/scoring/test_run.py": ["training/teachers/scoring/open", "training/teachers/scoring/teacher"],
     "e2e/test_evaluate.py": ["training/evaluation/sources/remote"],
     "e2e/test_training_chain.py": [

@@ -136,6 +136,14 @@ def test_bad_values_end_a_grid_before_its_first_run(
     assert not (tmp_path / "out").exists()
 
 
+def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, ran: list[str]) -> None:
+    """`--no-export` and `--precisions` are taken as `distil` takes them; none of the runs writes forms unasked."""
+    for number, forms in enumerate((["--no-export"], ["--precisions", ""], [])):
+        options = command(tmp_path, "--alpha", "0.1", "--tau", "3", "--learning-rate", "1e-3", *forms)
+        assert grid.main([*options, "--out", str(tmp_path / str(number))]) == 0
+        assert not (tmp_path / str(number) / ran[-1] / "checkpoint" / "onnx").exists()
+
+
 def test_a_grid_goes_on_with_its_own_settings_alone(
     tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

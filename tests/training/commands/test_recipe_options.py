@@ -86,6 +86,7 @@ def test_a_value_out_of_range_names_its_option(option: Option) -> None:
             "compares",
         ),
         (["--strategy", "hard", "--soft-loss", "mse"], "--soft-loss is for strategies with teachers"),
+        (["--heads", "0"], "--heads is 0 and --exits are none"),
         (["--unanswered", "keep"], "--unanswered is for --sampling pairs"),
     ],
 )

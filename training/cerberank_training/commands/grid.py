@@ -81,7 +81,9 @@ def main(argv: list[str]) -> int:
         for point in points:
             folder = arguments.out / point.name
             if not (folder / "checkpoint").is_dir():
-                run_verb("distil", "--precisions", "", *point.options(training, folder))
+                # Forms are for the chosen one; `--no-export` is the same, and argparse takes one of the two.
+                forms = ("--precisions", "") if first.precisions is None else ()
+                run_verb("distil", *forms, *point.options(training, folder))
             _record(study, point, dev_map(read_checkpoint(folder / "checkpoint").manifest.metrics))
             _report(study, arguments.out, training)
     except (CheckpointError, subprocess.CalledProcessError, ValueError, OSError) as error:

@@ -233,6 +233,8 @@ def _check_whole(recipe: Recipe, arguments: argparse.Namespace) -> None:
     after = [exit_.after for exit_ in shape.exits]
     if after != sorted(set(after)) or (after and after[-1] > shape.body_layers):
         raise ValueError(f"--exits are {after}; they must be ascending and at most {shape.body_layers} (--body-layers)")
+    if not shape.heads and not after:
+        raise ValueError("--heads is 0 and --exits are none: nothing would score a pair")
     if (room := shape.encoding.max_length - 7) < shape.encoding.question_length:
         raise ValueError(f"--question-length must be at most --max-length - 7, which is {room}")
     drawn = ("sampling", "unanswered", "own", "hard", "hard_pool", "random")

@@ -19,8 +19,8 @@ from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.strategy_table import compare_seeds, values_of
 
-COLUMNS = ("map", "mrr", "p@1", "ndcg@10")
-"""The metrics that the table shows."""
+COLUMNS = ("map", "mrr", "p@1", "ndcg@10", "p@20", "ndcg@20")
+"""The metrics that the table shows; the last two are the paper's."""
 
 ROWS: Mapping[str, str] = MappingProxyType(
     {

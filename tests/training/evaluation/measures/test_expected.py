@@ -78,9 +78,10 @@ def test_exponential_gains_are_those_of_gdeval() -> None:
     qrels = [Qrel(str(q), str(i), int(v)) for q, (labels, _) in enumerate(rows) for i, v in enumerate(labels)]
     run = [ScoredDoc(str(q), str(i), float(-v)) for q, (_, ranks) in enumerate(rows) for i, v in enumerate(ranks)]
     measures = [ir_measures.parse_measure(str(measure)) for measure in EXPONENTIAL]
-    for ours, (theirs, value) in zip(EXPONENTIAL, calc_aggregate(measures, qrels, run).items(), strict=True):
-        assert str(ours) == str(theirs)
-        assert np.mean([expected_measure(ours, *row) for row in rows]) == pytest.approx(value, abs=1e-5)
+    theirs = {str(measure): value for measure, value in calc_aggregate(measures, qrels, run).items()}
+    assert len(theirs) == len(EXPONENTIAL)
+    for ours in EXPONENTIAL:
+        assert np.mean([expected_measure(ours, *row) for row in rows]) == pytest.approx(theirs[str(ours)], abs=1e-5)
 
 
 def test_no_document_of_the_grade_is_zero() -> None:
