@@ -98,6 +98,8 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
         (["--objective", "sdc"], "begun with settings.objective 'all', not 'sdc'"),
         (["--batch-size", "6"], "--batch-size must be a multiple of 4, not 6"),
         (["--mlm-weight", "nan"], "--mlm-weight must be at least 0, not nan"),
+        (["--ssp-weight", "-1"], "--ssp-weight must be at least 0, not -1.0"),
+        (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 where language"),
         (["--rtd-weight", "-1"], "--rtd-weight must be at least 0, not -1.0"),
         (["--weight-decay", "-1"], "--weight-decay must be at least 0, not -1.0"),
         (["--seed", "-1"], "--seed must be at least 0"),

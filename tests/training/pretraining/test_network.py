@@ -50,6 +50,22 @@ def test_masked_losses_are_hugging_faces(family: Family, tmp_path: Path) -> None
     torch.testing.assert_close(found["loss"], found["ssp"][0] + 0.5 * oracle.loss, **CLOSE)
 
 
+def test_language_modelling_alone_gives_ssps_weights_no_gradient(tmp_path: Path) -> None:
+    """With weight 0 the sum is MLM's loss; the binary head and BERT's pooler stay, even under weight decay."""
+    start = build_start(Base(source=str(save_base("bert", tmp_path))), LossWeights(ssp=0, mlm=0.5), seed=1)
+    batch = Batches(start.tokenizer, family="bert", max_length=48, masks=True, seed=1)(items(3))
+    network: Any = start.network.eval()
+    found = network(**batch)
+    torch.testing.assert_close(found["loss"], 0.5 * found["mlm"][0], **CLOSE)
+    found["loss"].backward()
+    assert {name for name, value in network.named_parameters() if value.grad is None} == {
+        "language.bert.pooler.dense.weight",
+        "language.bert.pooler.dense.bias",
+        "ssp.output.weight",
+        "ssp.output.bias",
+    }
+
+
 def test_electras_losses_are_hugging_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generator's and the discriminator's own losses; a drawn token that is the original is no replacement.
 

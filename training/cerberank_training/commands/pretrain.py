@@ -73,7 +73,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
         seed=arguments.seed,
         device=arguments.device,
     )
-    weights = LossWeights(mlm=arguments.mlm_weight, rtd=arguments.rtd_weight)
+    weights = LossWeights(ssp=arguments.ssp_weight, mlm=arguments.mlm_weight, rtd=arguments.rtd_weight)
     if arguments.dev_groups < 1:
         raise ValueError(f"dev_groups must be at least 1, not {arguments.dev_groups}")
     check_writable(out)
@@ -134,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="held-out documents, to measure on")
     parser.add_argument("--dev-groups", type=int, default=100, help="how many groups of four examples of them")
     parser.add_argument("--out", type=Path, required=True, help="folder of the encoder")
+    parser.add_argument("--ssp-weight", type=float, default=LossWeights().ssp, help="0: language modelling alone")
     parser.add_argument("--mlm-weight", type=float, default=LossWeights().mlm, help="0: no language modelling")
     parser.add_argument("--rtd-weight", type=float, default=LossWeights().rtd, help="ELECTRA's replaced tokens")
     parser.add_argument("--steps", type=int, default=defaults.steps)

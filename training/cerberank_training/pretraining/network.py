@@ -23,16 +23,21 @@ IGNORED = -100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossWeights:
-    """The weight of each loss in the sum; SSP's own is 1."""
+    """The weight of each loss in the sum; `ssp` 0 trains language modelling alone."""
 
+    ssp: float = 1.0
     mlm: float = 1.0
     rtd: float = 50.0
 
     def __post_init__(self) -> None:
         """Raise ValueError, which names the weight, for one that cannot be meant."""
-        for name in ("mlm", "rtd"):
+        for name in ("ssp", "mlm", "rtd"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}_weight must be at least 0, not {getattr(self, name)}")
+        if not self.ssp and not self.mlm:
+            raise ValueError(
+                "ssp_weight must be above 0 where language modelling has weight 0: nothing would be trained"
+            )
 
 
 class BinaryHead(nn.Module):
@@ -85,7 +90,7 @@ class MaskedPretraining(nn.Module):
         parts = {}
         if labels is not None:
             parts["mlm"], _ = masked_loss(self.language, encoded.last_hidden_state, labels)
-        return summed(self.ssp(encoded), ssp_labels, parts, {"mlm": self.weights.mlm})
+        return summed(self.ssp(encoded), ssp_labels, parts, self.weights)
 
 
 class ReplacedTokenPretraining(nn.Module):
@@ -121,7 +126,7 @@ class ReplacedTokenPretraining(nn.Module):
         if replaced is not None:
             found = self.discriminator.discriminator_predictions(encoded.last_hidden_state)[attention_mask.bool()]
             parts["rtd"] = binary_cross_entropy_with_logits(found.float(), replaced.float())
-        return summed(self.ssp(encoded), ssp_labels, parts, {"mlm": self.weights.mlm, "rtd": self.weights.rtd})
+        return summed(self.ssp(encoded), ssp_labels, parts, self.weights)
 
 
 def masked_loss(language: Any, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,13 +157,14 @@ def drawn(logits: Tensor, *, again: bool) -> Tensor:
     return torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
 
 
-def summed(
-    logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: dict[str, float]
-) -> dict[str, Tensor]:
-    """SSP's loss and the weighted others; each of them alone too, once an example, as the Trainer joins batches."""
-    ssp = cross_entropy(logits, ssp_labels)
-    loss = ssp + sum(weights[name] * part for name, part in parts.items())
-    alone = {name: part.detach().expand(len(logits)) for name, part in {"ssp": ssp, **parts}.items()}
+def summed(logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: LossWeights) -> dict[str, Tensor]:
+    """The weighted sum of SSP's loss and the others; each alone too, once an example, as the Trainer joins batches.
+
+    A loss of weight 0 is not in the sum, so that weights which serve it alone are not decayed either.
+    """
+    parts = {"ssp": cross_entropy(logits, ssp_labels), **parts}
+    loss = sum(weight * part for name, part in parts.items() if (weight := getattr(weights, name)))
+    alone = {name: part.detach().expand(len(logits)) for name, part in parts.items()}
     return {"loss": loss, "ssp_logits": logits, **alone}
 
 
