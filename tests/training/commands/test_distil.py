@@ -27,7 +27,7 @@ def pairs(folder: Path, *more: str) -> list[str]:
 
 
 def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every step has its eight pairs; the card says how they were drawn; other settings are refused by their name."""
     assert distil.main(pairs(tmp_path)) == 0
@@ -52,6 +52,9 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     ):
         assert distil.main(pairs(tmp_path, *changed)) == 1
         assert f"begun with {said}" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun: other draws of dropout, other steps by tokens
+    assert distil.main(pairs(tmp_path)) == 1
+    assert "begun with processes 1, not 2" in capsys.readouterr().err
 
 
 def test_a_run_does_not_go_on_with_another_collection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

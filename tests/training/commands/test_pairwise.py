@@ -52,7 +52,9 @@ def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is no text ranker" in errors
 
 
-def test_a_run_is_bound_to_its_content_and_can_be_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_bound_to_its_content_and_can_be_extended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other data under the same name are refused; finished, it says so; more steps keep the old ranker beside."""
     save_cross_encoder("bert", tmp_path / "base")
     assert call(tmp_path, "twin", "--own", "1") == 0
@@ -62,6 +64,10 @@ def test_a_run_is_bound_to_its_content_and_can_be_extended(tmp_path: Path, capsy
     assert (tmp_path / "twin" / "ranker" / "manifest.json").stat().st_mtime_ns == made
     assert call(tmp_path, "twin", "--own", ".5") == 1
     assert "begun with settings.sampling.own 1.0, not 0.5" in capsys.readouterr().err
+    with monkeypatch.context() as torchrun:
+        torchrun.setenv("WORLD_SIZE", "2")
+        assert call(tmp_path, "twin", "--own", "1") == 1
+    assert "begun with processes 1, not 2" in capsys.readouterr().err
     assert call(tmp_path, "twin", "--own", "1", "--steps", "6") == 0
     assert read_text_ranker(tmp_path / "twin" / "ranker").manifest.version == "steps-6-seed-1"
     (old,) = (tmp_path / "twin").glob("ranker-*")

@@ -99,7 +99,7 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
         (["--batch-size", "6"], "--batch-size must be a multiple of 4, not 6"),
         (["--mlm-weight", "nan"], "--mlm-weight must be at least 0, not nan"),
         (["--ssp-weight", "-1"], "--ssp-weight must be at least 0, not -1.0"),
-        (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 where language"),
+        (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 where the other losses"),
         (["--rtd-weight", "-1"], "--rtd-weight must be at least 0, not -1.0"),
         (["--weight-decay", "-1"], "--weight-decay must be at least 0, not -1.0"),
         (["--seed", "-1"], "--seed must be at least 0"),
@@ -119,6 +119,27 @@ def test_what_was_not_asked_is_refused(
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("cerberank pretrain: ")
     assert message in error
+
+
+def test_several_gpus_need_torchrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is read, and not where the processor trains."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pretrain.main([*options(tmp_path, "out", steps=1), "--device", "auto", "--base", "none"]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]  # behind the base's progress
+    assert error.startswith("cerberank pretrain: one process sees 2 GPUs: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line says so in place of a figure, and so does that of the finished run, repeated."""
+    asked = options(tmp_path, "out", steps=1)
+    (tmp_path / "short").mkdir()
+    asked += ["--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,))]
+    for _ in range(2):
+        assert pretrain.main(asked) == 0
+        assert capsys.readouterr().out.splitlines()[-1].endswith(" % (25), no hard negatives")
 
 
 def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tests.tiny import save_cross_encoder
 from tests.training.letters import jsonl
 from transformers import AutoConfig, AutoModel
@@ -181,3 +182,12 @@ def test_what_it_starts_from_is_said_or_refused(
         assert call(tmp_path, "--base", wrong) == 1
         assert message in (error := capsys.readouterr().err)
         assert error.count("\n") == 1
+
+
+def test_several_gpus_need_torchrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one process each step would have a batch for every GPU, and `--epochs` count as many times too much."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert call(tmp_path, "--device", "auto") == 1
+    assert capsys.readouterr().err.startswith("cerberank teach: one process sees 4 GPUs: ")

@@ -11,7 +11,7 @@ import torch
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
-from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.processes import Processes, refuse_shared_process
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -71,3 +71,16 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 5)
     assert Processes.join(torch.device("cuda")) == Processes(rank=5, count=8)
     assert asked == ["GPU 3", "nccl"]
+
+
+def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asked for steps that are as many times as large; torchrun's processes, one GPU and the CPU are fine."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    refuse_shared_process("cpu")
+    with pytest.raises(ValueError, match="sees 4 GPUs: start one for each with torchrun --nproc-per-node 4, or choose"):
+        refuse_shared_process("auto")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    refuse_shared_process("auto")
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    refuse_shared_process("auto")

@@ -63,6 +63,15 @@ def test_equal_scores_count_as_the_expectation_over_their_order() -> None:
     assert metrics["ssp_hard"] == pytest.approx(100 * (1 / 2 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6)
 
 
+def test_without_hard_negatives_they_have_no_figure() -> None:
+    """Documents of one paragraph give none; 0 % would say that the head is worse than chance."""
+    dev = [Example(a="a", b=Candidate(text="b"), kind="easy" if number else "positive") for number in range(4)]
+    logits = np.asarray([[0, 1], [0, 0], [0, 0], [0, 0]], np.float32)
+    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(4, np.float32))))
+    assert metrics["ssp_first"] == 100
+    assert "ssp_hard" not in metrics
+
+
 def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
     """One without the file that is written last, or with a part of it, is passed over."""
     assert last_checkpoint(tmp_path / "none") is None

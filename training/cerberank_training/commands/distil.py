@@ -27,7 +27,7 @@ from cerberank_training.commands.recipes.read import add_recipe_option, read_rec
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
-from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.processes import Processes, launched_processes
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
@@ -131,6 +131,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
             "dev": {"size": size} | data_content(arguments.dev, dev),
             "teachers": [cache_content(cache, path) for cache, path in zip(teachers, arguments.teacher, strict=True)],
             "settings": settings_of(recipe, drawn=not arguments.groups),
+            "processes": launched_processes(),
         },
         free={
             **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},

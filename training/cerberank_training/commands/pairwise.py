@@ -25,7 +25,7 @@ from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.processes import Processes, launched_processes
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content, folder_content
@@ -141,6 +141,7 @@ def _train(arguments: argparse.Namespace) -> float:
             "settings": {name: getattr(arguments, name) for name in ("system", "layers")}
             | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
             | {"train": bound_settings(config)},
+            "processes": launched_processes(),
         },
         free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
         | {"names": {name: getattr(arguments, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}

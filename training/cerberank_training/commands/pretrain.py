@@ -17,6 +17,7 @@ from typing import get_args
 from cerberank_models.importing.bases import check_room, open_base
 from cerberank_models.importing.token_types import NewTypes
 from cerberank_training.data import DataError
+from cerberank_training.learning.processes import launched_processes, refuse_shared_process
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Base, build_start, check_base
 from cerberank_training.pretraining.documents import READERS, read_documents
@@ -50,9 +51,10 @@ def main(argv: list[str]) -> int:
     except (DataError, ValueError, OSError) as error:
         print(f"cerberank pretrain: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
     print(  # noqa: T201
         f"{out}: on {count} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (75 unread), "
-        f"positive first {metrics['ssp_first']:.1f} % (25), above a hard negative {metrics['ssp_hard']:.1f} % (50)"
+        f"positive first {metrics['ssp_first']:.1f} % (25), {hard}"
     )
     return 0
 
@@ -77,6 +79,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     if arguments.dev_groups < 1:
         raise ValueError(f"dev_groups must be at least 1, not {arguments.dev_groups}")
     check_writable(out)
+    refuse_shared_process(arguments.device)
     found = find_base(arguments.base)
     check_base(replace(base, source=found.place))
     check_room(open_base(found.place), config.max_length)
@@ -96,7 +99,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
             "settings": settings
             | {"weights": asdict(weights)}
             | {name: value for name, value in asdict(config).items() if name not in FREE},
-            "processes": os.environ.get("WORLD_SIZE", "1"),
+            "processes": launched_processes(),
         },
         free={name: getattr(config, name) for name in ("steps", "device")}
         | {"names": {name: getattr(arguments, name) for name in ("base", "generator", "documents", "dev", "out")}},
@@ -105,7 +108,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     )
     if record.ended and (out / "model.safetensors").is_file():
         print(f"cerberank pretrain: {out} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
-        return {name: record.results[name] for name in METRICS}, record.results["examples"]
+        return {name: record.results[name] for name in METRICS if name in record.results}, record.results["examples"]
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
     placed = replace(base, source=found.place, generator=generator.place if generator else None)
@@ -116,7 +119,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
     metrics = pretrain(start, out, train, examples, config)
     if os.environ.get("RANK", "0") == "0":
-        figures = {name: metrics[name] for name in METRICS}
+        figures = {name: metrics[name] for name in METRICS if name in metrics}
         record.with_results(reached=config.steps, examples=len(examples), **figures).write(out)
     return metrics, len(examples)
 

@@ -18,6 +18,7 @@ from cerberank_models.importing.bases import check_room, open_teacher_base
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling, sampler_for
+from cerberank_training.learning.processes import launched_processes, refuse_shared_process
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.content import data_content
@@ -118,6 +119,7 @@ def _teach(arguments: argparse.Namespace) -> float:
     size = chosen_size(arguments.dev, arguments.dev_questions)
     out: Path = arguments.out
     check_writable(out)
+    refuse_shared_process(arguments.device)
     refuse_missing(arguments.base)
     opened = open_teacher_base(arguments.base)
     check_room(opened, arguments.max_length)
@@ -125,7 +127,7 @@ def _teach(arguments: argparse.Namespace) -> float:
     dev = dev_set(arguments.dev, size)
     questions = open_questions(arguments.train, training=True)
     sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = launched_processes()
     if arguments.epochs is not None:
         step = config.questions_per_step * config.accumulate * processes
         config = _config(arguments, math.ceil(arguments.epochs * len(sampler) / step))

@@ -13,6 +13,23 @@ from torch import distributed
 ItemT = TypeVar("ItemT")
 
 
+def launched_processes() -> int:
+    """How many processes torchrun's environment describes; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def refuse_shared_process(device: str) -> None:
+    """Raise ValueError where one process sees several GPUs: transformers' Trainer would train a batch on each of them.
+
+    A step would then be so many times as large as was asked, and an epoch as short.
+    """
+    if device != "cpu" and launched_processes() == 1 and (gpus := torch.cuda.device_count()) > 1:
+        raise ValueError(
+            f"one process sees {gpus} GPUs: start one for each with torchrun --nproc-per-node {gpus}, "
+            "or choose one with CUDA_VISIBLE_DEVICES"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Processes:
     """This process as number `rank` of `count`; rank 0 writes files and evaluates on dev."""
@@ -23,7 +40,7 @@ class Processes:
     @classmethod
     def join(cls, device: torch.device) -> Processes:
         """Join the group that torchrun describes in the environment; without one, a single process."""
-        count = int(os.environ.get("WORLD_SIZE", "1"))
+        count = launched_processes()
         if count == 1:
             return cls()
         if device.type == "cuda":  # the device "cuda" is then this process's own

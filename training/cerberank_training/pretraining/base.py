@@ -65,9 +65,11 @@ def check_base(base: Base) -> Any:
 def build_start(base: Base, weights: LossWeights, *, seed: int) -> Start:
     """The network of `base`, in which all that is random follows from the seed.
 
-    Raises UnsupportedModelError when the base cannot be pre-trained so.
+    Raises UnsupportedModelError when the base cannot be pre-trained so, and ValueError where every loss has weight 0.
     """
     config = check_base(base)
+    if not weights.ssp and not weights.mlm and not (config.model_type == "electra" and weights.rtd):
+        raise ValueError("ssp_weight must be above 0 where the other losses have weight 0: nothing would be trained")
     set_seed(seed)
     layers = {"num_hidden_layers": base.layers or config.num_hidden_layers}
     network: MaskedPretraining | ReplacedTokenPretraining

@@ -34,10 +34,6 @@ class LossWeights:
         for name in ("ssp", "mlm", "rtd"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}_weight must be at least 0, not {getattr(self, name)}")
-        if not self.ssp and not self.mlm:
-            raise ValueError(
-                "ssp_weight must be above 0 where language modelling has weight 0: nothing would be trained"
-            )
 
 
 class BinaryHead(nn.Module):

@@ -27,7 +27,7 @@ from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroup
 from cerberank_training.tracking.running import running
 
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
-"""What `pretrain` measures of the binary head, in percent."""
+"""What `pretrain` measures of the binary head, in percent; the last where there are hard negatives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +73,9 @@ def pretrain(
     """Train the network of `start` and write its encoder to `out`; returns the metrics on `dev`, whole groups.
 
     `ssp_accuracy`: of all examples (75 % are negatives); `ssp_first`: groups whose positive has the highest score;
-    `ssp_hard`: hard negatives whose score is below their positive's. In percent; equal scores count as the expectation
-    over their random order. A killed run, called again, resumes from its last evaluation.
+    `ssp_hard`: hard negatives whose score is below their positive's, left out where there are none. In percent; equal
+    scores count as the expectation over their random order. A killed run, called again, resumes from its last
+    evaluation.
     """
     masks = any(weight > 0 for weight in _weights(start))
     batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
@@ -181,8 +182,9 @@ def dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:
         metrics = {
             "ssp_accuracy": ((scores > 0) == labels).mean(),
             "ssp_first": ((below | level).all(axis=1) / level.sum(axis=1)).mean(),
-            "ssp_hard": (below + level / 2)[hard].mean() if hard.any() else 0.0,
         }
+        if hard.any():
+            metrics["ssp_hard"] = (below + level / 2)[hard].mean()
         losses = {name: values.mean() for name, values in zip(("ssp", "mlm", "rtd"), parts, strict=False)}
         return {name: 100 * float(value) for name, value in metrics.items()} | {
             name: float(value) for name, value in losses.items()
