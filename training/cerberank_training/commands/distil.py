@@ -193,7 +193,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         calibration=calibration_texts(questions),
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
-    figures = f"dev MAP {best:.2f} on {len(dev)} questions of {arguments.dev}"
+    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {arguments.dev}"
     kept = names.said(version)
     print(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))  # noqa: T201
 
