@@ -38,6 +38,31 @@ QUOTING = frozenset({Kind.MALFORMED, Kind.NOT_FOUND, Kind.CONFLICT, Kind.INVALID
 """Kinds whose messages may quote a request: names that were asked for, fields that are none."""
 
 
+REFUSALS = ("queue", "deadline", "memory", "connections", "loading", "stopping", "failed")
+"""Reasons for a 503, as the log and the metrics name them: the queue is too long, or too long for the deadline of the
+question; too many tokens or large bodies are in memory; too many requests are in progress; no model is ready yet; the
+process stops; a model has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The circumstances of a 503."""
+
+    reason: str
+    """One of `REFUSALS`."""
+    seconds: float | None = None
+    """Predicted seconds in the queue."""
+    candidates: int | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the log line."""
+        known = {"refusal": self.reason, "predicted_queue_ms": self.seconds, "candidates": self.candidates}
+        if self.seconds is not None:
+            known["predicted_queue_ms"] = round(1000.0 * self.seconds, 1)
+        return {name: value for name, value in known.items() if value is not None}
+
+
 @dataclass(eq=False)
 class ServiceError(Exception):
     """An error that is sent to the client; the message says what to change.
@@ -53,6 +78,8 @@ class ServiceError(Exception):
     """Whole seconds, because clients do not parse fractions."""
     reason: str = ""
     """What the log says instead of a message that may quote the request."""
+    refusal: Refusal | None = None
+    """The circumstances of a question that was refused with 503."""
 
     @property
     def headers(self) -> dict[str, str]:

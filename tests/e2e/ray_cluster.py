@@ -31,8 +31,8 @@ FOR_TESTS = {
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "RAY_worker_niceness": "0",
     "RAY_DEDUP_LOGS": "0",  # `has_answered` reads them,
-    # While one replica is frozen its questions wait beyond any objective, and none may be refused for that.
-    "CERBERANK_OBJECTIVE_SLOWDOWN": "0",
+    # While one replica is frozen its questions wait beyond any bound, and none may be refused for that.
+    "CERBERANK_QUEUE_SECONDS": "3600",
 }
 
 

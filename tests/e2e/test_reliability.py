@@ -118,11 +118,9 @@ def test_a_deadline_within_the_first_stage_gets_an_order_of_what_was_scored(serv
     assert 0 < stages.count(0) < 5000
 
 
-def test_under_overload_every_request_is_answered_once_and_the_backlog_stays_bounded(
-    tiny_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_under_overload_every_request_is_answered_once(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Clients that obey Retry-After all get served in the end; what was refused was told when to come back."""
-    service = start(tiny_checkpoint, tmp_path / "log", CERBERANK_MAX_QUEUED_TOKENS="20000")
+    service = start(tiny_checkpoint, tmp_path / "log", CERBERANK_QUEUE_SECONDS="0.1")
     body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
 
     def ask(number: int) -> tuple[int, int]:
@@ -139,10 +137,6 @@ def test_under_overload_every_request_is_answered_once_and_the_backlog_stays_bou
         wait_until_ready(service)
         with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=service.url) as client:
             waiting = [pool.submit(ask, number) for number in range(16)]
-            most = 0.0
-            while not all(each.done() for each in waiting):
-                most = max(most, samples(client)["cerberank_queued_tokens{}"])
-                time.sleep(0.02)
             answers = [each.result() for each in waiting]
             until(client, "cerberank_queued_tokens{}", 0)
     finally:
@@ -150,4 +144,3 @@ def test_under_overload_every_request_is_answered_once_and_the_backlog_stays_bou
         service.process.wait()
     assert {count for count, _ in answers} == {400}
     assert sum(refusals for _, refusals in answers) > 0
-    assert most <= 20_000 + 400 * 48  # the last question that found room is let in whole

@@ -198,10 +198,10 @@ def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve) -> None:
     assert max(count for _, count in backend.runs) >= 12  # the six good ones ran on together
 
 
-def test_a_full_backlog_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
+def test_a_full_queue_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
     """503 with whole seconds; what was accepted is answered, and then there is room again."""
     backend = FakeBackend()
-    client = serve(backend, max_queued_tokens=1)
+    client = serve(backend, queue_seconds=1e-6)
     gate = threading.Event()
     backend.faults = Faults(gate=gate)
     backend.entered.clear()

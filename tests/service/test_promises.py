@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults, ranker_config
-from tests.service.observe import engine_of, samples, wait_until
+from tests.service.observe import samples, set_speed, wait_until
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.dialects.native_schema import RankResponse
@@ -39,10 +39,8 @@ def tuned(serve: Serve) -> TestClient:
     return serve(FakeBackend(config), latency_target_ms=0)
 
 
-def set_speed(client: TestClient, seconds_per_token: float) -> None:
-    speeds = engine_of(client).speeds
-    speeds.observe = lambda *args: None  # it stays as it is set
-    speeds.seconds_per_token, speeds.fixed_seconds = [seconds_per_token / 3] * 3, [0.0] * 3
+MANY = [f"{number} {'a' * 30}" for number in range(100)]
+"""Candidates of many steps of 128 tokens."""
 
 
 @pytest.mark.parametrize(("seconds_per_token", "schedule", "loss"), [(1e-9, [0.0, 0.0], 0.0), (9.0, [0.5, 0.5], 1.5)])
@@ -132,15 +130,17 @@ def test_candidates_without_a_score_say_so(serve: Serve) -> None:
     [("/v1/rank", BODY), ("/v2/rerank", {"model": "fake-ranker", "query": "how?", "documents": ["a", "b"]})],
 )
 def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str, Any]) -> None:
-    """While more than half of the backlog is taken."""
+    """It would wait for the whole backlog of a minute, the same question of the highest priority for a step or two."""
     backend = FakeBackend()
-    client = serve(backend, max_queued_tokens=60)
+    client = serve(backend, step_tokens=128)
+    tokens = client.post("/v1/rank", json=BODY | {"candidates": MANY}).json()["usage"]["tokens"]
+    set_speed(client, 60.0 / tokens)
     gate = threading.Event()
     backend.faults = Faults(gate=gate)
     backend.entered.clear()
     with ThreadPoolExecutor(2) as pool:
         try:
-            first = pool.submit(client.post, "/v1/rank", json=BODY | {"candidates": ["a" * 30]})
+            first = pool.submit(client.post, "/v1/rank", json=BODY | {"candidates": MANY})
             assert backend.entered.wait(20)
             low = client.post(path, json=body | {"priority": 999})
             high = pool.submit(client.post, path, json=body | {"priority": 0})
@@ -153,8 +153,12 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
     assert client.post(path, json=body | {"priority": 1000}).status_code == 422
 
 
-def test_what_would_be_late_is_refused_at_once_by_default(serve: Serve) -> None:
-    """While another question needs a minute, the refusal has a Retry-After; an idle service takes that one as well."""
+def test_what_would_wait_too_long_is_refused_at_once_by_default(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """While another question needs a minute, the refusal has a Retry-After; an idle service takes that one as well.
+
+    Its log line and the metrics say why, and with how many candidates.
+    """
+    caplog.set_level("INFO")
     backend = FakeBackend()
     client = serve(backend)
     set_speed(client, 1.0)
@@ -172,6 +176,17 @@ def test_what_would_be_late_is_refused_at_once_by_default(serve: Serve) -> None:
     assert refused.status_code == 503
     assert int(refused.headers["Retry-After"]) >= 1
     assert rank(client)["complete"]
+    count = len(BODY["candidates"])
+    (line,) = (record.__dict__["fields"] for record in caplog.records if record.getMessage() == "refused")
+    assert (line["refusal"], line["candidates"]) == ("queue", count)
+    assert line["predicted_queue_ms"] > 5000.0
+    found = samples(client)
+    assert found["cerberank_refused_requests_total{reason=queue}"] == 1
+    assert found["cerberank_refused_candidates_total{reason=queue}"] == count
+    assert found["cerberank_refused_queue_seconds_sum{reason=queue}"] == pytest.approx(
+        line["predicted_queue_ms"] / 1000.0, abs=1e-3
+    )
+    assert found["cerberank_offered_seconds_total{outcome=refused}"] > 5.0
 
 
 def test_a_client_that_goes_frees_what_the_engine_holds(serve: Serve) -> None:

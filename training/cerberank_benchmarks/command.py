@@ -162,7 +162,11 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         help=f"duration of each phase of `load`, and of `closed` and `fairness` in all; default {known.seconds:g}",
     )
-    parser.add_argument("--slack", type=float, help="`load`: in time is within a second + slack x own compute time")
+    parser.add_argument(
+        "--queue-seconds",
+        type=float,
+        help=f"`load`: the server's bound on the time in the queue; default {known.queue_seconds:g}",
+    )
     parser.add_argument(
         "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
     )

@@ -35,8 +35,8 @@ class BenchmarkSettings:
     precision: str = "int8"
     seconds: float = 60.0
     """The duration of each phase of `load`, and of `closed` and `fairness` in all."""
-    slack: float = 5.0
-    """A question is late when it takes over a second plus this multiple of its own compute time."""
+    queue_seconds: float = 5.0
+    """A question of `load` is late when it takes longer than this beyond its own compute time."""
     mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))
     """Sizes of questions under load, with their shares."""
     seed: int = 0

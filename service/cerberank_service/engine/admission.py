@@ -1,29 +1,34 @@
-"""Admission control by tokens and predicted seconds, never by the number of requests. Pure; the caller holds a lock.
+"""Admission control: a new question is refused when it would wait too long in the queue. Pure; the caller holds a lock.
 
-The wait is predicted with a fair clock like the scheduler's (`fairness`): a question waits for those whose fair ends
-come before its own. The predicted wait is therefore short for a small question and close to the whole backlog for a
-large one. Later arrivals cannot be predicted.
+The time in the queue is the predicted end of a question less what it would take alone. It is predicted with a fair
+clock like the scheduler's (`fairness`) from what is pending: a question waits for those whose fair ends come before its
+own, so that a small one waits for a step beside large ones, and a large one for nearly the whole backlog.
+
+Later arrivals that overtake a question cannot be predicted one by one. While no question is refused they are left out.
+The more work is refused, the more of it would have come in between: the predicted end is then up to twice as late,
+which is as late as the scheduler lets it become, because it reserves half of the work for the oldest question.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, exp, inf
 
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.fairness import FairClock
-from cerberank_service.engine.objective import MARGIN, RESERVE, UNLIMITED, Objective
 from cerberank_service.engine.scheduler import OLDEST_AFTER
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, Refusal, ServiceError
 
+MOST_TOKENS = 4_000_000
+"""Tokens of accepted questions that are not answered yet, to bound their memory. Beyond it questions are refused."""
+LARGE = 0.03
+"""Questions whose compute takes this share of the bound are overtaken by most others, smaller ones by fewer."""
+MEMORY_SECONDS = 20.0
+"""Time constant with which accepted and refused work is forgotten: a minute after an overload it no longer matters."""
 LAST_PRIORITY = 999
 HALVING = 100
 """Difference of priorities that halves a question's share."""
-
 LONGEST_RETRY = 60
-
-OLDEST_FACTOR = 1.0 + 1.0 / OLDEST_AFTER
-"""Factor by which every wait is longer because the scheduler reserves a share of the work for the oldest question."""
 
 
 def weight_of(priority: int) -> float:
@@ -44,31 +49,40 @@ def retry_after(seconds: float) -> int:
     return max(1, min(ceil(seconds), LONGEST_RETRY))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """The cost and the times of a question, on the engine's clock."""
+
+    tokens: int
+    """Tokens of all its pairs."""
+    stage_tokens: tuple[float, ...]
+    """Expected tokens of each stage."""
+    weight: float = 1.0
+    received: float = 0.0
+    """Time of arrival."""
+    deadline: float = inf
+
+
 @dataclass(slots=True)
 class Pending:
     """The outstanding work of an accepted question."""
 
     tokens: int
-    """Tokens of all its pairs."""
-    weight: float
     seconds: float
     """Predicted compute that is left, in steps that it shares with others."""
     fair_end: float
     """Virtual time, meaningful only in comparisons."""
-    latest: float = inf
-    """Latest time of its answer, in seconds on the engine's clock, with a safety margin."""
-    limit: float = inf
-    """The same without the safety margin."""
 
 
 class Admission:
     """Tracks the questions that were accepted and are not answered yet, and decides about new ones."""
 
-    def __init__(self, most_tokens: int, speeds: StageSpeeds, objective: Objective = UNLIMITED) -> None:
-        """`most_tokens` bounds the backlog (the last accepted question may exceed it), `objective` the latency."""
-        self._most, self._speeds, self._objective = most_tokens, speeds, objective
+    def __init__(self, speeds: StageSpeeds, queue_seconds: float = inf, most_tokens: int = MOST_TOKENS) -> None:
+        """`queue_seconds` bounds the time in the queue, `most_tokens` what is pending before a question is accepted."""
+        self._speeds, self._bound, self._most = speeds, queue_seconds, most_tokens
         self._pending: dict[int, Pending] = {}
         self._clock = FairClock()
+        self._accepted = self._refused = self._faded = 0.0
         self.tokens = 0
 
     @property
@@ -76,102 +90,85 @@ class Admission:
         """Predicted seconds until all accepted questions are answered."""
         return sum(pending.seconds for pending in self._pending.values())
 
-    def check_room(self, priority: int) -> None:
-        """Raises ServiceError (503) when the backlog is full; its second half is reserved for higher priorities."""
-        if self._pending and self.tokens > self._most * (1.0 - 0.5 * priority / LAST_PRIORITY):
-            raise ServiceError(
-                Kind.UNAVAILABLE, "too much work is queued; try again later", retry_after=retry_after(self.seconds / 2)
-            )
-
     def wait(self, stage_tokens: tuple[float, ...], weight: float) -> float:
-        """Predicted seconds that others' work delays a question with these tokens by stage; 0 without others."""
-        if not self._pending:
-            return 0.0
-        seconds = self._speeds.shared(stage_tokens)
-        end = self._clock.end_of(seconds, weight)
-        ahead = sum(pending.seconds for pending in self._pending.values() if pending.fair_end <= end)
-        return OLDEST_FACTOR * (ahead + seconds) - seconds + self._speeds.longest_step()
+        """Predicted seconds that pending work delays a question with these tokens by stage; 0 without any.
 
-    def check_objective(
-        self, stage_tokens: tuple[float, ...], weight: float, *, now: float, received: float, deadline: float = inf
-    ) -> None:
-        """Raises ServiceError (503) when this question, or an accepted one, would miss the objective.
-
-        `received` is the time of arrival. An idle engine refuses no question.
+        Those behind it delay it by the step that runs, and by the share of the work that the scheduler reserves for
+        the oldest question, but never by more than is left of them.
         """
-        if not self._pending or self._objective is UNLIMITED:
-            return
-        done = now + self._speeds.alone(stage_tokens) + self.wait(stage_tokens, weight)
-        late = done - received - RESERVE * self._limit(stage_tokens, weight, deadline - received)
-        fair_end = self._clock.end_of(self._speeds.shared(stage_tokens), weight)
-        late = max(late, self._worst_lateness(fair_end, now, done))
-        if late > 0.0:
+        own = self._speeds.shared(stage_tokens)
+        end = self._clock.end_of(own, weight)
+        ahead = sum(pending.seconds for pending in self._pending.values() if pending.fair_end <= end)
+        behind = self.seconds - ahead
+        return ahead + min(behind, (ahead + own) / OLDEST_AFTER + self._speeds.longest_step())
+
+    def check_room(self) -> None:
+        """Raises ServiceError (503) while as many tokens are pending as memory is meant for."""
+        if self._pending and self.tokens > self._most:
             raise ServiceError(
                 Kind.UNAVAILABLE,
-                "it, or a question that was accepted before, would be answered too late; try again later",
-                retry_after=retry_after(max(late, self.seconds / 2)),
+                "too much work is queued; try again later",
+                retry_after=retry_after(self.seconds * (1.0 - self._most / self.tokens)),
+                refusal=Refusal("memory"),
             )
 
-    def _limit(self, stage_tokens: tuple[float, ...], weight: float, left: float) -> float:
-        """Seconds that the objective gives a question; infinite for one that is answered by a deadline before that.
+    def check(self, offer: Offer, now: float) -> None:
+        """Raises ServiceError (503) when the backlog is too large for this question. An idle engine takes any.
 
-        `left` are the seconds from its arrival to its deadline.
+        The bound does not hold for a question whose deadline comes before it: that is answered by its deadline with
+        what is known, and refused only when its first stage cannot end before.
         """
-        limit = self._objective.limit(self._speeds.alone(stage_tokens), weight)
-        return inf if left <= limit else limit
+        self._fade(now)
+        try:
+            if self._pending:
+                self.check_room()
+                wait = self.wait(offer.stage_tokens, offer.weight)
+                self._check_deadline(offer, wait, now)
+                self._check_bound(offer, wait, now)
+        except ServiceError:
+            self._refused += self._speeds.shared(offer.stage_tokens)
+            raise
+        self._accepted += self._speeds.shared(offer.stage_tokens)
 
-    def _worst_lateness(self, fair_end: float, now: float, done: float) -> float:
-        """Largest delay, in seconds beyond their limits, that a question that ends at `done` causes for those behind.
+    def _fade(self, now: float) -> None:
+        share = exp(min(0.0, (self._faded - now) / MEMORY_SECONDS))
+        self._accepted, self._refused, self._faded = share * self._accepted, share * self._refused, now
 
-        Questions that will miss their limits in any case are not counted.
-        """
-        late = 0.0
-        behind = (pending for pending in self._pending.values() if pending.fair_end > fair_end)
-        for pending in sorted(behind, key=lambda pending: pending.fair_end):
-            done += OLDEST_FACTOR * pending.seconds
-            if now + pending.seconds <= pending.limit:
-                late = max(late, done - pending.latest)
-        return late
-
-    def check_deadline(self, stage_tokens: tuple[float, ...], weight: float, left: float) -> None:
-        """Raises ServiceError (503) when the backlog keeps the question's first stage from ending in `left` seconds.
-
-        An idle engine refuses no question: it answers with what can be scored in that time.
-        """
-        if not self._pending:
-            return
-        begins = next((stage for stage, tokens in enumerate(stage_tokens) if tokens), 0)
-        first = self._speeds.alone([tokens * (stage == begins) for stage, tokens in enumerate(stage_tokens)])
-        wait = self.wait(stage_tokens, weight)
-        if wait + first > left:
+    def _check_deadline(self, offer: Offer, wait: float, now: float) -> None:
+        begins = next((stage for stage, tokens in enumerate(offer.stage_tokens) if tokens), 0)
+        first = self._speeds.alone([tokens * (stage == begins) for stage, tokens in enumerate(offer.stage_tokens)])
+        if now + wait + first > offer.deadline:
             raise ServiceError(
                 Kind.UNAVAILABLE,
                 f"the first stage would be done in {wait + first:.3f} seconds, after the deadline; try again later",
                 retry_after=retry_after(wait),
+                refusal=Refusal("deadline", seconds=wait),
             )
 
-    def enter(
-        self,
-        key: int,
-        tokens: int,
-        stage_tokens: tuple[float, ...],
-        weight: float,
-        *,
-        received: float = 0.0,
-        deadline: float = inf,
-    ) -> None:
-        """Add an accepted question, which came at `received`."""
-        seconds = self._speeds.shared(stage_tokens)
-        limit = self._limit(stage_tokens, weight, deadline - received)
-        self._pending[key] = Pending(
-            tokens,
-            weight,
-            seconds,
-            self._clock.enter(key, seconds, weight),
-            latest=received + MARGIN * limit,
-            limit=received + limit,
-        )
-        self.tokens += tokens
+    def _check_bound(self, offer: Offer, wait: float, now: float) -> None:
+        own, alone = self._speeds.shared(offer.stage_tokens), self._speeds.alone(offer.stage_tokens)
+        if offer.deadline <= offer.received + self._bound + alone:
+            return
+        large = min(1.0, own / (LARGE * self._bound))
+        overtaken = large * min(1.0, self._refused / max(self._accepted, self._bound))
+        queued = now - offer.received + wait + overtaken * (wait + own)
+        if queued > self._bound:
+            overtaken = large * min(1.0, (self._refused + own) / max(self._accepted, self._bound))
+            room = max(0.0, (self._bound - overtaken * own) / (1.0 + overtaken))
+            raise ServiceError(
+                Kind.UNAVAILABLE,
+                f"the queue is full: this question would wait {queued:.1f} seconds, at most {self._bound:g} are "
+                "allowed; try again later",
+                retry_after=retry_after(wait - room),
+                refusal=Refusal("queue", seconds=queued),
+            )
+
+    def enter(self, key: int, offer: Offer) -> None:
+        """Add an accepted question."""
+        seconds = self._speeds.shared(offer.stage_tokens)
+        fair_end = self._clock.enter(key, seconds, offer.weight)
+        self._pending[key] = Pending(offer.tokens, seconds, fair_end)
+        self.tokens += offer.tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:
         """Record that `tokens` of the question `key` went through `stage`."""

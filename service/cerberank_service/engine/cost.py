@@ -1,19 +1,25 @@
 """The cost of a stage: in work, known from the checkpoint's shape, and in seconds, measured on this machine.
 
 Fair scheduling shares work; admission control and `Retry-After` need seconds. A step takes a fixed time (on a GPU, the
-launch of its kernels) and a time for each token.
+launch of its kernels) and a time for each token. Both are fitted to many steps, and scaled by the last few, because a
+machine becomes slower and faster as other processes come and go.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from math import ceil, inf
+from statistics import median_low
 
 GUESS = 1e-4
 """Seconds per token of a whole ranker until something is measured: the value of a small CPU."""
 
 MEMORY_BATCHES = 50
 """Half-life of a measurement, in batches that the stage runs after it."""
+
+RECENT_BATCHES = 5
+"""Batches whose median scales the predictions: three that are slower or faster change them, a single one does not."""
 
 LEAST_SHARE = 0.01
 """Least share of `GUESS` that a stage gets. A stage without layers still pools, classifies and has call overhead."""
@@ -69,6 +75,7 @@ class StageSpeeds:
     def __init__(self, work: Sequence[float], step_tokens: int = 8192) -> None:
         """Start from `GUESS`, divided among the stages by `work` (layers by stage, not all 0); speeds are never 0."""
         self._lines = [_Line(GUESS * max(LEAST_SHARE, cost / sum(work))) for cost in work]
+        self._recent: deque[float] = deque(maxlen=RECENT_BATCHES)
         self.seconds_per_token = [line.slope for line in self._lines]
         self.fixed_seconds = [line.fixed for line in self._lines]
         """Seconds of a step of each stage, however few tokens it has."""
@@ -77,9 +84,13 @@ class StageSpeeds:
 
     def observe(self, stage: int, tokens: int, seconds: float) -> None:
         """Record that a batch of `tokens`, at least one, took `seconds`."""
-        line = self._lines[stage]
-        line.observe(tokens, max(seconds, 0.0))
-        self.seconds_per_token[stage], self.fixed_seconds[stage] = line.slope, line.fixed
+        line, seconds = self._lines[stage], max(seconds, 0.0)
+        line.observe(tokens, seconds)
+        if (fitted := line.fixed + tokens * line.slope) > 0.0:
+            self._recent.append(seconds / fitted)
+        level = median_low(self._recent) if self._recent else 1.0
+        self.seconds_per_token = [level * each.slope for each in self._lines]
+        self.fixed_seconds = [level * each.fixed for each in self._lines]
 
     def alone(self, stage_tokens: Sequence[float]) -> float:
         """Predicted seconds of a question that runs alone: the tokens of each stage, and the steps that it needs."""

@@ -11,15 +11,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from cerberank_models.backends.contract import Backend
-from cerberank_service.engine.admission import Admission, retry_after, weight_of
+from cerberank_service.engine.admission import MOST_TOKENS, Admission, Offer, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.engine.job import Job, Outcome, client_gone, dead, stopped, too_late
-from cerberank_service.engine.objective import UNLIMITED, Objective
 from cerberank_service.engine.runner import Part, Result, Runner
 from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.engine.step_limit import LEAST_TOKENS
@@ -45,15 +45,15 @@ class Engine:
         step_tokens: int,
         metrics: EngineMetrics,
         state_bytes: int | None = None,
-        most_tokens: int = 4_000_000,
-        objective: Objective = UNLIMITED,
+        most_tokens: int = MOST_TOKENS,
+        queue_seconds: float = inf,
         speeds: StageSpeeds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Own `backend`: after `start` only the engine's thread uses it.
 
         Hidden states that wait between steps take at most `state_bytes` (None: `default_state_bytes`); accepted
-        questions have about `most_tokens` tokens at most; a question that would miss the `objective` is refused.
+        questions have about `most_tokens` tokens at most; one that would wait longer than `queue_seconds` is refused.
         """
         work = backend.config.scored_stage_layers
         self.speeds = speeds or StageSpeeds(work)
@@ -62,7 +62,7 @@ class Engine:
         self._state_bytes = default_state_bytes(backend.device_memory) if state_bytes is None else state_bytes
         self._scheduler = Scheduler(step_tokens, work)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
-        self._admission = Admission(most_tokens, self.speeds, objective)
+        self._admission = Admission(self.speeds, queue_seconds, most_tokens)
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._jobs: dict[int, Job] = {}
         """The questions that the thread has received; no other thread uses them."""
@@ -115,9 +115,9 @@ class Engine:
             return self.speeds.alone(stage_tokens) + self._admission.wait(stage_tokens, weight_of(priority))
 
     def check_room(self) -> None:
-        """Raises ServiceError (503) when not even a question of the highest priority would be accepted."""
+        """Raises ServiceError (503) when no question would be accepted, whatever its size."""
         with self._lock:
-            self._admission.check_room(0)
+            self._admission.check_room()
 
     def start(self) -> None:
         """Start the thread, and one that watches it."""
@@ -128,23 +128,40 @@ class Engine:
         """Accept a question, or the next job of one, whose room in the backlog is kept until then or until `release`.
 
         Raises ServiceError (503) when the engine has stopped or failed, and for a new question also when the backlog is
-        full, its first stage cannot end before its deadline, or the objective would be missed.
+        too large for it (`Admission.check`).
         """
         with self._lock:  # a question is either refused here or received by the thread before it ends
             if not self._accepting:
                 raise stopped() if self._drain_deadline is not None else dead()
-            now, weight, stage_tokens = self._clock(), weight_of(job.priority), job.stage_tokens
-            times = {"received": job.received, "deadline": inf if job.deadline is None else job.deadline}
+            offer = Offer(
+                tokens=job.queued_tokens,
+                stage_tokens=job.stage_tokens,
+                weight=weight_of(job.priority),
+                received=job.received,
+                deadline=inf if job.deadline is None else job.deadline,
+            )
             if job.follows is not None:
                 self._admission.leave(job.follows, answered=False)
             else:
-                self._admission.check_room(job.priority)
-                self._admission.check_deadline(stage_tokens, weight, times["deadline"] - now)
-                self._admission.check_objective(stage_tokens, weight, now=now, **times)
+                self._check(offer, job)
             job.key, self._numbers = self._numbers, self._numbers + 1
-            self._admission.enter(job.key, job.queued_tokens, stage_tokens, weight, **times)
+            self._admission.enter(job.key, offer)
             self._accepted[job.key] = job
             self._inbox.put(job)
+
+    def _check(self, offer: Offer, job: Job) -> None:
+        """Raises ServiceError where the question is refused; counts its seconds, unless it yields to live traffic."""
+        accepted = False
+        try:
+            self._admission.check(offer, self._clock())
+            accepted = True
+        except ServiceError as error:
+            if error.refusal is not None:
+                error.refusal = replace(error.refusal, candidates=job.pairs.candidates)
+            raise
+        finally:
+            if job.live_traffic is None:
+                self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=accepted)
 
     def release(self, key: int) -> None:
         """Give up the room of a job's next one, which will not come; without effect once it came."""

@@ -15,7 +15,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.waiting_states import Rows, WaitingStates
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, Refusal, ServiceError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,18 +44,20 @@ Outcome = Ranked | ServiceError
 
 def stopped() -> ServiceError:
     """The error of questions that arrive or remain after `Engine.stop`."""
-    return ServiceError(Kind.UNAVAILABLE, "the service is shutting down; ask another replica", retry_after=1)
+    text = "the service is shutting down; ask another replica"
+    return ServiceError(Kind.UNAVAILABLE, text, retry_after=1, refusal=Refusal("stopping"))
 
 
 def dead() -> ServiceError:
     """The error of questions that arrive or wait when the engine's thread has failed or hangs."""
-    return ServiceError(Kind.UNAVAILABLE, "the model's thread has failed; ask another replica", retry_after=5)
+    text = "the model's thread has failed; ask another replica"
+    return ServiceError(Kind.UNAVAILABLE, text, retry_after=5, refusal=Refusal("failed"))
 
 
 def too_late(wait: int) -> ServiceError:
     """The error of a question whose deadline passed while it waited; `wait` are the seconds to come again after."""
     text = "the deadline passed before any candidate could be scored; try again later"
-    return ServiceError(Kind.UNAVAILABLE, text, retry_after=wait)
+    return ServiceError(Kind.UNAVAILABLE, text, retry_after=wait, refusal=Refusal("deadline"))
 
 
 def client_gone() -> ServiceError:

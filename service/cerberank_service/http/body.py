@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, Refusal, ServiceError
 
 UNCOUNTED_BYTES = 64 * 1024
 """First bytes of each body that do not count, so that large bodies cannot cause small requests to be refused."""
@@ -70,7 +70,8 @@ class Bodies:
             raise self._too_large()
         more = _counted(after) - _counted(before)
         if self._held + more > self._total_bytes:
-            raise ServiceError(Kind.UNAVAILABLE, "too many large bodies are being answered", retry_after=2)
+            text = "too many large bodies are being answered"
+            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("memory"))
         self._held += more
 
     def _too_large(self) -> ServiceError:

@@ -18,7 +18,7 @@ from cerberank_service.access.access import Access, Caller, charged
 from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
 from cerberank_service.engine.job import Ranked
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.http.body import Bodies, Body
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
@@ -105,7 +105,8 @@ class RankRoute:
     def check_room(self) -> None:
         """Raises ServiceError (503) while as many ranking requests as the settings allow are in progress."""
         if self.metrics.count_in_flight() >= self.settings.max_requests:
-            raise ServiceError(Kind.UNAVAILABLE, "too many requests are in progress", retry_after=1)
+            text = "too many requests are in progress"
+            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=1, refusal=Refusal("connections"))
 
     async def ranked(
         self,

@@ -165,7 +165,11 @@ class Settings(BaseSettings):
     step_tokens: Annotated[
         int,
         AfterValidator(checked_step_tokens),
-        Field(ge=0, description="Tokens of one engine step, at least 128; 0: 8,192, on a GPU as measured at warm-up."),
+        Field(
+            ge=0,
+            description="Tokens of one engine step, at least 128; 0: as measured at warm-up, so that a step takes at "
+            "most a tenth of a second.",
+        ),
     ] = 0
     max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
     max_windows: Annotated[
@@ -184,15 +188,12 @@ class Settings(BaseSettings):
     keep_alive_seconds: Annotated[
         float, Field(gt=0, description="How long a connection may wait for its next request; longer than a proxy's.")
     ] = 75.0
-    max_queued_tokens: Annotated[
-        int, Field(ge=1, description="Backlog above which requests are refused with 503; an idle service takes any.")
-    ] = 4_000_000
-    objective_slowdown: Annotated[
+    queue_seconds: Annotated[
         float,
         Field(
-            ge=0,
-            description="Answer within this many times a question's own compute and a second, or refuse it at once "
-            "with 503; 0 refuses by backlog alone.",
+            gt=0,
+            description="How long a question may be predicted to wait for others; beyond it it is refused at once with "
+            "503. An idle service takes any.",
         ),
     ] = 5.0
     latency_target_ms: Annotated[

@@ -138,11 +138,15 @@ def log_error(
     trace_id: str | None,
     cause: BaseException | None,
 ) -> None:
-    """Log an error in one line, with the fields of its request, its reason, and the traceback of `cause`."""
+    """Log an error in one line, with the fields of its request, its reason, and the traceback of `cause`.
+
+    A question that was refused with 503 has the circumstances as fields as well.
+    """
     level = logging.ERROR if error.kind is Kind.INTERNAL else logging.INFO
     fields = {"request_id": request_id, **asked, "kind": error.kind.label, "status": error.kind.value}
     reason = {"reason": error.logged} if error.logged else {}
-    logger.log(level, "refused", exc_info=cause, extra={FIELDS: fields | reason | _trace(trace_id)})
+    refusal = {} if error.refusal is None else error.refusal.fields
+    logger.log(level, "refused", exc_info=cause, extra={FIELDS: fields | reason | refusal | _trace(trace_id)})
 
 
 def _trace(trace_id: str | None) -> dict[str, str]:

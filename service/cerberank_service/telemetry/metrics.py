@@ -13,10 +13,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
+from cerberank_service.errors import REFUSALS, Refusal
 from cerberank_service.telemetry.answer_metrics import NO_VECTORS, OTHER, AnswerMetrics, label_of
 from cerberank_service.telemetry.ignored_fields import IgnoredFields
 from cerberank_service.telemetry.lifecycle_metrics import LifecycleMetrics
 from cerberank_service.telemetry.registration import RegisteredSeries
+from cerberank_service.telemetry.series import OUTCOMES
 from cerberank_service.telemetry.shadow_metrics import ShadowMetrics
 
 
@@ -28,11 +30,14 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.series = RegisteredSeries(self.registry)
-        self.series.create(reason=reasons)
+        self.series.create()
         self.lifecycle = LifecycleMetrics(self.series, reasons)
         self.shadow = ShadowMetrics(self.series)
         self.ignored = IgnoredFields(self.series)
         self.errors = self.series.counter("errors")
+        self._refused = {reason: self.series.counter("refused_requests", reason) for reason in REFUSALS}
+        self._refused_candidates = {reason: self.series.counter("refused_candidates", reason) for reason in REFUSALS}
+        self._refused_seconds = {reason: self.series.histogram("refused_queue_seconds", reason) for reason in REFUSALS}
         self.in_flight = self.series.gauge("requests_in_flight")
         self.queued_tokens = self.series.gauge("queued_tokens")
         self.queued_seconds = self.series.gauge("queued_seconds")
@@ -91,6 +96,14 @@ class Metrics:
         if counting is not None:
             counting.answered(answer, exemplar, duplicates=duplicates, cached=cached, vectors=vectors)
 
+    def refused(self, refusal: Refusal) -> None:
+        """Count a question that was refused with 503."""
+        self._refused[refusal.reason].inc()
+        if refusal.candidates is not None:
+            self._refused_candidates[refusal.reason].inc(refusal.candidates)
+        if refusal.seconds is not None:
+            self._refused_seconds[refusal.reason].observe(refusal.seconds)
+
     def count_in_flight(self) -> int:
         """Number of requests in progress."""
         (family,) = self.in_flight.collect()
@@ -116,6 +129,7 @@ class EngineMetrics:
         self._cancelled = series.counter("cancelled_requests", *of)
         self._wasted = series.counter("wasted_tokens", *of)
         self._step_tokens = series.gauge("step_tokens")
+        self._offered = {outcome: series.counter("offered_seconds", outcome) for outcome in OUTCOMES}
         self._graph_hits = series.counter("graph_hits", *of)
         self._graph_misses = series.counter("graph_misses", *of)
         self._counts = counts
@@ -129,6 +143,10 @@ class EngineMetrics:
         self._graph_hits.inc(counts.graph_hits - self._counts.graph_hits)
         self._graph_misses.inc(counts.graph_misses - self._counts.graph_misses)
         self._counts = counts
+
+    def offered(self, seconds: float, *, accepted: bool) -> None:
+        """Count the predicted compute of a question that was accepted or refused."""
+        self._offered["accepted" if accepted else "refused"].inc(seconds)
 
     def recomputed(self, stage: int, tokens: int) -> None:
         """Count tokens that were recomputed because their states were evicted."""

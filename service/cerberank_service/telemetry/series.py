@@ -22,6 +22,7 @@ COPY_CAUSES = ("store", "disk", "time", "process")
 """What kept a version from being copied: the store, no space for the copy, its time limit, the copying process
 or a shortage of processes, threads, descriptors or memory."""
 VECTOR_SOURCES = ("cache", "store", "computed")
+OUTCOMES = ("accepted", "refused")
 VERSION = ("model", "version")
 """The labels of series that are created and removed with a version."""
 
@@ -33,6 +34,7 @@ FIXED: Mapping[str, Sequence[str]] = {
     "label": LABELS,
     "cause": COPY_CAUSES,
     "source": VECTOR_SOURCES,
+    "outcome": OUTCOMES,
 }
 """Labels whose values do not depend on versions."""
 
@@ -145,6 +147,22 @@ SERIES = (
         "Seconds in which no file descriptor was left, so that new connections were closed at once",
     ),
     Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
+    Series("refused_requests", "counter", "Questions refused with 503, by reason", ("reason",)),
+    Series("refused_candidates", "counter", "Candidates of those that the engine refused, by reason", ("reason",)),
+    Series(
+        "refused_queue_seconds",
+        "histogram",
+        "Predicted time in the queue of questions that the engine refused, by reason",
+        ("reason",),
+        SECONDS,
+    ),
+    Series(
+        "offered_seconds",
+        "counter",
+        "Predicted compute seconds of the questions that reached an engine, accepted or refused; a rate of 1 is all "
+        "that a replica can serve",
+        ("outcome",),
+    ),
     Series("ignored_fields", "counter", "Fields of other services' dialects that had no effect here", ("dialect",)),
     Series("requests_in_flight", "gauge", "Requests being handled"),
     Series("queued_tokens", "gauge", "Tokens of accepted, unanswered requests"),

@@ -25,7 +25,6 @@ from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import StoreError, VectorStore, read_manifest
 from cerberank_models.rank import check_golden
 from cerberank_service.engine.engine import Engine
-from cerberank_service.engine.objective import objective_of
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.warm_up import warm_up
@@ -172,8 +171,7 @@ def bring_up(
             counts=backend.counts,
             tuned=config.tuned_schedules,
         ),
-        most_tokens=settings.max_queued_tokens,
-        objective=objective_of(settings.objective_slowdown),
+        queue_seconds=settings.queue_seconds,
         speeds=speeds,
     )
     engine.start()

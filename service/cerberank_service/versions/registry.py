@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from cerberank_models.checkpoint.store.contract import Label, Reference
 from cerberank_service.engine.job import client_gone, stopped
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import Flip
 from cerberank_service.versions.loading import LiveVersion
@@ -276,8 +276,11 @@ def _check_serving(snapshot: Snapshot) -> None:
     if snapshot.stopped:
         raise stopped()
     if snapshot.draining:
-        raise ServiceError(Kind.UNAVAILABLE, "this replica takes no questions for now; ask again", retry_after=2)
+        text = "this replica takes no questions for now; ask again"
+        raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("stopping"))
     if not any(model.any_ready for model in snapshot.models.values()):
         if not snapshot.settled:
-            raise ServiceError(Kind.UNAVAILABLE, "the model is still loading; see /health/ready", retry_after=2)
-        raise ServiceError(Kind.UNAVAILABLE, "no model could be loaded; see /v1/models", retry_after=10)
+            text = "the model is still loading; see /health/ready"
+            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("loading"))
+        text = "no model could be loaded; see /v1/models"
+        raise ServiceError(Kind.UNAVAILABLE, text, retry_after=10, refusal=Refusal("failed"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from cerberank_models.checkpoint.store.contract import LABELS, Reference
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.versions.state import ModelState, Snapshot
 
 PARTS = 1 << 32
@@ -48,9 +48,8 @@ def route(
     model, _, rest = (name or "").partition("@")
     if not model or (model in settings.aliases and not snapshot.model(model).any_ready):
         if snapshot.default is None or not snapshot.model(snapshot.default).any_ready:
-            raise ServiceError(
-                Kind.UNAVAILABLE, "the default model is not ready; name another, or see /v1/models", retry_after=5
-            )
+            text = "the default model is not ready; name another, or see /v1/models"
+            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=5, refusal=Refusal("loading"))
         model = snapshot.default
     known = snapshot.model(model)
     if not known.any_ready:
@@ -76,7 +75,8 @@ def _stable_or_canary(model: str, known: ModelState, question: str, percent: flo
     if canary is not None and canary.engine.alive and in_canary(question, percent):
         return known.serving["canary"]
     if (stable := known.serving.get("stable")) is None:
-        raise ServiceError(Kind.UNAVAILABLE, f"{model} has no stable version yet; see /v1/models", retry_after=10)
+        text = f"{model} has no stable version yet; see /v1/models"
+        raise ServiceError(Kind.UNAVAILABLE, text, retry_after=10, refusal=Refusal("loading"))
     return stable
 
 

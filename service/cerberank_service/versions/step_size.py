@@ -1,7 +1,8 @@
-"""Chooses the tokens of a step: a constant on a processor, on a GPU the smallest size that is nearly the fastest.
+"""Chooses the tokens of a step, so that no step takes longer than a tenth of a second: small questions wait for it.
 
-A GPU needs large steps to be busy, and how large follows from the model, the precision and the card. Larger steps than
-needed only make small questions wait, because they get in between two steps.
+On a processor it is the size that takes so long by the measured speed: batches are cut to the size of the cache in any
+case, and fewer steps have less overhead. A GPU needs large steps to be busy, and how large follows from the model, the
+precision and the card: there it is the smallest size that is nearly the fastest.
 """
 
 from __future__ import annotations
@@ -19,16 +20,15 @@ from cerberank_service.engine.faults import Fault, fault_of
 
 logger = logging.getLogger(__name__)
 
-PROCESSOR_TOKENS = 8192
-"""On a processor batches are cut to the size of its cache in any case, so that larger steps gain nothing; the waiting
-times in docs/reliability.md were measured with this size."""
+PROCESSOR_TOKENS = (128, 8192)
+"""The smallest and the largest step on a processor; larger ones gain nothing."""
 SIZES = tuple(2**power for power in range(11, 18))
 """2,048 to 131,072 tokens: those that are tried on a GPU."""
 ENOUGH = 0.95
 """Share of the best rate that is good enough."""
 LONGEST_STEP_SECONDS = 0.1
-"""A step that takes longer ends the search: small questions wait for it, and while a version loads, so do those of the
-versions that serve."""
+"""A step on a processor may take so long. On a GPU a size that takes longer ends the search: while a version loads,
+questions of the versions that serve wait for it too."""
 
 Input = tuple[range, EncodedPairs]
 """What runs through which stages: pairs, or the texts of a first stage."""
@@ -60,7 +60,8 @@ def warm_up_steps(
     Raises MemoryError when not even the smallest size to be chosen fits into memory.
     """
     if backend.device_memory is None:
-        return wanted or PROCESSOR_TOKENS
+        least, most = PROCESSOR_TOKENS
+        return wanted or max(least, min(speeds.tokens_within(LONGEST_STEP_SECONDS), most))
     rates: dict[int, float] = {}
     for size in (wanted,) if wanted else SIZES:
         steps = [(stages, _repeated(tokens, size)) for stages, tokens in inputs]

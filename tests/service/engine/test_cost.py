@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_service.engine.cost import GUESS, LEAST_SHARE, LEAST_SLOPE, MEMORY_BATCHES, StageSpeeds
+from cerberank_service.engine.cost import (
+    GUESS,
+    LEAST_SHARE,
+    LEAST_SLOPE,
+    MEMORY_BATCHES,
+    RECENT_BATCHES,
+    StageSpeeds,
+)
 
 sizes = st.lists(st.integers(10, 60_000), min_size=5, max_size=60)
 
@@ -47,7 +54,7 @@ def test_both_parts_are_found(tokens: list[int], fixed: float, slope: float) -> 
 
 @given(st.lists(st.tuples(st.integers(1, 60_000), st.floats(0.0, 10.0)), min_size=1, max_size=60))
 def test_no_part_is_negative_and_the_predictions_add_up(batches: list[tuple[int, float]]) -> None:
-    """Whatever was measured, the remembered batches are predicted to take what they took together."""
+    """After one batch, whatever it took, that batch is predicted exactly."""
     speeds, seconds, predicted = StageSpeeds((1.0,)), 0.0, 0.0
     for tokens, took in batches:
         speeds.observe(0, tokens, took)
@@ -57,7 +64,25 @@ def test_no_part_is_negative_and_the_predictions_add_up(batches: list[tuple[int,
         predicted += weight * (speeds.fixed_seconds[0] + tokens * speeds.seconds_per_token[0])
     assert speeds.fixed_seconds[0] >= 0.0
     assert speeds.seconds_per_token[0] >= 0.0
-    assert predicted == pytest.approx(seconds, rel=1e-6, abs=1e-9)
+    if len(batches) == 1:
+        assert predicted == pytest.approx(seconds, rel=1e-6, abs=1e-9)
+
+
+@given(st.sampled_from([0.5, 2.0, 5.0]), st.integers(500, 20_000))
+def test_a_neighbour_that_comes_or_goes_is_followed_within_a_few_batches(factor: float, tokens: int) -> None:
+    """In every stage, whichever runs; one slow batch alone changes next to nothing."""
+    speeds = StageSpeeds((1.0, 1.0))
+    for _ in range(200):
+        for stage in range(2):
+            speeds.observe(stage, tokens, 1e-5 * tokens)
+    speeds.observe(0, tokens, 100e-5 * tokens)
+    assert speeds.alone((0.0, tokens)) == pytest.approx(1e-5 * tokens, rel=0.01)
+    for _ in range(200):
+        speeds.observe(0, tokens, 1e-5 * tokens)
+    for _ in range(RECENT_BATCHES):
+        speeds.observe(0, tokens, factor * 1e-5 * tokens)
+    assert speeds.alone((0.0, tokens)) == pytest.approx(factor * 1e-5 * tokens, rel=0.25)
+    assert speeds.alone((tokens, 0.0)) == pytest.approx(factor * 1e-5 * tokens, rel=0.25)
 
 
 @given(sizes, st.floats(0.0, 1e-2), st.floats(1e-7, 1e-4), st.integers(1, 50_000), st.integers(1, 50_000))

@@ -17,8 +17,8 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
 from cerberank_service.engine.job import Ranked
 from cerberank_service.engine.low_priority import LiveTraffic
-from cerberank_service.engine.objective import Objective
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.telemetry.metrics import Metrics
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
@@ -185,10 +185,14 @@ def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
     assert running.engine.queued_seconds == 0.0
 
 
-def test_what_would_miss_the_objective_is_refused_at_admission(start: Start) -> None:
-    """Counted from when the request came, not from when it was read and encoded; a far deadline is no way around."""
+def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
+    """Counted from when the request came, not from when it was read and encoded; a far deadline is no way around.
+
+    The refusal says what was predicted, and both outcomes count as offered work.
+    """
     backend, gate = blocked()
-    running = start(backend, clock=Clock(), objective=Objective(grace=100.0, slowdown=2.0))
+    metrics = Metrics()
+    running = start(backend, clock=Clock(), queue_seconds=50.0, metrics=metrics.for_model("fake-ranker", "7", 3))
     for stage in range(3):
         running.engine.speeds.observe(stage, 10**6, 10.0)
     first = running.ask(["a" * 10], received=100.0)
@@ -197,10 +201,20 @@ def test_what_would_miss_the_objective_is_refused_at_admission(start: Start) -> 
         with pytest.raises(ServiceError) as refused:
             running.ask(["b"], received=49.0, deadline=deadline)
         assert refused.value.kind is Kind.UNAVAILABLE
+        refusal = refused.value.refusal
+        assert refusal is not None
+        assert (refusal.reason, refusal.candidates) == ("queue", 1)
+        assert refusal.seconds is not None
+        assert refusal.seconds > 51.0
     accepted = running.ask(["b"], received=100.0)
+    tokens = [running.encoder.encode("how?", [Candidate(text=text)]).tokens for text in ("b", "a" * 10)]
+    small, large = (running.engine.speeds.shared((each, each, each)) for each in tokens)
     gate.set()
     assert ranked(first).complete
     assert ranked(accepted).complete
+    offered = [metrics.series.counter("offered_seconds", each) for each in ("accepted", "refused")]
+    values = [next(iter(each.collect())).samples[0].value for each in offered]
+    assert values == pytest.approx([small + large, 2 * small])
 
 
 def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Start) -> None:

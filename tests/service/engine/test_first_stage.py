@@ -15,7 +15,6 @@ from tests.service.first_stages import with_first_stage
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
-from cerberank_service.engine.objective import Objective
 from cerberank_service.errors import Kind
 
 TEXTS = ["ab", "abcdef", "a", "abcd"]
@@ -119,10 +118,9 @@ def test_the_question_leads_and_a_deadline_keeps_the_vectors_so_far(start: Start
 
 
 def test_a_continued_question_is_never_refused(start: Start) -> None:
-    """Backlog, objective and deadline refuse a new question, and take the next job of an accepted one."""
+    """Backlog, queue and deadline refuse a new question, and take the next job of an accepted one."""
     gate = threading.Event()
-    objective = Objective(grace=0.001, slowdown=1.0)
-    running, _, _ = launch(start, first=Faults(gate=gate), most_tokens=1, objective=objective)
+    running, _, _ = launch(start, first=Faults(gate=gate), most_tokens=1, queue_seconds=1e-9)
     blocker = running.ask(TEXTS * 20, **VECTORS)
     late = running.engine._clock() - 1.0
     with pytest.raises(Exception, match="too much work"):

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
-from tests.service.observe import engine_of, samples, wait_until
+from tests.service.observe import samples, set_speed, wait_until
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
@@ -120,15 +120,18 @@ def test_the_header_is_a_deadline_for_all_questions(serve: Serve, tmp_path: Path
 
 
 def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
-    """While more than half of the backlog is taken, the one of low priority is refused and the other is answered."""
+    """The one of low priority would wait for the whole backlog and is refused, the other one is answered."""
     backend = FakeBackend()
-    client = serve(backend, max_queued_tokens=60)
+    client = serve(backend, step_tokens=128)
+    large = HOW | {"candidates": [f"{number} {'a' * 30}" for number in range(100)]}
+    tokens = client.post("/v1/rank", json=large).json()["usage"]["tokens"]
+    set_speed(client, 60.0 / tokens)
     gate = threading.Event()
     backend.faults = Faults(gate=gate)
     backend.entered.clear()
     with ThreadPoolExecutor(2) as pool:
         try:
-            pool.submit(client.post, "/v1/rank", json=HOW | {"candidates": ["a" * 30]})
+            pool.submit(client.post, "/v1/rank", json=large)
             assert backend.entered.wait(20)
             pending = pool.submit(ask, client, WHERE | {"priority": 999}, WHERE)
             wait_until(lambda: samples(client)["cerberank_errors_total{kind=unavailable}"] == 1)
@@ -158,12 +161,9 @@ def test_the_questions_of_a_large_body_are_read_by_the_thread_for_these(
 
 
 def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) -> None:
-    """Each question takes half a second of the model, the last waits for eleven others, far beyond its objective."""
+    """Each question takes half a second of the model, and the last waits for eleven others: longer than the bound."""
     client = serve(FakeBackend())
-    speeds = engine_of(client).speeds
-    speeds.observe = lambda *given: None  # it stays as it is set
-    tokens = client.post("/v1/rank", json=HOW).json()["usage"]["tokens"]
-    speeds.seconds_per_token, speeds.fixed_seconds = [0.5 / tokens / 3] * 3, [0.0] * 3
+    set_speed(client, 0.5 / client.post("/v1/rank", json=HOW).json()["usage"]["tokens"])
     questions = [HOW | {"question": f"how tall is {name}?", "drop_ratio": 0} for name in "abcdefghijkl"]
     assert [entry["status"] for entry in ask(client, *questions)] == [200] * 12
 

@@ -62,7 +62,7 @@ def test_a_removed_variable_that_is_empty_is_left_out(monkeypatch: pytest.Monkey
     ("name", "nearest"),
     [
         ("KEY_FILE", "KEYS_FILE"),
-        ("OBJECTIVE_SLOW_DOWN", "OBJECTIVE_SLOWDOWN"),
+        ("QUEUE_SECOND", "QUEUE_SECONDS"),
         ("port_", "PORT"),
         ("ADMN_PORT", "ADMIN_PORT"),
     ],

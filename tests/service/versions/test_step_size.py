@@ -127,11 +127,16 @@ def test_a_size_that_was_set_is_taken_and_warmed_up(encoder: PairEncoder, fits: 
     assert max(gpu.seen) == pytest.approx(5000, rel=0.05)
 
 
-@pytest.mark.parametrize(("wanted", "taken"), [(0, PROCESSOR_TOKENS), (500, 500)])
-def test_a_processor_runs_no_full_step(encoder: PairEncoder, wanted: int, taken: int) -> None:
-    """Its warm-up stays as short as it was."""
-    processor = Gpu(device_memory=None)
-    assert warmed(processor, encoder, step_tokens=wanted).step_tokens == taken
+@pytest.mark.parametrize(
+    ("wanted", "per_token", "taken"),
+    [(0, 1e-6, PROCESSOR_TOKENS[1]), (0, 5e-5, 1980), (0, 1e-2, PROCESSOR_TOKENS[0]), (500, 1e-2, 500)],
+)
+def test_a_step_on_a_processor_takes_a_tenth_of_a_second(
+    encoder: PairEncoder, wanted: int, per_token: float, taken: int
+) -> None:
+    """By the speed of the short warm-up: no full step runs. Within limits, and unless a size is set."""
+    processor = Gpu(device_memory=None, per_token=per_token)
+    assert warmed(processor, encoder, step_tokens=wanted).step_tokens == pytest.approx(taken, abs=2)
     assert max(processor.seen) < 2048
 
 

@@ -47,13 +47,13 @@ class ServerError(RuntimeError):
 def cerberank_server(
     checkpoint: Path | None, scratch: Path, *, patience: float = START_SECONDS, **settings: str | float
 ) -> Iterator[Server]:
-    """Run `cerberank serve` with `settings` as CERBERANK_* variables; without them it refuses by backlog alone.
+    """Run `cerberank serve` with `settings` as CERBERANK_* variables; without them it queues for an hour.
 
     Raises ServerError, also when it is not ready after `patience` seconds.
     """
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
-    environment["CERBERANK_OBJECTIVE_SLOWDOWN"] = "0"  # closed loops fill a server on purpose
+    environment["CERBERANK_QUEUE_SECONDS"] = "3600"  # closed loops fill a server on purpose
     environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items()}
     environment["CERBERANK_PORT"] = str(port)
     if checkpoint is not None:

@@ -109,7 +109,6 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float) -> Iterator[Ser
                 "device": lab.device,
                 "threads": torch.get_num_threads(),  # on a processor, as many as this process uses
                 "encode_workers": encode_workers(),
-                "max_queued_tokens": 1_000_000_000,
                 "token_cache_bytes": TOKEN_CACHE,
                 "log_level": "warning",
                 **settings,

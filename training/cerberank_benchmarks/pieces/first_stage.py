@@ -33,8 +33,6 @@ EVERY, DEFAULT = "bundled, drop_ratio 0", "bundled, its schedule"
 STORED, CACHED, COMPUTED = "stored vectors", "cached vectors", "computed vectors"
 VECTORS = (STORED, CACHED, COMPUTED)
 CACHE_BYTES = 256 * 1024 * 1024
-MOST_TOKENS = 50_000_000
-"""One client asks one question at a time: nothing is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,6 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
                 checkpoint,
                 folder,
                 precision=settings.precision,
-                max_queued_tokens=MOST_TOKENS,
                 vector_cache_bytes=cache,
                 **own,  # type: ignore[arg-type]
             )
