@@ -28,6 +28,36 @@ def edit(checkpoint: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def damage(model: Path, kind: str, version: str = "2") -> None:
+    """Put something into a model's folder in a store that cannot be read; `kind` says which file becomes what."""
+    file, _, what = kind.partition(" ")
+    if file == "names":
+        names = {"nul": "a\0b", "long": "a" * 300, "below": "manifest.json/x"}
+        files = json.loads((model / version / "manifest.json").read_text())["files"]
+        edit(model / version, files=files | {names[what]: "0" * 64})
+        return
+    path = model / "labels.json" if file == "labels" else model / version / "manifest.json"
+    path.unlink()
+    match what:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "loop":
+            path.symlink_to(path.name)
+        case "large":
+            with path.open("wb") as content:
+                content.truncate(3 << 30)
+
+
+DAMAGES = (
+    *("names nul", "names long", "names below"),
+    *("labels fifo", "labels folder", "labels loop", "labels large"),
+    *("manifest fifo", "manifest folder", "manifest loop", "manifest large"),
+)
+"""The kinds of damage that `damage` does."""
+
+
 class Objects(LocalFileSystem):
     """Local files with an object store's habits, for several processes: each appears whole, none can be renamed.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config, tokenizer
 
@@ -18,17 +20,24 @@ SIZE = 2 * 3 * GRAPH_BYTES
 
 
 def version_at(
-    folder: Path, version: str, *, name: str = "fake-ranker", graph_bytes: int = GRAPH_BYTES, golden_shift: float = 0.0
+    folder: Path,
+    version: str,
+    *,
+    name: str = "fake-ranker",
+    graph_bytes: int = GRAPH_BYTES,
+    golden_shift: float = 0.0,
+    pre_tokenizer: dict[str, Any] | None = None,
 ) -> Checkpoint:
     """A checkpoint with three graphs that nobody reads."""
     config = RankerConfig.model_validate({**ranker_config().model_dump(), "name": name})
     folder.mkdir(parents=True, exist_ok=True)
     (golden,) = checkpoint_for(FakeBackend(config), folder).golden
     shifted = golden.model_copy(update={"scores": {"int8": tuple(s + golden_shift for s in golden.scores["int8"])}})
+    changed = {} if pre_tokenizer is None else {"pre_tokenizer": pre_tokenizer}
     return write_checkpoint(
         folder / f"{name}-{version}",
         config=config,
-        tokenizer=tokenizer().to_str().encode(),
+        tokenizer=json.dumps(json.loads(tokenizer().to_str()) | changed).encode(),
         card="# fake\n",
         version=version,
         source="tests",

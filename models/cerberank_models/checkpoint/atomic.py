@@ -15,10 +15,11 @@ from typing import Any, BinaryIO
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the content of `path`; readers, also after a crash of the machine, see either the old or the new content.
 
-    One writer at a time: the caller holds a lock. What a killed writer leaves is overwritten by the next one.
+    One writer at a time: the caller holds a lock. What a killed writer leaves is removed by the next one.
     """
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
+    partial.unlink(missing_ok=True)
+    with partial.open("xb") as file:  # a FIFO of this name would be waited for
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -26,14 +26,15 @@ from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.first_stage_files import verify_first_stage
-from cerberank_models.checkpoint.manifest import GoldenCandidate, GoldenQuestion, Manifest, leaves_folder
-from cerberank_models.checkpoint.regular import open_regular, read_regular
+from cerberank_models.checkpoint.manifest import MANIFEST, GoldenCandidate, GoldenQuestion, Manifest, is_path_within
+from cerberank_models.checkpoint.regular import SMALL, NotRegularError, open_regular, read_regular, too_large
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.tokens import largest_token_id
 from cerberank_models.transformer import Frozen
 
 __all__ = [
+    "MANIFEST",
     "ChangedFileError",
     "Checkpoint",
     "CheckpointError",
@@ -47,12 +48,13 @@ __all__ = [
     "write_checkpoint",
 ]
 
-MANIFEST = "manifest.json"
 REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
 DATA = ".data"
 """Behind a graph's name: the file beside it that holds its tensors where these take 2 GB."""
 BLOCK = 1 << 20
 """Bytes that are read at once."""
+LARGEST = {"config.json": SMALL, "golden.jsonl": 64 << 20, "tokenizer.json": 256 << 20}
+"""Bytes that files with these names may have, because they are read whole; a vocabulary of 250,000 takes 33 MB."""
 ModelT = TypeVar("ModelT", bound=Frozen)
 
 
@@ -152,7 +154,7 @@ def write_checkpoint(
     `files` are the weights, graphs and further files by their path within the folder. Raises FileExistsError when
     `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
     """
-    if wrong := [name for name in files if leaves_folder(name) or name in (*REQUIRED, MANIFEST)]:
+    if wrong := [name for name in files if not is_path_within(name) or name in (*REQUIRED, MANIFEST)]:
         raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
     with appearing_folder(path) as partial:
         content: dict[str, Path | bytes] = {
@@ -192,9 +194,15 @@ def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
 
 
 def _manifest(path: Path) -> Manifest:
-    if not (path / MANIFEST).is_file():
-        raise MissingFileError(f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished")
-    return _parse(Manifest, path / MANIFEST, read_regular(path / MANIFEST))
+    try:
+        content = read_regular(path / MANIFEST, SMALL)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(
+            f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished"
+        ) from None
+    except NotRegularError as error:
+        raise CheckpointError(str(error)) from error
+    return _parse(Manifest, path / MANIFEST, content)
 
 
 def _verify_names(path: Path, manifest: Manifest) -> None:
@@ -206,6 +214,9 @@ def _verify_names(path: Path, manifest: Manifest) -> None:
         raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
     if special := [name for name, item in found.items() if not item.is_file()]:
         raise CheckpointError(f"{path} holds what is no regular file: {', '.join(sorted(special))}")
+    for name, item in found.items():
+        if (most := LARGEST.get(item.name)) is not None and item.stat().st_size > most:
+            raise CheckpointError(str(too_large(path / name, most)))
     if missing := sorted(set(manifest.files) - set(found)):
         raise MissingFileError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
     if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from itertools import pairwise
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from cerberank_models.transformer import Frozen
 
+MANIFEST = "manifest.json"
+LONGEST_NAME, LONGEST_PATH = 255, 1000
+"""Bytes of a name, and of a path within a checkpoint. File systems take no longer names, and paths of 4096 with all
+folders."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -29,15 +33,28 @@ class Manifest(Frozen):
     @field_validator("files")
     @classmethod
     def _stay_within(cls, files: dict[str, str]) -> dict[str, str]:
-        if outside := [name for name in files if leaves_folder(name)]:
-            raise ValueError(f"{outside[0]!r} is not a path within the checkpoint")
+        if outside := [name for name in files if not is_path_within(name)]:
+            raise ValueError(f"{outside[0][:LONGEST_PATH]!r} is not a path within the checkpoint")
+        paths = sorted(name.split("/") for name in (*files, MANIFEST))  # the first one below a file follows the file
+        if clash := [below for file, below in pairwise(paths) if below[: len(file)] == file]:
+            raise ValueError(f"{'/'.join(clash[0])!r} has the path of another file, or lies below one")
         return files
 
 
-def leaves_folder(name: str) -> bool:
-    """Whether `name` is not a relative path to something within the folder."""
-    parts = PurePosixPath(name).parts
-    return not parts or name.startswith("/") or ".." in parts or "\\" in name
+def is_path_within(name: str) -> bool:
+    r"""True for a path that a file within a folder can have, written in the one way that has no `.` and no empty part.
+
+    >>> [is_path_within(name) for name in ("onnx/int8/stage-0.onnx", "../x", "/etc/passwd", "a\0b", "a" * 300)]
+    [True, False, False, False, False]
+    """
+    parts = name.split("/")
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and not {"", ".", ".."}.intersection(parts)
+        and len(name.encode()) <= LONGEST_PATH
+        and max(len(part.encode()) for part in parts) <= LONGEST_NAME
+    )
 
 
 class GoldenCandidate(Frozen):

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from io import BufferedReader
 from pathlib import Path
 
+SMALL = 1 << 20
+"""Bytes that a file of names, hashes and settings may have. The largest one is a manifest, with a hundred a file."""
+
 
 class NotRegularError(OSError):
-    """A FIFO, a socket or a device is where a file should be."""
+    """Something else is where a file should be: a FIFO, a device, a link to itself, or more bytes than it may have."""
 
 
 def open_regular(path: Path) -> BufferedReader:
     """The file, open for reading. Raises NotRegularError at once for anything that is no regular file, else OSError."""
-    if not stat.S_ISREG(path.stat().st_mode):  # opening some devices already has an effect
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotRegularError(f"{path} is a link to itself and no regular file") from error
+        raise
+    if not stat.S_ISREG(mode):  # opening some devices already has an effect
         raise NotRegularError(f"{path} is no regular file")
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may have become a FIFO since
     file = os.fdopen(descriptor, "rb")
@@ -24,7 +34,15 @@ def open_regular(path: Path) -> BufferedReader:
     return file
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file; raises as `open_regular` does."""
+def read_regular(path: Path, most: int | None = None) -> bytes:
+    """The content of a file; raises as `open_regular` does, and NotRegularError for more than `most` bytes."""
     with open_regular(path) as file:
-        return file.read()
+        content = file.read() if most is None else file.read(most + 1)
+    if most is not None and len(content) > most:
+        raise too_large(path, most)
+    return content
+
+
+def too_large(place: Path | str, most: int) -> NotRegularError:
+    """The error for a file that has more than `most` bytes."""
+    return NotRegularError(f"{place} has more than {most} bytes")

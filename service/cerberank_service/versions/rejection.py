@@ -64,7 +64,7 @@ def is_shortage(number: int | None, message: str) -> bool:
     return number in SHORTAGES or any(text in message for text in (NO_THREAD, *SHORTAGES.values()))
 
 
-def reason_of(error: Exception) -> Reason:
+def reason_of(error: BaseException) -> Reason:
     """The reason that `error` stands for."""
     if fault_of(error) is Fault.MEMORY:
         return Reason.TOO_BIG

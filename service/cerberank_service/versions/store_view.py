@@ -23,31 +23,54 @@ class StoreView:
         self._store, self._settings, self._spec = store, settings, spec_of(settings.backend)
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
+        self._problems: dict[str | Reference, str] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        """The models and versions that the last look could not read, with the reasons."""
+        return list(self._problems.values())
 
     def read(self, pinned: Iterable[Reference], served: Container[str]) -> dict[str, StoredModel]:
-        """The models of the store. Raises OSError while it cannot be reached.
+        """The models of the store. Raises OSError, or an error of a store's library, while it cannot be reached.
 
         Of models that are not `served`, the versions are read that served before, to stand in for the stable one.
-        A model whose `labels.json` is malformed keeps its last labels. A store that had models and is empty now counts
-        as unreachable, because a folder whose disk is unmounted looks empty.
+        A model whose `labels.json` cannot be read keeps its last labels, while the others are followed; a store in
+        which that is so of all models, without a fault in the files, counts as unreachable. So does one that had
+        models and is empty now, because a folder whose disk is unmounted looks empty.
         """
         labels: dict[str, dict[Label, str]] = {}
-        models = self._store.models()
+        problems: dict[str | Reference, str] = {}
+        models, unreachable = self._store.models(), list[Exception]()
         if self._labels and not models:
             raise OSError("it had models and has none now")
         for model in models:
             try:
                 labels[model] = self._store.labels(model)
-            except StoreError as error:
+            except Exception as error:  # libraries of stores have errors of their own
+                if not isinstance(error, StoreError):
+                    unreachable.append(error)
                 if model in self._labels:
                     labels[model] = self._labels[model]
-                logger.warning("labels cannot be read and are unchanged: %s", error)
+                problems[model] = f"the labels of {model} cannot be read: {error}"
+        if models and len(unreachable) == len(models):
+            raise unreachable[0]
         self._labels = labels
         last = {model: self._served(model) for model in labels if model not in served}
         wanted = {Reference(model, version) for model, each in labels.items() for version in each.values()}
         wanted.update(Reference(model, version) for model, each in last.items() for version in each)
         wanted.update(pinned)
-        self._sizes = {reference: size for reference in wanted if (size := self._size(reference)) is not None}
+        sizes = {}
+        for reference in wanted:
+            try:
+                if (size := self._size(reference)) is not None:
+                    sizes[reference] = size
+            except Exception as error:  # libraries of stores have errors of their own
+                problems[reference] = f"{'@'.join(reference)} cannot be read: {error}"
+        self._sizes = sizes
+        for place, problem in problems.items():
+            if self._problems.get(place) != problem:
+                logger.warning("%s", problem)
+        self._problems = problems
         return {
             model: StoredModel(
                 labels=labels.get(model, {}),
@@ -65,7 +88,7 @@ class StoreView:
             return ()
 
     def _size(self, reference: Reference) -> int | None:
-        """Memory in bytes; 0 for an invalid manifest (pulling it reports the error); None for a missing version."""
+        """Memory in bytes; 0 for an invalid manifest, because pulling it reports the error; None without a version."""
         if reference in self._sizes:
             return self._sizes[reference]
         try:

@@ -96,7 +96,7 @@ class Watcher:
                 self._poll()
                 if not self._stopped.is_set():
                     self._after_poll()
-            except Exception:  # the next poll may succeed; loaded versions continue to serve
+            except BaseException:  # a library that panics raises no Exception; the next poll may succeed
                 logger.exception("polling the store failed; it will be retried")
             self._polled = time.monotonic()
             self._wake.wait(self._settings.store_poll_seconds)
@@ -130,10 +130,13 @@ class Watcher:
             if self._metrics.lifecycle.reached(False):
                 logger.warning("the store cannot be read, nothing changes: %s", error)
             missing = isinstance(error, FileNotFoundError)
-            self._versions.explain("the store does not exist" if missing else "the store cannot be read")
+            why = f"the store cannot be read: {self._copies.shown(str(error))}"
+            self._versions.explain("the store does not exist" if missing else why)
             return None
         self._metrics.lifecycle.reached(True)
         reason = "" if any("stable" in each.labels for each in stored.values()) else "no stable label in the store"
+        if reason:
+            reason = "; ".join([reason, *map(self._copies.shown, self._view.problems)])
         if reason and reason != self._versions.snapshot.reason:
             logger.warning("nothing to serve: %s", reason)
         self._versions.explain(reason)
@@ -170,7 +173,7 @@ class Watcher:
             self._copies.drop(reference)
             self._versions.forget(reference)
             logger.info("%s@%s is not copied any further: nothing names it now", *reference)
-        except Exception as error:  # any error of a pushed version is reported, and the service continues
+        except BaseException as error:  # a tokenizer that panics raises no Exception; other versions must load
             self._copies.drop(reference)
             self._metrics.forget(*reference)
             if fault_of(error) is Fault.DEVICE:
@@ -178,7 +181,7 @@ class Watcher:
             if (fault := self._copy_fault(reference, error)) is not None:
                 self._try_again(reference, fault)
             else:
-                self._reject(reference, reason_of(error), self._copies.shown(str(error)))
+                self._reject(reference, reason_of(error), self._copies.shown(str(error) or type(error).__name__))
         else:
             self._copies.drop(reference)  # what is open is in memory
             self._tries.pop(reference, None)
@@ -204,12 +207,14 @@ class Watcher:
         check_room(0 if known is None else known.size, self._spec.device_memory(settings.device))
         return self._loader(settings)
 
-    def _copy_fault(self, reference: Reference, error: Exception) -> CopyError | None:
+    def _copy_fault(self, reference: Reference, error: BaseException) -> CopyError | None:
         """The error as one that is worth another try: the machine is short of resources, or the version is gone."""
         if isinstance(error, CopyError):
             return error
         if is_shortage(getattr(error, "errno", None), str(error)):
             return CopyError("process", self._copies.shown(str(error)))
+        if reason_of(error) is Reason.MALFORMED:  # of a `manifest.json` that is no file, too, which no version has
+            return None
         try:
             there = reference.version in self._store.versions(reference.model)
         except Exception:  # libraries of stores have errors of their own

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from cerberank_models.checkpoint.atomic import appearing_folder, replacing, writ
 
 
 def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
-    """A file is replaced, also over the remains of a killed writer, and no partial file stays."""
-    (tmp_path / ".file.partial").write_bytes(b"half")
-    for content in (b"first", b"second"):
+    """A file is replaced, also over a killed writer's remains or a FIFO in their place, and no partial file stays."""
+    partial = tmp_path / ".file.partial"
+    for content, remains in ((b"first", Path.touch), (b"second", os.mkfifo)):
+        remains(partial)
         write_atomically(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == content
     assert [item.name for item in tmp_path.iterdir()] == ["file"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from io import BufferedReader
@@ -74,7 +75,17 @@ def test_a_written_checkpoint_is_read_back(tiny_checkpoint: Path) -> None:
         (lambda path: edit_manifest(path, surprise=1), "surprise"),
         (lambda path: rename_in_manifest(path, "README.md", "../README.md"), "not a path within"),
         (lambda path: rename_in_manifest(path, "README.md", "/etc/passwd"), "not a path within"),
+        (lambda path: rename_in_manifest(path, "README.md", "README\0.md"), "not a path within"),
+        (lambda path: rename_in_manifest(path, "README.md", "a" * 256), "not a path within"),
+        (lambda path: rename_in_manifest(path, "README.md", "a/" * 500 + "b"), "not a path within"),
+        (lambda path: rename_in_manifest(path, "README.md", "manifest.json/x"), "lies below one"),
+        (lambda path: rename_in_manifest(path, "README.md", "onnx/int8/stage-0.onnx/x"), "lies below one"),
+        (lambda path: rename_in_manifest(path, "README.md", "manifest.json"), "the path of another file"),
         (lambda path: rename_in_manifest(path, "README.md", "CARD.md"), r"lacks README\.md"),
+        (lambda path: os.truncate(path / "manifest.json", 2 << 20), r"manifest\.json has more than 1048576 bytes"),
+        (lambda path: os.truncate(path / "config.json", 2 << 20), r"config\.json has more than 1048576 bytes"),
+        (lambda path: os.truncate(path / "tokenizer.json", 3 << 30), r"tokenizer\.json has more than"),
+        (lambda path: os.truncate(path / "golden.jsonl", 3 << 30), r"golden\.jsonl has more than"),
         (lambda path: (path / "link").symlink_to("/etc/passwd"), "symbolic links"),
         (lambda path: (path / "folder").symlink_to(path.parent), "symbolic links.*folder"),
         (lambda path: (path / "onnx").rename(path.parent / "o") and (path / "onnx").symlink_to("../o"), "links.*onnx"),

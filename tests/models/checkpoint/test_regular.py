@@ -21,7 +21,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         open_regular(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("kind", ["fifo", "socket", "folder", "device"])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "folder", "loop", "device"])
 def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     """A FIFO without a writer would be waited for, for ever."""
     place = tmp_path / "place"
@@ -33,6 +33,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
                 server.bind(os.path.relpath(place))
             case "folder":
                 place.mkdir()
+            case "loop":
+                place.symlink_to(place.name)
             case _:
                 place = Path(os.devnull)
         with pytest.raises(NotRegularError, match="no regular file"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.models.stores import damage
 from tests.service.fakes import FakeBackend, FakeState
 from tests.service.following import Follow, entry, served_by
 from tests.service.observe import samples, wait_until
@@ -112,6 +113,45 @@ def test_a_version_that_cannot_serve_is_rejected_for_its_own_reason(
     assert samples(client)[f"cerberank_rejected_versions_total{{reason={reason}}}"] == 1
     wait_until(lambda: served_by(client) == "1")
     assert client.get("/health/ready").status_code == 200
+
+
+def test_a_tokenizer_that_panics_is_rejected_and_the_next_version_loads(
+    push_two: Callable[..., None],
+    follow: Follow,
+    store: FolderStore,
+    made: Callable[..., Checkpoint],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The panic of a library in Rust is no Exception: the loader survives it, counts it and goes on."""
+    push_two(pre_tokenizer={"type": "FixedLength", "length": 0})
+    client = follow()
+    wait_until(lambda: entry(client, "2").get("state") == "failed")
+    assert entry(client, "2")["reason"].startswith("unusable: ")
+    assert samples(client)["cerberank_rejected_versions_total{reason=unusable}"] == 1
+    assert "fake-ranker@2 is rejected (unusable)" in caplog.text
+    push(store, made("3"), "stable")
+    wait_until(lambda: served_by(client) == "3")
+
+
+@pytest.mark.parametrize("kind", ["names nul", "names long", "names below", "manifest fifo", "manifest loop"])
+def test_one_model_that_cannot_be_read_is_rejected_alone(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, kind: str
+) -> None:
+    """A replica that runs and one that starts both follow the labels of the other model."""
+    push(store, made("1"), "stable")
+    push(store, made("2"))
+    running = follow(default_model="fake-ranker")
+    wait_until(lambda: served_by(running) == "1")
+    store.push(made("1", name="evil"))
+    push(store, made("2", name="evil"))
+    damage(tmp_path / "store" / "evil", kind)
+    (tmp_path / "store" / "evil" / "labels.json").write_text('{"stable": "2"}')
+    store.move_label("fake-ranker", "stable", "2")
+    for client in (running, follow(default_model="fake-ranker")):
+        wait_until(lambda client=client: served_by(client) == "2")
+        wait_until(lambda client=client: entry(client, "2", "evil").get("state") == "failed")
+        assert entry(client, "2", "evil")["reason"].startswith("malformed: ")
+        assert samples(client)["cerberank_rejected_versions_total{reason=malformed}"] == 1
 
 
 def test_a_version_under_another_name_is_rejected(

@@ -74,19 +74,19 @@ class Store(Protocol):
     """What training and the service do with a store. Every method may raise OSError when it cannot be reached."""
 
     def models(self) -> tuple[str, ...]:
-        """Models with a version, in alphabetical order."""
+        """Models with a version, in alphabetical order; one whose folder cannot be read is among them."""
 
     def versions(self, model: str) -> tuple[str, ...]:
         """Versions whose push was finished, in natural order; none for an unknown model."""
 
     def manifest(self, reference: Reference) -> Manifest:
-        """A version's manifest. Raises NotInStoreError."""
+        """A version's manifest. Raises NotInStoreError, CheckpointError when it is malformed or no small file."""
 
     def sizes(self, reference: Reference) -> dict[str, int]:
-        """Bytes of each file that a version's manifest names and that is there. Raises NotInStoreError."""
+        """Bytes of each file that a version's manifest names and that is there. Raises as `manifest` does."""
 
     def labels(self, model: str) -> dict[Label, str]:
-        """The versions that the labels point to. Raises StoreError when `labels.json` is malformed."""
+        """The versions that the labels point to. Raises StoreError when `labels.json` is malformed or no small file."""
 
     def push(self, checkpoint: Checkpoint) -> Reference:
         """Add a verified checkpoint under its own name and version; pushing the same checkpoint again is no error.
@@ -111,7 +111,7 @@ class Store(Protocol):
         """
 
     def record(self, model: str) -> Record:
-        """What services have found out; an empty record when there is none. Raises StoreError when it is malformed."""
+        """What services have found out, if anything. Raises StoreError when it is malformed or no small file."""
 
     def note_served(self, reference: Reference) -> None:
         """Record that the version has passed every check and serves as stable."""
@@ -157,6 +157,14 @@ def resolve(store: Store, name: str) -> Reference:
     if label not in labels:
         raise NotInStoreError(f"{model} has no label {label}; its versions: {_listed(store.versions(model))}")
     return Reference(model, labels[label])
+
+
+def has_versions(store: Store, model: str) -> bool:
+    """False for a model without versions. One whose folder cannot be read has some, so that reading it says why."""
+    try:
+        return bool(store.versions(model))
+    except OSError:
+        return True
 
 
 def missing(store: Store, reference: Reference) -> NotInStoreError:

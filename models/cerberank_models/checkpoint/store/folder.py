@@ -11,15 +11,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from cerberank_models.checkpoint.atomic import write_atomically
-from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, copy_checkpoint
-from cerberank_models.checkpoint.manifest import Manifest
-from cerberank_models.checkpoint.regular import NotRegularError, read_regular
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint
+from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
+from cerberank_models.checkpoint.regular import SMALL, NotRegularError, read_regular
 from cerberank_models.checkpoint.store.contract import (
     LABELS_FILE,
     RECORD_FILE,
@@ -29,6 +29,7 @@ from cerberank_models.checkpoint.store.contract import (
     StoreError,
     check_model,
     check_version,
+    has_versions,
     is_name,
     missing,
     moved_labels,
@@ -56,7 +57,7 @@ class FolderStore:
         """The models whose folder holds a version. Raises FileNotFoundError when the store does not exist."""
         if not self._root.is_dir():
             raise FileNotFoundError(f"{self._root} is no folder")
-        return tuple(sorted(name for name in _names(self._root) if self.versions(name)))
+        return tuple(sorted(name for name in _names(self._root) if has_versions(self, name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
         """The versions whose folder holds a manifest."""
@@ -66,28 +67,20 @@ class FolderStore:
     def manifest(self, reference: Reference) -> Manifest:
         """Read the version's `manifest.json`."""
         path = self._path(reference) / MANIFEST
-        try:
-            return parse_manifest(read_regular(path), str(path))
-        except FileNotFoundError:
-            raise missing(self, reference) from None
-        except NotRegularError as error:
-            raise CheckpointError(str(error)) from error
+        if (content := _read(path, CheckpointError)) is None:
+            raise missing(self, reference)
+        return parse_manifest(content, str(path))
 
     def sizes(self, reference: Reference) -> dict[str, int]:
         """Get the size of each file from the file system."""
-        folder, sizes = self._path(reference), {}
-        for name in self.manifest(reference).files:
-            with suppress(FileNotFoundError):
-                sizes[name] = (folder / name).stat().st_size
-        return sizes
+        paths = {name: self._path(reference) / name for name in self.manifest(reference).files}
+        return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
 
     def labels(self, model: str) -> dict[Label, str]:
         """Read `labels.json`."""
         path = self._root / check_model(model) / LABELS_FILE
-        try:
-            return parse_labels(read_regular(path), str(path))
-        except FileNotFoundError:
-            return {}
+        content = _read(path, StoreError)
+        return {} if content is None else parse_labels(content, str(path))
 
     def push(self, checkpoint: Checkpoint) -> Reference:
         """Copy, verify, rename; then remove the remains of pushes that were killed over a day ago."""
@@ -105,10 +98,8 @@ class FolderStore:
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
         """Copy the version's folder and verify the copy."""
-        source = self._path(reference)
-        if not (source / MANIFEST).is_file():
-            raise missing(self, reference)
-        return copy_checkpoint(source, target)
+        self.manifest(reference)  # which says whether the version is missing or broken
+        return copy_checkpoint(self._path(reference), target)
 
     def move_label(
         self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
@@ -130,10 +121,8 @@ class FolderStore:
     def record(self, model: str) -> Record:
         """Read `record.json`."""
         path = self._root / check_model(model) / RECORD_FILE
-        try:
-            return parse_record(read_regular(path), str(path))
-        except FileNotFoundError:
-            return Record()
+        content = _read(path, StoreError)
+        return Record() if content is None else parse_record(content, str(path))
 
     def note_served(self, reference: Reference) -> None:
         """Rewrite `record.json` under the model's lock, unless it says so already."""
@@ -154,6 +143,16 @@ class FolderStore:
 
     def _path(self, reference: Reference) -> Path:
         return self._root / check_model(reference.model) / check_version(reference.version)
+
+
+def _read(path: Path, refused: type[CheckpointError | StoreError]) -> bytes | None:
+    """The content of a small file; None when it is missing. Raises `refused` for what is no file or too large."""
+    try:
+        return read_regular(path, SMALL)
+    except FileNotFoundError:
+        return None
+    except NotRegularError as error:
+        raise refused(str(error)) from error
 
 
 def _names(folder: Path) -> list[str]:

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.atomic import appearing_folder
-from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
-from cerberank_models.checkpoint.manifest import Manifest
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
+from cerberank_models.checkpoint.regular import SMALL, too_large
 from cerberank_models.checkpoint.store.contract import (
     LABELS_FILE,
     RECORD_FILE,
@@ -34,6 +35,7 @@ from cerberank_models.checkpoint.store.contract import (
     StoreError,
     check_model,
     check_version,
+    has_versions,
     is_name,
     missing,
     moved_labels,
@@ -62,7 +64,7 @@ class UrlStore:
         """The models whose folder holds a version. Raises FileNotFoundError when there is nothing at the address."""
         if not self._files.exists(self._root):
             raise FileNotFoundError(f"there is nothing at {self._root}")
-        return tuple(sorted(name for name in self._names(self._root) if self.versions(name)))
+        return tuple(sorted(name for name in self._names(self._root) if has_versions(self, name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
         """The versions whose folder holds a manifest."""
@@ -74,8 +76,7 @@ class UrlStore:
     def manifest(self, reference: Reference) -> Manifest:
         """Read the version's `manifest.json`."""
         path = f"{self._path(reference)}/{MANIFEST}"
-        content = self._read(path)
-        if content is None:
+        if (content := self._read(path, CheckpointError)) is None:
             raise missing(self, reference)
         return parse_manifest(content, path)
 
@@ -83,7 +84,7 @@ class UrlStore:
         """Ask the file system for the size of each file."""
         folder, sizes = self._path(reference), {}
         for name in self.manifest(reference).files:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, NotADirectoryError):
                 sizes[name] = int(self._files.size(f"{folder}/{name}"))
         return sizes
 
@@ -191,11 +192,19 @@ class UrlStore:
             if self._read(path) == own:
                 self._files.rm_file(path)
 
-    def _read(self, path: str) -> bytes | None:
+    def _read(self, path: str, refused: type[CheckpointError | StoreError] = StoreError) -> bytes | None:
+        """The content of a small file; None when it is missing. Raises `refused` for what is no file or too large."""
         try:
-            content: bytes = self._files.cat_file(path)
+            info = self._files.info(path)
+            if info["type"] != "file":
+                raise refused(f"{path} is no regular file")
+            if info["size"] == 0:  # a server refuses a range of nothing
+                return b""
+            content: bytes = self._files.cat_file(path, start=0, end=SMALL + 1)  # some servers state no size
         except FileNotFoundError:
             return None
+        if len(content) > SMALL:
+            raise refused(str(too_large(path, SMALL)))
         return content
 
     def _names(self, folder: str) -> list[str]:

@@ -196,6 +196,22 @@ def test_malformed_labels_are_refused(
         store.move_label(MODEL, "canary", "1")
 
 
+def test_what_a_store_is_read_for_is_bounded(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Labels, record and manifest of more than 1 MB are refused by name, however well formed they are."""
+    store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
+    for name in ("labels.json", "record.json", "1/manifest.json"):
+        write(store, name, b"{}" + b" " * (1 << 20))
+    message = r"{}\.json has more than 1048576 bytes"
+    with pytest.raises(StoreError, match=message.format("labels")):
+        store.labels(MODEL)
+    with pytest.raises(StoreError, match=message.format("record")):
+        store.record(MODEL)
+    for read in (store.manifest, store.sizes, lambda reference: store.pull(reference, tmp_path / "pulled")):
+        with pytest.raises(CheckpointError, match=message.format("manifest")):
+            read(Reference(MODEL, "1"))
+    assert not (tmp_path / "pulled").exists()
+
+
 def test_a_pull_believes_nothing(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """A changed file is detected, a manifest with a path outside is refused, and no folder appears."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
