@@ -13,13 +13,15 @@ from typing import Any
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import (
     LABELS,
+    Label,
     Reference,
     Store,
+    StoreError,
     check_model,
     resolve,
 )
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.commands.verdict import wait_for_verdict
+from cerberank_models.commands.verdict import RejectedError, wait_for_verdict
 
 STORE = "a folder, or an fsspec URL such as s3://bucket/models"
 
@@ -30,7 +32,12 @@ def push(argv: list[str]) -> int:
     parser.add_argument("checkpoint", type=Path, help="the checkpoint folder; its config and manifest name the version")
     parser.add_argument("store", help=STORE)
     parser.add_argument("--label", choices=LABELS, help="move this label to the version once it is there")
-    parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait until the services at --url serve it")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        metavar="SECONDS",
+        help="wait until the services at --url serve it; move the label back if one rejects it",
+    )
     parser.add_argument(
         "--url", action="append", help="for --wait: a service that follows the store; again for each replica"
     )
@@ -44,13 +51,18 @@ def push(argv: list[str]) -> int:
         _say(f"{model}@{version} is in {arguments.store}")
         if not arguments.label:
             return
-        _say(moved(model, arguments.label, store.move_label(model, arguments.label, version), version))
+        before = store.move_label(model, arguments.label, version)
+        _say(moved(model, arguments.label, before, version))
         if arguments.wait is None:
             _say("no service was asked: whether it can be served is not known (--wait SECONDS --url URL asks)")
             return
         end = time.monotonic() + arguments.wait
         for url in arguments.url:
-            wait_for_verdict(url, Reference(model, version), arguments.label, end)
+            try:
+                wait_for_verdict(url, Reference(model, version), arguments.label, end)
+            except RejectedError as error:
+                undone = _moved_back(store, Reference(model, version), arguments.label, before)
+                raise RejectedError(f"{error}; {undone}") from error
             _say(f"{url} serves it as {arguments.label}")
         if arguments.label == "stable":  # services that may only read the store cannot say so
             store.note_served(Reference(model, version))
@@ -118,6 +130,18 @@ def _line(row: dict[str, Any]) -> str:
 def _named(metric: str) -> str:
     """A metric's name; those of dev sets name the set in brackets, as different sets have figures of their own."""
     return f"{metric}[unnamed set]" if metric.startswith("dev_") and "[" not in metric else metric
+
+
+def _moved_back(store: Store, rejected: Reference, label: Label, before: str | None) -> str:
+    """Move the label to the version `before`, unless it has moved on; returns what a person must know of it."""
+    model, version = rejected
+    if before == version:
+        return f"the label {label} named it already, and still does"
+    try:
+        store.move_label(model, label, before, only_from=version)
+    except (OSError, StoreError) as error:
+        return f"the label {label} could not be moved back: {error}"
+    return f"moved back: {moved(model, label, version, before)}"
 
 
 def moved(model: str, label: str, before: str | None, version: str | None) -> str:

@@ -14,14 +14,18 @@ POLL_SECONDS, ANSWER_SECONDS = 0.5, 10.0
 
 
 class VerdictError(ValueError):
-    """A service rejected the version, or has not told in time; the message has its reason."""
+    """A service has not told in time whether it can serve the version; the message has the last that it said."""
+
+
+class RejectedError(VerdictError):
+    """A service cannot serve the version; the message has its reason."""
 
 
 def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -> None:
     """Return once the service at `url` serves the version as `label`.
 
-    Asks `/v1/models` until the monotonic clock's `end`. Raises VerdictError when the service cannot serve the version,
-    or has not said by then.
+    Asks `/v1/models` until the monotonic clock's `end`. Raises RejectedError when the service cannot serve the version,
+    VerdictError when it has not said by then.
     """
     if not url.startswith(("http://", "https://")):
         raise VerdictError(f"{url} is no http or https address")
@@ -32,10 +36,7 @@ def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -
         except (OSError, HTTPException, ValueError) as error:
             entry, last = {}, f"it does not answer: {error}"
         if entry.get("state") in {"failed", "refused"}:
-            raise VerdictError(
-                f"{'@'.join(reference)} is rejected by {url}: {entry.get('reason')}; the label {label} still names it: "
-                "move it back with cerberank label or cerberank admin rollback"
-            )
+            raise RejectedError(f"{'@'.join(reference)} is rejected by {url}: {entry.get('reason')}")
         if entry.get("state") == "ready" and label in entry.get("labels", ()):
             return
         if entry:

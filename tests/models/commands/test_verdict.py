@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.models.stores import versions_of
 
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.cli import main
@@ -22,6 +23,7 @@ class Told(ThreadingHTTPServer):
     """Answers with the first of `entries`, then with the next; the last one stays."""
 
     entries: list[dict[str, Any]]
+    before_answer: Callable[[], object] | None = None
 
     @property
     def url(self) -> str:
@@ -30,7 +32,11 @@ class Told(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        told = self.server.entries  # type: ignore[attr-defined]
+        server = self.server
+        assert isinstance(server, Told)
+        if server.before_answer is not None:
+            server.before_answer()
+        told = server.entries
         entry = told.pop(0) if len(told) > 1 else told[0]
         content = json.dumps({"models": [{"model": MODEL, "version": "0", "state": "ready", "labels": []}, entry]})
         self.send_response(200 if self.path == "/v1/models" else 404)
@@ -71,12 +77,38 @@ def test_a_push_waits_for_the_verdict(
     service.entries = [{}, entry("loading"), entry("retrying", reason="disk: full"), entry("ready"), last]
     assert main([*push, "--wait", "60", "--url", service.url]) == (1 if said else 0)
     output, store = capsys.readouterr(), FolderStore(Path(push[2]))
-    assert store.labels(MODEL) == {"stable": "1"}
+    assert store.labels(MODEL) == ({} if said else {"stable": "1"})
     assert store.record(MODEL).served == (() if said else ("1",))
     if said:
         assert f"rejected by {service.url}: {said}" in output.err
+        assert f"; moved back: {MODEL}@stable: 1 -> nothing\n" in output.err
     else:
         assert "serves it as stable" in output.out
+
+
+def test_the_label_of_a_rejected_push_goes_back_unless_it_has_moved_on(
+    service: Told, push: list[str], tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients and new replicas keep the version before; another one's move meanwhile is never overwritten."""
+    store = FolderStore(Path(push[2]))
+    made = versions_of(tiny_checkpoint, tmp_path, ["1", "2", "3"])
+    for version in ("2", "3"):
+        assert main(["push", str(made[version]), push[2]]) == 0
+    store.move_label(MODEL, "stable", "2")
+    service.entries = [GOLDEN]
+    push = [*push, "--wait", "60", "--url", service.url]
+    assert main(push) == 1
+    assert store.labels(MODEL) == {"stable": "2"}
+    assert f"golden: other scores; moved back: {MODEL}@stable: 1 -> 2\n" in capsys.readouterr().err
+    service.before_answer = lambda: store.move_label(MODEL, "stable", "3")
+    assert main(push) == 1
+    assert store.labels(MODEL) == {"stable": "3"}
+    assert "could not be moved back: stable stands for 3 and not for 1 any more\n" in capsys.readouterr().err
+    service.before_answer = None
+    store.move_label(MODEL, "stable", "1")
+    assert main(push) == 1
+    assert store.labels(MODEL) == {"stable": "1"}
+    assert "the label stable named it already, and still does\n" in capsys.readouterr().err
 
 
 def test_no_verdict_is_no_success(service: Told, push: list[str], capsys: pytest.CaptureFixture[str]) -> None:
