@@ -28,6 +28,7 @@ from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
+from cerberank_service.versions.single import UnusableError
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,9 @@ SWITCH_SECONDS = 0.0005
 """Python's switch interval: how long a thread keeps the GIL while others wait for it. An answer passes through several
 threads; with Python's default of 5 ms each of them could wait that long for a thread that parses a large body."""
 
-Ending = SimpleQueue[int]
-"""Numbers of the signals received, and 0 when a server has ended. Its `put` is reentrant, as signal handlers need."""
+Ending = SimpleQueue[int | Exception]
+"""Numbers of the signals received, 0 when a server has ended, and the error of a checkpoint that cannot be served. Its
+`put` is reentrant, as signal handlers need."""
 
 
 class Server:
@@ -97,6 +99,9 @@ def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
         with _ended_by_sigterm():
             app = assemble(settings, limits)
         return run(app, settings, limits)
+    except UnusableError as error:
+        sys.stderr.write(f"cerberank serve: {error}\n")
+        return error.exit_code
     except (ValueError, OSError, ModelImportError) as error:  # settings, keys, a certificate, an unknown kind of store
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
@@ -146,7 +151,8 @@ def _with_model(settings: Settings) -> Settings:
 def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
 
-    Raises OSError or ValueError for a certificate that cannot be used, OSError when there is no place for local copies.
+    Raises OSError or ValueError for a certificate that cannot be used, OSError when there is no place for local copies,
+    UnusableError or ModuleNotFoundError once the single checkpoint has turned out to be unusable.
     """
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
@@ -155,18 +161,21 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
         admin = create_admin(settings, service.versions, service.operations, service.metrics)
         config = _config(admin, settings, limits, settings.admin_host, settings.admin_port)
         servers.append(Server("admin-server", config, ending))
-    service.open()
+    service.open(ending.put)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: ending.put(number))
     if settings.tls_certificate is not None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sent by hooks that renew certificates, which are noticed anyway
     for server in servers:
         server.start()
-    if signalled := ending.get() != 0:
+    cause = ending.get()
+    if signalled := isinstance(cause, int) and cause != 0:
         _shut_down(servers, service, settings, ending)
     for server in servers:
         server.stop()
         server.join(GRACE_SECONDS)
+    if isinstance(cause, Exception):
+        raise cause
     return 0 if signalled else 1
 
 
@@ -185,8 +194,8 @@ def _shut_down(servers: list[Server], service: Service, settings: Settings, endi
     service.versions.stop()
 
 
-def _wait(ending: Ending, seconds: float) -> int | None:
-    """Wait for the next signal (0: the end of a server), at most `seconds`; None when there was none."""
+def _wait(ending: Ending, seconds: float) -> int | Exception | None:
+    """Wait for the next signal, or the end of a server (0), at most `seconds`; None when there was none."""
     try:
         return ending.get(timeout=seconds)
     except Empty:

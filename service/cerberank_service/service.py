@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 
@@ -101,9 +102,15 @@ class Service:
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
 
-    def open(self) -> None:
-        """Make what `start` needs, so that it cannot fail. Raises OSError when there is no place for local copies."""
-        self.source.open()
+    def open(self, unusable: Callable[[Exception], None]) -> None:
+        """Make what `start` needs, so that it cannot fail. Raises OSError when there is no place for local copies.
+
+        `unusable` is called, with an error that says what to do, when a single checkpoint turns out to be unusable.
+        """
+        if isinstance(self.source, Watcher):
+            self.source.open()
+        else:
+            self.source.open(unusable)
 
     def start(self) -> None:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""

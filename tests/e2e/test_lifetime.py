@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import socket
 import time
@@ -9,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 from tests.e2e.conftest import Process, launch, serving, start
 from tests.e2e.load import NOT_TAKEN, rank_until_refused, wait_until_queued
+from tests.models.stores import edit
 
 MANY = [f"{number} metres word " + "word " * (number % 30) for number in range(3000)]
 BODY = {"question": "how tall ?", "candidates": MANY}
@@ -68,31 +72,48 @@ def test_an_occupied_port_ends_the_program(tiny_checkpoint: Path, tmp_path: Path
     assert "Traceback" not in log.read_text()
 
 
-def test_a_bad_checkpoint_is_never_ready(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """The process lives and says why: one changed byte of a graph."""
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("missing", "has no manifest.json"),
+        ("changed", "stage-1.onnx does not have the SHA-256"),
+        ("invalid", "config.json: surprise"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_served_ends_the_program(
+    tiny_checkpoint: Path, tmp_path: Path, kind: str, reason: str
+) -> None:
+    """Exit code 2, and one line with the reason and what to set instead of it, in place of a replica never ready."""
     copy = Path(shutil.copytree(tiny_checkpoint, tmp_path / "copy"))
-    graph = copy / "onnx" / "int8" / "stage-1.onnx"
-    content = bytearray(graph.read_bytes())
-    content[len(content) // 2] ^= 1
-    graph.write_bytes(content)
-    service = start(copy, tmp_path / "log")
-    try:
-        with httpx.Client(base_url=service.url) as client:
-            end = time.monotonic() + 30
-            while client.get("/v1/models").json()["models"][0]["state"] == "loading":
-                assert time.monotonic() < end
-                time.sleep(0.05)
-            (model,) = client.get("/v1/models").json()["models"]
-            assert model["state"] == "failed"
-            assert "stage-1.onnx does not have the SHA-256" in model["reason"]
-            assert client.get("/health/live").status_code == 200
-            assert client.get("/health/ready").status_code == 503
-            refused = client.post("/v1/rank", json={"question": "a", "candidates": ["b"]})
-            assert refused.status_code == 503
-            assert int(refused.headers["Retry-After"]) >= 1
-    finally:
-        service.process.kill()
-        service.process.wait()
+    if kind == "missing":
+        (copy / "manifest.json").unlink()
+    elif kind == "changed":
+        graph = copy / "onnx" / "int8" / "stage-1.onnx"
+        content = bytearray(graph.read_bytes())
+        content[len(content) // 2] ^= 1
+        graph.write_bytes(content)
+    else:
+        config = json.dumps(json.loads((copy / "config.json").read_text()) | {"surprise": 1}).encode()
+        (copy / "config.json").write_bytes(config)
+        files = json.loads((copy / "manifest.json").read_text())["files"]
+        edit(copy, files=files | {"config.json": hashlib.sha256(config).hexdigest()})
+    log = tmp_path / "log"
+    assert launch(copy, log).wait(60) == 2
+    assert "Traceback" not in log.read_text()
+    (line,) = (line for line in log.read_text().splitlines() if str(copy) in line)
+    assert line.startswith(f"cerberank serve: {copy} cannot be served: ")
+    assert reason in line
+    assert all(name in line for name in ("CERBERANK_CHECKPOINT", "CERBERANK_STORE", "--model"))
+
+
+def test_a_missing_library_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The last line has the command that installs it."""
+    log = tmp_path / "log"
+    code = "import sys; sys.modules['onnxruntime'] = None; from cerberank_models.cli import main; sys.exit(main())"
+    assert launch(tiny_checkpoint, log, program=("-c", code, "serve")).wait(60) == 1
+    assert "Traceback" not in log.read_text()
+    last = log.read_text().splitlines()[-1]
+    assert last.startswith("cerberank serve: 'onnxruntime' is not installed; run: pip install 'cerberank[")
 
 
 def test_a_wrong_setting_stops_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cerberank_service.http.openapi import describe_errors
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.rollout.shadow_figures import PromotionRule, judge
 from cerberank_service.settings import Settings
-from cerberank_service.versions.describe import describe, list_names
+from cerberank_service.versions.describe import describe, list_names, unready_reason
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
 
@@ -24,6 +24,8 @@ class Readiness(BaseModel):
 
     ready: bool
     state: str
+    reason: str | None = None
+    """Why no stable version serves, where there is another reason than that it is loading."""
 
 
 class OpenAIModel(BaseModel):
@@ -71,7 +73,7 @@ class ModelList(BaseModel):
     models: list[ModelEntry]
 
 
-def add_health(app: FastAPI, versions: VersionRegistry) -> None:
+def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> None:
     """Add the liveness and readiness probes."""
 
     @app.get("/health/live", tags=["health"], summary="503 when only a new process helps")
@@ -80,8 +82,9 @@ def add_health(app: FastAPI, versions: VersionRegistry) -> None:
         return Response(to_json({"live": not broken}), 503 if broken else 200, media_type="application/json")
 
     async def ready() -> Response:
-        state = versions.snapshot.state
-        content = {"ready": state is State.READY, "state": state.value}
+        snapshot = versions.snapshot
+        state, reason = snapshot.state, unready_reason(snapshot, settings)
+        content = {"ready": state is State.READY, "state": state.value} | ({"reason": reason} if reason else {})
         status = 200 if state is State.READY else 503
         return Response(to_json(content), status, media_type="application/json")
 

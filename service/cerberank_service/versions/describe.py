@@ -106,6 +106,20 @@ def _first_stage(first: LiveFirstStage, settings: Settings) -> dict[str, Any]:
     }
 
 
+def unready_reason(snapshot: Snapshot, settings: Settings) -> str:
+    """The reason why no stable version serves; empty where one does, or where loading alone is to be waited for."""
+    if snapshot.stable():
+        return ""
+    down = [
+        f"{name}@{version}: {known.reason}"
+        for name, model in sorted(snapshot.models.items())
+        for version, known in model.versions.items()
+        if known.down and snapshot.wanted.get(name, {}).get("stable") == version
+    ]
+    down += [f"{'@'.join(reference)}: {why}" for reference, why in sorted(snapshot.refused.items())]
+    return _named(snapshot.reason or "; ".join(down), settings)
+
+
 def _named(text: str, settings: Settings) -> str:
     """The text with the names of files instead of their paths."""
     if settings.checkpoint is not None:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
+from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.lifecycle import Flip
 from cerberank_service.versions.loading import Loader, bring_up
 from cerberank_service.versions.registry import VersionRegistry
+from cerberank_service.versions.rejection import Reason, is_shortage, reason_of
 
 logger = logging.getLogger(__name__)
+
+
+class UnusableError(RuntimeError):
+    """The checkpoint cannot be served; the message says why, and which settings name another one."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        """The process ends with `exit_code`: 2, or 1 where a restart may help because memory or a device was short."""
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class SingleCheckpoint:
@@ -21,10 +33,12 @@ class SingleCheckpoint:
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics, loader: Loader) -> None:
         """Nothing is loaded before `start`."""
         self._settings, self._versions, self._metrics, self._loader = settings, versions, metrics, loader
+        self._unusable: Callable[[Exception], None] | None = None
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
-    def open(self) -> None:
-        """Do nothing: no file is copied."""
+    def open(self, unusable: Callable[[Exception], None]) -> None:
+        """Before `start`: call `unusable` when the checkpoint cannot be served, as nothing tries it again."""
+        self._unusable = unusable
 
     def start(self) -> None:
         """Start loading."""
@@ -36,11 +50,8 @@ class SingleCheckpoint:
     def _load(self) -> None:
         try:
             live = bring_up(self._loader(self._settings), self._settings, self._metrics)
-        except Exception as error:  # any error: the service reports why it is not ready
-            if fault_of(error) is Fault.DEVICE:
-                self._versions.device_failed()
-            self._versions.explain(str(error))
-            logger.exception("the checkpoint could not be loaded")
+        except BaseException as error:  # any error, also of a library that panics: the service reports it
+            self._fail(error)
         else:
             model, version = live.reference
             self._versions.loading(live.reference, 0)
@@ -48,3 +59,25 @@ class SingleCheckpoint:
             self._versions.flip(Flip(model=model, label="stable", version=version))
             logger.info("ready: %s %s (%s)", model, version, live.checkpoint.path.name)
         self._versions.settle()
+
+    def _fail(self, error: BaseException) -> None:
+        fault, why = fault_of(error), str(error) or type(error).__name__
+        if fault is Fault.DEVICE:
+            self._versions.device_failed()
+        self._versions.explain(why)
+        # Errors of these types say everything in their message, which ends the process as its last line.
+        plain = reason_of(error) is not Reason.UNUSABLE or isinstance(error, ValueError | OSError | ImportError)
+        if self._unusable is None or not plain:
+            logger.error("the checkpoint could not be loaded: %s", why, exc_info=error)
+        if self._unusable is None:
+            return
+        if isinstance(error, ModuleNotFoundError):  # the program names the extra that has it
+            self._unusable(error)
+            return
+        named = self._settings.model or self._settings.checkpoint or f"the bundled checkpoint {BUNDLED}"
+        passing = fault is not Fault.OTHER or is_shortage(getattr(error, "errno", None), why)
+        remedy = (
+            "CERBERANK_CHECKPOINT (the folder of a checkpoint), CERBERANK_STORE (a store) or --model (a cross-encoder "
+            "of Hugging Face) names another one"
+        )
+        self._unusable(UnusableError(f"{named} cannot be served: {why}; {remedy}", 1 if passing else 2))

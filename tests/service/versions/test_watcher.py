@@ -30,7 +30,7 @@ def test_a_push_is_served_and_the_version_before_stays_for_a_rollback(
 ) -> None:
     """Without a restart; the version before last gives its memory, its series and its copy back."""
     client = follow()
-    assert client.get("/health/ready").json() == {"ready": False, "state": "loading"}
+    assert client.get("/health/ready").status_code == 503
     for version in ("1", "2", "3"):
         push(store, made(version), "stable")
         wait_until(lambda version=version: served_by(client) == version)
@@ -123,6 +123,30 @@ def test_a_store_that_disappears_changes_nothing(
     store.move_label("fake-ranker", "stable", "2")
     wait_until(lambda: served_by(client) == "2")
     assert samples(client)["cerberank_store_reachable{}"] == 1
+
+
+def test_a_probe_says_why_there_is_nothing_to_serve(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path
+) -> None:
+    """A store that does not exist or has no stable label, labels that cannot be read, a version that is rejected."""
+    client = follow()
+
+    def probe() -> str:
+        answer = client.get("/health/ready")
+        return "" if answer.status_code == 200 else str(answer.json().get("reason"))
+
+    wait_until(lambda: probe() == "the store does not exist")
+    push(store, made("1"))
+    wait_until(lambda: probe() == "no stable label in the store")
+    labels = tmp_path / "store" / "fake-ranker" / "labels.json"
+    os.mkfifo(labels)
+    wait_until(lambda: "the labels of fake-ranker cannot be read: " in probe())
+    assert str(tmp_path) not in probe()
+    labels.unlink()
+    push(store, made("2", golden_shift=0.5), "stable")
+    wait_until(lambda: probe().startswith("fake-ranker@2: golden: "))
+    store.move_label("fake-ranker", "stable", "1")
+    wait_until(lambda: not probe())
 
 
 @pytest.mark.parametrize("content", ["{", '{"stable": "../../etc"}', '{"newest": "1"}'])
