@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +83,16 @@ def appearing_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def remove_remains(folder: Path, name: str | None = None, *, older_than: float = 0.0) -> None:
+    """Remove what killed processes left in `folder` while they wrote the folder `name` of it (None: any).
+
+    Only remains that are older than so many seconds: a younger one may belong to a process that is still writing.
+    """
+    for item in folder.glob(f".{'*' if name is None else glob.escape(name)}.*"):
+        if item.is_dir() and not item.is_symlink() and time.time() - item.stat().st_mtime >= older_than:
+            shutil.rmtree(item, ignore_errors=True)
 
 
 def flush_folder(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
@@ -11,19 +10,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.export.checkpoint import ParityError, check_differing, export_checkpoint, golden_scores
+from cerberank_models.export.checkpoint import (
+    PARITY,
+    ParityError,
+    check_differing,
+    check_parity,
+    export_checkpoint,
+    golden_scores,
+)
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.importing.opaque import why_opaque
-from cerberank_models.importing.own_network import read_config, read_network
+from cerberank_models.importing.own_network import (
+    SENTENCE_TRANSFORMERS,
+    check_kind,
+    own_scores,
+    read_config,
+    read_network,
+)
 from cerberank_models.importing.own_tokenizer import (
     MOST_TOKENS,
     check_pairs,
@@ -36,9 +46,6 @@ from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
 
 logger = logging.getLogger(__name__)
-
-PROMPTS = "config_sentence_transformers.json"
-"""The file in which sentence-transformers keeps a model's prompts."""
 
 CARD = """# {name}
 
@@ -127,6 +134,7 @@ def import_model(
     """
     found = find_source(source, revision)
     described = read_config(found)
+    check_kind(found, described)
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     check_files(found)
@@ -159,7 +167,8 @@ def import_model(
     encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
     config = ranker_config(described, name=name or found.name, encoding=encoding, logits=described.num_labels)
     ranker = Ranker(config).eval()
-    load_weights(ranker, read_network(found).state_dict())
+    network = read_network(found)
+    load_weights(ranker, network.state_dict())
     pairs_alone = PairEncoder(
         plain_tokenizer(tokenizer),
         family=transformer.family,
@@ -168,6 +177,8 @@ def import_model(
     )
     if encoding.segments == 2:  # with context, training decided what the model reads
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
+        wanted = own_scores(network, tokenizer, GOLDEN_TEXTS, longest=encoding.max_length)
+        check_parity("imported", wanted, golden_scores(ranker, pairs_alone), PARITY["fp32"])
     check_differing(source, golden_scores(ranker, pairs_alone))
     export_checkpoint(
         ranker,
@@ -200,20 +211,12 @@ def check_files(source: Source) -> None:
 
 def check_prompt(source: Source) -> None:
     """Raise UnsupportedModelError for a model that sentence-transformers gives a prompt before every question."""
-    file = source.folder / PROMPTS
-    if source.commit is not None and not file.is_file():
-        try:
-            file = Path(hf_hub_download(source.place, PROMPTS, revision=source.commit))
-        except EntryNotFoundError:
-            return
-    if not file.is_file():
-        return
-    settings = json.loads(file.read_bytes())
+    settings = source.optional_json(SENTENCE_TRANSFORMERS) or {}
     name = settings.get("default_prompt_name")
     if prompt := name and (settings.get("prompts") or {}).get(name):
         raise UnsupportedModelError(
-            f"{source.place} reads the prompt {prompt!r} before every question ({PROMPTS}), which is not supported: "
-            "its scores would not be its own"
+            f"{source.place} reads the prompt {prompt!r} before every question ({SENTENCE_TRANSFORMERS}), which is not "
+            "supported: its scores would not be its own"
         )
 
 

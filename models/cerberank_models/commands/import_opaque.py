@@ -10,17 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.config import EncodingConfig
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.export.opaque import export_opaque, long_texts, opaque_encoder
 from cerberank_models.export.opaque_graph import OpaqueNetwork, adopt_graph, export_network
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.importing.opaque import opaque_config
-from cerberank_models.importing.own_network import read_network
+from cerberank_models.importing.own_network import own_scores, read_network
 from cerberank_models.importing.own_tokenizer import check_pairs, plain_tokenizer
 from cerberank_models.importing.source import Source
 
@@ -61,7 +57,10 @@ def import_opaque(
     check_pairs(tokenizer, opaque_encoder(config, plain), GOLDEN_TEXTS, max_length=encoding.max_length)
     pad = next(each for each in (described.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
     network = _network(source, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
-    expected = None if network is None else _own_scores(network, tokenizer, encoding.max_length)
+    expected = None
+    if network is not None:
+        texts = (*GOLDEN_TEXTS, long_texts(encoding.max_length))
+        expected = own_scores(network.network, tokenizer, texts, longest=encoding.max_length)
     if network is not None and graph is None:
         write, how = partial(export_network, network, longest=encoding.max_length), "its own forward, exported to ONNX"
     else:
@@ -112,27 +111,6 @@ def _has_weights(source: Source) -> bool:
         except OSError:  # offline: what is in the cache
             names = [item.name for item in source.folder.iterdir()]
     return any("/" not in name and fnmatch(name, each) for name in names for each in WEIGHTS)
-
-
-def _own_scores(network: OpaqueNetwork, tokenizer: Any, longest: int) -> list[Scores]:
-    """The model's scores of the golden and the longest texts, each pair alone as its own tokenizer makes it."""
-    scores = []
-    for question, texts in (*GOLDEN_TEXTS, long_texts(longest)):
-        logits = []
-        for text in texts:
-            # A list of one: transformers reads an empty text alone as if there were no pair.
-            read = tokenizer([question], [text], truncation="longest_first", max_length=longest, return_tensors="pt")
-            ids = read["input_ids"]
-            types = read.get("token_type_ids", torch.zeros_like(ids))
-            try:
-                with torch.no_grad():
-                    logits.append(network(ids, types, torch.ones_like(ids, dtype=torch.bool)).numpy()[:, 0])
-            except (IndexError, RuntimeError) as error:
-                raise UnsupportedModelError(
-                    f"the model cannot read a pair of {ids.shape[1]} tokens ({error}); --max-length sets fewer"
-                ) from error
-        scores.append(probability(np.concatenate(logits)))
-    return scores
 
 
 def _shipped(source: Source, names: Sequence[str]) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import (
     LABELS,
@@ -22,6 +23,9 @@ from cerberank_models.checkpoint.store.contract import (
 )
 from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.commands.verdict import RejectedError, wait_for_verdict
+
+LEFT_OVER_SECONDS = 3600.0
+"""A hidden folder older than this is the remains of a killed pull; no pull takes so long."""
 
 STORE = "a folder, or an fsspec URL such as s3://bucket/models"
 
@@ -81,6 +85,8 @@ def pull(argv: list[str]) -> int:
     def run() -> None:
         store = open_store(arguments.store)
         reference = resolve(store, arguments.version)
+        target = arguments.target.absolute()
+        remove_remains(target.parent, target.name, older_than=LEFT_OVER_SECONDS)
         store.pull(reference, arguments.target)
         _say(f"{reference.model}@{reference.version} is in {arguments.target}")
 

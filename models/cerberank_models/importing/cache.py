@@ -19,6 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.importing.source import Source
@@ -51,10 +52,11 @@ class ImportOptions:
 
     def arguments(self, source: Source, path: Path) -> list[str]:
         """The arguments of `cerberank import` that write `path`."""
-        arguments = [source.place, str(path), "--name", source.name, "--precisions", ",".join(self.precisions)]
-        arguments += ["--revision", source.commit] if source.commit else []
-        arguments += ["--max-length", str(self.max_length)] if self.max_length else []
-        return arguments + (["--calibrate", str(self.calibrate)] if self.calibrate else [])
+        options: dict[str, object] = {"name": source.name, "precisions": ",".join(self.precisions)}
+        options |= {"revision": source.commit, "max-length": self.max_length, "calibrate": self.calibrate}
+        # With "=" and after "--" a name that begins with "-" is no option.
+        named = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        return [*named, "--", source.place, str(path)]
 
 
 def default_cache() -> Path:
@@ -74,8 +76,8 @@ def cached_checkpoint(source: Source, options: ImportOptions, cache: Path) -> Pa
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):  # the kernel releases it when its holder dies
             if not _is_whole(path):
-                for remains in (path, *cache.glob(f".{path.name}.*")):
-                    shutil.rmtree(remains, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True)
+                remove_remains(cache, path.name)
                 logger.info("%s is imported once, into %s", source.place, path)
                 _import(source, options, path)
     return path
@@ -99,7 +101,7 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
     It ends with this process, also where nothing is left to end it: by a signal that comes as it starts, by SIGKILL.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "cerberank_models", "import", *options.arguments(source, path), "--end-with-stdin"],
+        [sys.executable, "-m", "cerberank_models", "import", "--end-with-stdin", *options.arguments(source, path)],
         env={**os.environ, **QUIET},
         stdin=subprocess.PIPE,  # closed by the system when this process ends
         stdout=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -67,12 +67,7 @@ def check_pairs(
             here = slice(*got.offsets[row : row + 2].tolist())
             types = wanted["token_type_ids"][row] if "token_type_ids" in wanted else [0] * len(ids)
             pair = f"the pair of {question[:40]!r} and {candidates[row][:40]!r}"
-            own = encoder.tokenizer
-            _compare(
-                f"tokens of {pair}",
-                [own.id_to_token(token) for token in ids],
-                [own.id_to_token(token) for token in got.token_ids[here].tolist()],
-            )
+            _compare(f"tokens of {pair}", ids, got.token_ids[here].tolist(), encoder.tokenizer.id_to_token)
             _compare(f"token types of {pair}", types, got.type_ids[here].tolist())
 
 
@@ -83,15 +78,23 @@ def _long(texts: Sequence[tuple[str, Sequence[str]]], length: int) -> list[tuple
     return [(words, [question, words, ""]), (question, [words])]
 
 
-def _compare(what: str, wanted: Sequence[object], got: Sequence[object]) -> None:
+def _compare(
+    what: str, wanted: Sequence[int], got: Sequence[int], name: Callable[[int], str | None] = lambda number: None
+) -> None:
+    """Raise UnsupportedModelError unless both are the same numbers; the first that differs is told with its `name`."""
     if list(wanted) == list(got):
         return
     place = next(
         (index for index, (own, ours) in enumerate(zip(wanted, got, strict=False)) if own != ours),
         min(len(wanted), len(got)),
     )
-    own, ours = (repr(each[place]) if place < len(each) else "nothing" for each in (wanted, got))
+    own, ours = (_told(each[place], name) if place < len(each) else "nothing" for each in (wanted, got))
     raise UnsupportedModelError(
         f"the {what}: at place {place} the model's own tokenizer gives {own} and its family's template {ours}, "
         f"in all {len(wanted)} and {len(got)}"
     )
+
+
+def _told(number: int, name: Callable[[int], str | None]) -> str:
+    token = name(number)
+    return str(number) if token is None else f"{token!r} ({number})"

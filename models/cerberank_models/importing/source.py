@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cerberank_models.checkpoint.regular import open_regular
 
@@ -45,6 +46,19 @@ class Source:
     def has_tokenizer(self) -> bool:
         """Whether a tokenizer's vocabulary is among its files; on the hub, once the tokenizer has been loaded."""
         return any((self.folder / name).is_file() for name in VOCABULARIES)
+
+    def optional_json(self, name: str) -> Any:
+        """What its file `name` holds as JSON; None where it has none. Raises SourceError."""
+        file = self.folder / name
+        if self.commit is not None and not file.is_file():
+            from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub
+            from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
+
+            try:
+                file = Path(hf_hub_download(self.place, name, revision=self.commit))
+            except EntryNotFoundError:
+                return None
+        return _json(file) if file.is_file() else None
 
     def content(self) -> str:
         """What identifies the content: the commit, or the SHA-256 of a folder's files with their names."""
@@ -108,11 +122,15 @@ def _on_hub(model: str, revision: str | None) -> Source:
 
 
 def _model_type(config: Path) -> object:
-    try:
-        described = json.loads(config.read_bytes())
-    except ValueError as error:
-        raise SourceError(f"{config} is no JSON: {error}") from error
+    described = _json(config)
     return described.get("model_type") if isinstance(described, dict) else None
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{file} is no JSON that can be read: {error}") from error
 
 
 def _first_line(error: Exception) -> str:

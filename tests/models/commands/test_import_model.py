@@ -16,9 +16,12 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model, main
 from cerberank_models.encoding import Candidate
+from cerberank_models.export.checkpoint import ParityError
 from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.importing.hugging_face import load_weights
 from cerberank_models.importing.own_tokenizer import MOST_TOKENS
 from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import rank_pairs
 
 
@@ -209,8 +212,27 @@ def test_an_encoder_without_a_classifier_is_refused(tmp_path: Path) -> None:
     save_cross_encoder("bert", tmp_path / "source")
     described = transformers.AutoConfig.from_pretrained(tmp_path / "source")
     transformers.AutoModel.from_config(described).save_pretrained(tmp_path / "source")
-    with pytest.raises(UnsupportedModelError, match=r"no trained cross-encoder: it lacks classifier\.bias"):
+    with pytest.raises(UnsupportedModelError, match="is BertModel, without a classifier that ranks"):
         import_model(str(tmp_path / "source"), tmp_path / "out", name="x", precisions=())
+    assert not (tmp_path / "out").exists()
+
+
+def test_scores_that_are_not_the_original_network_s_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A family's rule that is wrong for a model: every weight finds a place, and the scores are others."""
+    source = save_cross_encoder("bert", tmp_path / "source", num_labels=1)
+
+    def swapped(ranker: Ranker, weights: dict[str, torch.Tensor]) -> None:
+        first, second = (f"bert.encoder.layer.{layer}." for layer in (0, 1))
+        layers = {
+            key.replace(first, "*").replace(second, first).replace("*", second): value for key, value in weights.items()
+        }
+        load_weights(ranker, layers)
+
+    monkeypatch.setattr("cerberank_models.commands.import_model.load_weights", swapped)
+    with pytest.raises(ParityError, match="imported scores differ from PyTorch's by"):
+        import_model(str(source), tmp_path / "out", precisions=())
     assert not (tmp_path / "out").exists()
 
 

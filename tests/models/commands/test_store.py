@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,12 @@ def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
     assert main(["label", store, MODEL, "canary", "2"]) == 0
     assert main(["label", store, MODEL, "stable", "2"]) == 0
     assert main(["label", store, MODEL, "canary", "--remove"]) == 0
+    remains = [tmp_path / f".pulled.{each}" for each in ("killed", "young")]
+    for folder in remains:
+        folder.mkdir()
+    os.utime(remains[0], (0, 0))
     assert main(["pull", store, MODEL, str(tmp_path / "pulled")]) == 0
+    assert [folder.exists() for folder in remains] == [False, True], "a pull removes what killed ones left"
     assert capsys.readouterr().out.splitlines() == [
         f"{MODEL}@1 is in {store}",
         f"{MODEL}@stable: nothing -> 1",

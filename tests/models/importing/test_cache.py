@@ -25,9 +25,9 @@ def source(tmp_path: Path) -> Source:
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
-    """Run `script` in place of Python as the process that imports; $5 is the folder to make. Gives its notes."""
+    """Run `script` in place of Python as the process that imports; $out is the folder to make. Gives its notes."""
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho \"$@\" >> '{tmp_path}/calls'\n{script}\n")
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> '{tmp_path}/calls'\nfor out; do :; done\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     return tmp_path / "calls"
@@ -37,14 +37,14 @@ def test_the_second_start_imports_nothing(
     source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One call of `cerberank import`, with the options; what a killed one left is gone."""
-    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$5\"")
+    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
     options = ImportOptions(precisions=("int8",), max_length=64, calibrate=source.folder / "config.json")
     path = tmp_path / "cache" / f"model-{options.key(source)}"
     (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
     assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
     assert calls.read_text() == (
-        f"-m cerberank_models import {source.place} {path} --name model --precisions int8 --max-length 64 "
-        f"--calibrate {source.place}/config.json --end-with-stdin\n"
+        "-m cerberank_models import --end-with-stdin --name=model --precisions=int8 --max-length=64 "
+        f"--calibrate={source.place}/config.json -- {source.place} {path}\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
 
@@ -76,7 +76,7 @@ def test_a_damaged_checkpoint_is_imported_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The log names the file that has changed; then the checkpoint is whole."""
-    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$5\"")
+    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
     path = cached_checkpoint(source, FP32, tmp_path / "cache")
     (path / "tokenizer.json").write_text("{}")
     assert cached_checkpoint(source, FP32, tmp_path / "cache") == path
@@ -90,7 +90,7 @@ def test_of_several_at_once_one_imports(
     source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others wait for it."""
-    calls = fake(monkeypatch, tmp_path, f"sleep 0.3; cp -r '{tiny_checkpoint}' \"$5\"")
+    calls = fake(monkeypatch, tmp_path, f"sleep 0.3; cp -r '{tiny_checkpoint}' \"$out\"")
     with ThreadPoolExecutor(4) as pool:
         got = list(pool.map(lambda _: cached_checkpoint(source, FP32, tmp_path / "cache"), range(4)))
     assert len(set(got)) == 1
@@ -111,7 +111,7 @@ def test_a_failed_import_says_why(
     fake(monkeypatch, tmp_path, "echo 'cerberank import: pairs are cut' >&2; kill -9 $$")
     with pytest.raises(ModelImportError, match=r"its process was killed by signal 9 \(out of memory\?\)$"):
         cached_checkpoint(source, FP32, tmp_path / "cache")
-    fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$5\"")
+    fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
     assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.tiny import bert_tokenizer
-from tokenizers import processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from cerberank_models.encoding import PairEncoder
@@ -44,7 +44,10 @@ def test_the_family_s_own_template_passes(length: int) -> None:
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        (tokenizer("[CLS] $A [SEP] [SEP] $B:1 [SEP]:1"), r"tokens of the pair .* gives '\[SEP\]' and its family's"),
+        (
+            tokenizer("[CLS] $A [SEP] [SEP] $B:1 [SEP]:1"),
+            r"tokens of the pair .* gives '\[SEP\]' \(3\) and its family's",
+        ),
         (tokenizer("[CLS] $B [SEP] $A:1 [SEP]:1"), "tokens of the pair"),
         (tokenizer("[CLS] $A [SEP] $B:1"), "tokens of the pair"),
         (tokenizer("[CLS] $A [SEP] $B [SEP]"), "token types of the pair .* gives 0 and its family's template 1"),
@@ -73,3 +76,21 @@ def test_truncation_and_padding_of_the_tokenizer_are_left_behind() -> None:
     plain = plain_tokenizer(own)
     assert (plain.truncation, plain.padding) == (None, None)
     assert own.backend_tokenizer.truncation is not None
+
+
+def test_ids_are_compared_and_not_only_their_tokens() -> None:
+    """A vocabulary that has a token twice: the tokenizer's template has one of its ids, the family's the other."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = [(word, -1.0) for word in ("<s>", "<pad>", "</s>", "<unk>", "\u2581", *letters, "</s>")]
+    backend = Tokenizer(models.Unigram(words, unk_id=3))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    own = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", model_input_names=NAMES[::2])
+    encoder = PairEncoder(
+        plain_tokenizer(own), family="xlm-roberta", config=TeacherInput(max_length=24).encoding(), type_vocab_size=1
+    )
+    message = rf"gives '</s>' \(2\) and its family's template '</s>' \({len(words) - 1}\)"
+    with pytest.raises(UnsupportedModelError, match=message):
+        check_pairs(own, encoder, GOLDEN_TEXTS, max_length=24)

@@ -80,12 +80,13 @@ def test_what_is_no_folder_and_no_id_is_refused(named: str) -> None:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    """No configuration, one that is no JSON, and a revision, which folders do not have."""
+    """No configuration, one that is no JSON or nested too deep, and a revision, which folders do not have."""
     with pytest.raises(SourceError, match=r"has no config\.json"):
         find_source(str(tmp_path))
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(SourceError, match="is no JSON"):
-        find_source(str(tmp_path))
+    for content in ("{", "[" * 100_000):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(SourceError, match="is no JSON"):
+            find_source(str(tmp_path))
     with pytest.raises(SourceError, match="has no revision 'main'"):
         find_source(str(tmp_path), "main")
 

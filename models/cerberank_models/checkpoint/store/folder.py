@@ -8,15 +8,13 @@ too is replaced by a rename.
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from cerberank_models.checkpoint.atomic import write_atomically
+from cerberank_models.checkpoint.atomic import remove_remains, write_atomically
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, read_regular
@@ -93,7 +91,7 @@ class FolderStore:
                 raise StoreError(
                     f"{target} is there with other content: a version is never changed, push under a new one"
                 ) from None
-        _remove_left_overs(target.parent)
+        remove_remains(target.parent, older_than=LEFT_OVER_SECONDS)
         return reference
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
@@ -161,9 +159,3 @@ def _names(folder: Path) -> list[str]:
         return [item.name for item in folder.iterdir() if is_name(item.name) and item.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _remove_left_overs(folder: Path) -> None:
-    for item in folder.glob(".*.*"):
-        if item.is_dir() and not item.is_symlink() and time.time() - item.stat().st_mtime > LEFT_OVER_SECONDS:
-            shutil.rmtree(item, ignore_errors=True)
