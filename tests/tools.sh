@@ -26,7 +26,7 @@ debian() { # PROGRAM PACKAGE [OLDEST-VERSION]
 missing=()
 # The kubectl of Debian 12 is 1.20, whose kustomize does not know the fields that deploy/kubernetes uses.
 for tool in "promtool prometheus" "amtool prometheus-alertmanager" "chromium chromium" \
-    "chromedriver chromium-driver" "docker-compose docker-compose" "curl curl" "nginx nginx-light" "kubectl kubernetes-client 1.24"; do
+    "chromedriver chromium-driver" "docker-compose docker-compose" "curl curl" "nginx nginx-light" "mtail mtail" "kubectl kubernetes-client 1.24"; do
     present "${tool%% *}" || missing+=("$tool")
 done
 if [ "${#missing[@]}" -gt 0 ]; then

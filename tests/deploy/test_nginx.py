@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -261,6 +263,74 @@ def test_a_log_line_is_one_object_without_texts(start: Start) -> None:
     entry: dict[str, Any] = json.loads(line)
     assert (entry["path"], entry["status"], entry["request_id"]) == ('/v1/a"b', 200, "mine")
     assert "secret" not in proxy.log
+
+
+def test_a_question_that_is_tried_twice_counts_once(start: Start, counting: Counting) -> None:
+    """By what its client saw: one that the second replica answered is an answer, 503 from both is one failure."""
+    busy, other = Replica(status=503), Replica()
+    proxy = start(busy, other, log=f"127.0.0.1:5140 -> 127.0.0.1:{counting.port}")
+    with httpx.Client(base_url=proxy.url) as client:
+        answered = [client.post("/v1/rank", content=b"{}").status_code for _ in range(4)]
+        assert (answered, len(busy.asked)) == ([200] * 4, 2)
+        other.status = 503
+        assert client.post("/v1/rank", content=b"{}").status_code == 503
+        other.status = 422
+        assert client.post("/v1/rank", content=b"{}").status_code == 422
+        assert client.get("/v1/models").status_code == 422
+        assert client.post("/v1/rank", content=b" " * (4 * MEGABYTE + 1)).status_code == 413
+        other.status = 200
+        assert client.post("/v1/rank", content=b"{}").status_code == 200
+    wait_until(lambda: counting.lines() == 9)
+    assert (counting.value("answered"), counting.value("failed")) == (5, 1)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A running mtail: the port of its socket for log lines, and the address of its metrics."""
+
+    port: int
+    url: str
+
+    def value(self, name: str) -> int:
+        """Of the proxy's counter."""
+        return self._sample(f"cerberank_proxy_{name}_total")
+
+    def lines(self) -> int:
+        """Of the log that it has read."""
+        return self._sample("mtail_lines_total")
+
+    def _sample(self, name: str) -> int:
+        (value,) = re.findall(rf"^{name} (\d+)$", httpx.get(f"{self.url}/metrics").text, re.MULTILINE)
+        return int(value)
+
+
+@pytest.fixture
+def counting() -> Iterator[Counting]:
+    """Debian's mtail on the committed program, with the options of its image."""
+    program = shutil.which("mtail")
+    if program is None:
+        pytest.skip("needs Debian's mtail")
+    folder = CONFIGURATION.parent / "mtail"
+    (entry,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (folder / "Dockerfile").read_text(), re.MULTILINE)
+    options = [str(folder) if option == "/etc/mtail" else option for option in json.loads(entry)[1:]]
+    with socket.socket(type=socket.SOCK_DGRAM) as lines, socket.socket() as metrics:
+        for free in (lines, metrics):
+            free.bind(("127.0.0.1", 0))
+        port, page = lines.getsockname()[1], metrics.getsockname()[1]
+    options += ["-logs", f"udp://127.0.0.1:{port}", "-address", "127.0.0.1", "-port", str(page)]
+    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    counting = Counting(port, f"http://127.0.0.1:{page}")
+    try:
+        wait_until(lambda: process.poll() is not None or _listens(page))
+        yield counting
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def exchange(proxy: Proxy, sent: bytes) -> tuple[int, dict[str, str], bytes]:
