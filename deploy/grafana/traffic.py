@@ -37,7 +37,7 @@ TRAFFIC: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             title="Refused, failed or incomplete",
-            says="Shares of all requests: 5xx answers, and answers whose deadline passed.",
+            says="Shares of what reached the replicas, a retry counted again: 5xx, and answers whose deadline passed.",
             queries={
                 "refused or failed": ratio(
                     total("cerberank_errors_total", matchers=REFUSED),
@@ -71,7 +71,7 @@ TRAFFIC: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             title="Queue",
-            says="Seconds of model time that a replica expects for what it has accepted. Autoscaling keeps it short.",
+            says="Seconds of model time that a replica expects for what it has accepted; what does not fit is refused.",
             queries={"{{instance}}": f"cerberank_queued_seconds{{{HERE}}}"},
             unit="s",
         ),
@@ -97,6 +97,26 @@ TRAFFIC: dict[str, tuple[Panel, ...]] = {
             title="Clients that hung up",
             says="Questions that were dropped because nobody waited any more. Many: their time-outs are too short.",
             queries={"{{model}}@{{version}}": total("cerberank_cancelled_requests_total", VERSIONS)},
+            unit="reqps",
+        ),
+    ),
+    "Overload": (
+        Panel(
+            title="Offered compute",
+            says="Seconds of compute that questions ask for each second, as predicted; a replica can do one a second.",
+            queries={"{{outcome}}": total("cerberank_offered_seconds_total", "outcome")},
+            stacked=True,
+        ),
+        Panel(
+            title="Offered to each replica",
+            says="The same by replica, refused questions included: what autoscaling keeps at its target.",
+            queries={"{{instance}}": total("cerberank_offered_seconds_total", "instance")},
+            unit="percentunit",
+        ),
+        Panel(
+            title="Refusals",
+            says="By reason, each try counted. queue, deadline, memory and connections are overload.",
+            queries={"{{reason}}": total("cerberank_refused_requests_total", "reason")},
             unit="reqps",
         ),
     ),

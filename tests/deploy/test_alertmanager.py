@@ -16,6 +16,11 @@ ALERTS = {
     rule["alert"]: rule
     for rule in yaml.safe_load((DEPLOY / "prometheus" / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]
 }
+RECORDED = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "prometheus" / "rules" / "recording.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
 MATCHER = re.compile(r'(\w+)(=~?)"(.*)"')
 
 
@@ -35,6 +40,14 @@ def test_every_severity_has_a_receiver() -> None:
     assert {CONFIG["route"]["receiver"], pages["receiver"]} == receivers == {"pages", "tickets"}
     assert pages["matchers"] == ['severity="page"']
     assert {rule["labels"]["severity"] for rule in ALERTS.values()} == {"page", "ticket"}
+
+
+def test_each_objective_is_told_when_it_burns() -> None:
+    """Alerts of one name and job are told together, and an objective that follows must not wait for the group's turn."""
+    slo = {rule["labels"]["slo"] for rule in RECORDED}
+    assert slo == {"availability", "latency"}
+    assert {"alertname", "job", "slo"} == set(CONFIG["route"]["group_by"])
+    assert not [route for route in CONFIG["route"]["routes"] if "group_by" in route]
 
 
 @pytest.mark.parametrize("rule", CONFIG["inhibit_rules"], ids=lambda rule: rule["source_matchers"][0])

@@ -52,10 +52,15 @@ def test_images_are_pinned(name: str) -> None:
 def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
     """By the names and ports that compose gives them."""
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
-    (target,) = config["scrape_configs"][0]["static_configs"][0]["targets"]
-    host, port = target.split(":")
-    assert host in SERVICES
-    assert int(port) == Settings.model_fields["port"].default
+    for job, name, port in (
+        ("cerberank", "cerberank", Settings.model_fields["port"].default),
+        ("cerberank-proxy", "proxy", 3903),  # mtail's own
+    ):
+        (scraping,) = [each for each in config["scrape_configs"] if each["job_name"] == job]
+        (found,) = scraping["dns_sd_configs"]  # every address of the name, not one of them
+        assert (found["names"], found["type"], found["port"]) == ([name], "A", port)
+        assert name in SERVICES
+    assert SERVICES["proxy-counts"]["network_mode"] == "service:proxy"
     source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
     assert "prometheus" in SERVICES

@@ -57,12 +57,13 @@ def test_a_graph_has_one_unit() -> None:
 
 
 def test_what_an_operator_asks_first_has_a_graph() -> None:
-    """Latency by version and by replica, phases as quantiles, releases, starts, descriptors, keys, cancellations."""
+    """Latency by version and by replica, phases as quantiles, releases, starts, descriptors, keys, cancellations, refusals."""
     queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", [])]
     for labels in ("le, model, version", "le, instance", "le, phase"):
         assert any("histogram_quantile" in query and f"by ({labels})" in query for query in queries), labels
     wanted = {"build_info", "process_start_time_seconds", "process_open_fds"}
     wanted |= {"key_requests", "cancelled_requests", "step_tokens"}
+    wanted |= {"offered_seconds", "refused_requests"}
     assert {name for name in wanted if not any(name in query for query in queries)} == set()
     assert not [query for query in queries if "request_phase_seconds_sum" in query]
 

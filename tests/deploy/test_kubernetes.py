@@ -198,11 +198,12 @@ def test_the_image_for_a_bucket_is_one_that_can_be_built() -> None:
     assert 'ARG EXTRAS=""' in (DEPLOY.parent / "Dockerfile").read_text()
 
 
-def test_the_autoscaler_s_metric_is_the_mean_queue(objects: dict[str, dict[str, Any]]) -> None:
-    """From the gauge through the adapter to the autoscaler, by name; not the moment of one scrape counts."""
+def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[str, Any]]) -> None:
+    """Refused ones too; from the counter through the adapter to the autoscaler, by name, as a rate."""
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
-    assert rule["seriesQuery"].partition("{")[0] in {PREFIX + series.name for series in SERIES}
-    assert "avg_over_time(<<.Series>>{<<.LabelMatchers>>}[2m])" in rule["metricsQuery"]
+    (counter,) = [each for each in SERIES if f"{PREFIX}{each.name}_total" == rule["seriesQuery"].partition("{")[0]]
+    assert counter.kind == "counter"
+    assert rule["metricsQuery"] == "sum by (<<.GroupBy>>) (rate(<<.Series>>{<<.LabelMatchers>>}[2m]))"  # of all outcomes
     scaler = objects["HorizontalPodAutoscaler"]["spec"]
     (metric,) = scaler["metrics"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]

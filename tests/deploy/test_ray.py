@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from starlette.testclient import TestClient
 from tests.e2e.ray_cluster import settings_of_the_cluster
 
+from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
 from cerberank_service.settings import Settings
 
 pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
 
-CONFIG: dict[str, Any] = yaml.safe_load(
-    (Path(__file__).resolve().parents[2] / "deploy" / "ray" / "cerberank.yaml").read_text()
-)
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "ray" / "cerberank.yaml").read_text())
 (DEPLOYMENT,) = CONFIG["applications"][0]["deployments"]
 
 
@@ -33,6 +35,31 @@ def test_the_deployment_is_the_one_that_the_application_has() -> None:
 
     assert CONFIG["applications"][0]["import_path"] == "cerberank_service.ray_serve.replica:application"
     assert application._bound_deployment.name == DEPLOYMENT["name"]
+
+
+def test_the_scaling_is_that_of_kubernetes() -> None:
+    """One target for both: the utilisation, and the least number of replicas that holds the objective at it."""
+    (scaler,) = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "base" / "autoscaler.yaml").read_text())
+    target = scaler["spec"]["metrics"][0]["pods"]["target"]["averageValue"]
+    scaling = DEPLOYMENT["autoscaling_config"]
+    assert int(target.removesuffix("m")) == 1000 * scaling["policy"]["policy_kwargs"]["utilisation"]
+    assert scaler["spec"]["minReplicas"] == scaling["min_replicas"]
+
+
+def test_a_replica_reports_what_it_was_offered(monkeypatch: pytest.MonkeyPatch, client: TestClient) -> None:
+    """The seconds of accepted and of refused questions, per second since the report before."""
+    from cerberank_service.ray_serve import replica
+
+    monkeypatch.setattr(replica, "assemble", lambda _: client.app)
+    monkeypatch.setattr(replica.ray, "get_runtime_context", lambda: SimpleNamespace(get_assigned_resources=dict))
+    now = iter([0.0, 8.0, 10.0])
+    monkeypatch.setattr(replica, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    reporting = replica.Cerberank()
+    counters = client.app.state.service.metrics.series  # type: ignore[attr-defined]
+    counters.counter("offered_seconds", "accepted").inc(2.0)
+    counters.counter("offered_seconds", "refused").inc(6.0)
+    reports = [reporting.record_autoscaling_stats() for _ in range(2)]
+    assert [report[OFFERED_UTILISATION] for report in reports] == [1.0, 0.0]
 
 
 def test_every_variable_is_one_that_somebody_reads() -> None:

@@ -50,7 +50,10 @@ def run_prometheus(
     copy = Path(shutil.copytree(FOLDER, folder / "prometheus"))
     config = yaml.safe_load((copy / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": interval, "evaluation_interval": interval}
-    config["scrape_configs"][0]["static_configs"][0]["targets"] = [target.removeprefix("http://")]
+    (scraping, _) = config["scrape_configs"]  # there is no proxy
+    del scraping["dns_sd_configs"]
+    scraping["static_configs"] = [{"targets": [target.removeprefix("http://")]}]
+    config["scrape_configs"] = [scraping]
     del config["alerting"]  # there is no Alertmanager
     (copy / "prometheus.yml").write_text(yaml.safe_dump(config))
     for file in (copy / "rules").glob("*.yml"):

@@ -1,4 +1,4 @@
-"""The service on Ray Serve, on a real cluster: it grows with the waiting tokens, and survives a replica's death."""
+"""The service on Ray Serve, on a real cluster: it grows with the load, and survives a replica's death."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Load:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RayService]:
-    """One replica, and a second one as soon as something waits."""
+    """One replica, and a second one as soon as it is busy for a hundredth of the time."""
     scaling: dict[str, Any] = {"min_replicas": 1, "max_replicas": 2, "upscale_delay_s": 0, "look_back_period_s": 2}
     scaling["policy"] = {
-        "policy_function": "cerberank_service.ray_serve.autoscaling:QueuedTokensPolicy",
-        "policy_kwargs": {"tokens_per_replica": 50},
+        "policy_function": "cerberank_service.ray_serve.autoscaling:OfferedSecondsPolicy",
+        "policy_kwargs": {"utilisation": 0.01},
     }
     with run_on_ray(tmp_path, autoscaling=scaling) as running:
         yield running

@@ -7,18 +7,21 @@ starts them, and restarts them when they or their engines fail. Needs the extra 
 from __future__ import annotations
 
 import asyncio
+import time
 
 import ray
 from fastapi import FastAPI
 from ray import serve
 
-from cerberank_service.ray_serve.autoscaling import QUEUED_TOKENS
+from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION, OfferedRate
 from cerberank_service.serve import assemble
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.versions.state import State
 
 POLL_SECONDS = 0.05
+OFFERED_SECONDS = "cerberank_offered_seconds_total"
+"""The counter, as /metrics has it, of the seconds that questions are predicted to take, by what became of them."""
 
 
 class Cerberank:
@@ -28,6 +31,7 @@ class Cerberank:
         """Assemble the app; Ray runs its lifespan, which starts loading the model."""
         self._app = assemble(_with_threads(read_settings()))
         self._service: Service = self._app.state.service
+        self._rate = OfferedRate(time.monotonic())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The app that answers the requests."""
@@ -41,8 +45,10 @@ class Cerberank:
             raise RuntimeError(self._service.versions.snapshot.reason or "the model's thread has failed")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """The metric on which `QueuedTokensPolicy` decides."""
-        return {QUEUED_TOKENS: float(self._service.load().queued_tokens)}
+        """The metric on which `OfferedSecondsPolicy` decides."""
+        counted = self._service.metrics.registry.restricted_registry([OFFERED_SECONDS]).collect()
+        offered = sum(sample.value for family in counted for sample in family.samples)
+        return {OFFERED_UTILISATION: self._rate.report(offered, time.monotonic())}
 
 
 def _with_threads(settings: Settings) -> Settings:
