@@ -203,7 +203,9 @@ def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
     (counter,) = [each for each in SERIES if f"{PREFIX}{each.name}_total" == rule["seriesQuery"].partition("{")[0]]
     assert counter.kind == "counter"
-    assert rule["metricsQuery"] == "sum by (<<.GroupBy>>) (rate(<<.Series>>{<<.LabelMatchers>>}[2m]))"  # of all outcomes
+    assert (
+        rule["metricsQuery"] == "sum by (<<.GroupBy>>) (rate(<<.Series>>{<<.LabelMatchers>>}[2m]))"
+    )  # of all outcomes
     scaler = objects["HorizontalPodAutoscaler"]["spec"]
     (metric,) = scaler["metrics"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]

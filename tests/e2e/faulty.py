@@ -1,7 +1,8 @@
 """The real server with a fake model that fails on demand: `python -m tests.e2e.faulty FOLDER raise|exit|slow`.
 
 A candidate with the word `explode` makes the model raise an error, or end its thread. A slow one takes 50 ms for
-every step. With CERBERANK_STORE it serves that store's versions.
+every step; while a file stands in FOLDER, `explode` ends its thread (`exit`) or exceeds its memory (`memory`), its calls
+hang (`hang`), or a read of the store does (`unread`). With CERBERANK_STORE it serves that store's versions.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
-from tests.service.fakes import FakeBackend, FakeState, Faults, loader
+from tests.service.fakes import SECRET, FakeBackend, FakeState, Faults, loader
 from tests.service.pushes import open_fake
 
 from cerberank_models.backends.contract import StageOutput
+from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.app import create_app
 from cerberank_service.serve import run
 from cerberank_service.settings import Settings, read_settings
@@ -26,27 +29,48 @@ STEP_SECONDS = 0.05
 
 @dataclass
 class SlowBackend(FakeBackend):
-    """One whose time is known."""
+    """One whose time is known, and whose faults the files of a folder cause."""
+
+    folder: Path = field(default_factory=Path)
+
+    def __post_init__(self) -> None:
+        self.faults.error = self._error
 
     def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
         """As the fake does, later."""
         time.sleep(STEP_SECONDS)
+        wait_while(self.folder / "hang")
         return super().run(state, stage)
 
+    def _error(self) -> BaseException:
+        if (self.folder / "exit").exists():
+            return SystemExit()
+        return RuntimeError("CUDA out of memory" if (self.folder / "memory").exists() else SECRET)
 
-def open_slow(settings: Settings) -> Loaded:
-    """A version of the store, slow."""
-    opened = open_fake(settings)
-    return Loaded(opened.checkpoint, SlowBackend(opened.checkpoint.config))
+
+def wait_while(file: Path) -> None:
+    """Return once the file is not there."""
+    while file.exists():
+        time.sleep(0.01)
 
 
 def main(folder: str, fault: str) -> None:
     """Serve until a signal comes."""
     logging.basicConfig(level="INFO", stream=sys.stderr)
-    faults = Faults(error=SystemExit) if fault == "exit" else Faults()
-    open_faulty = loader(FakeBackend(faults=faults), Path(folder))
+    place, listed = Path(folder), FolderStore.models
     settings = read_settings()
-    run(create_app(settings, open_slow if fault == "slow" else open_faulty), settings)
+
+    def open_slow(settings: Settings) -> Loaded:
+        opened = open_fake(settings)
+        return Loaded(opened.checkpoint, SlowBackend(opened.checkpoint.config, folder=place))
+
+    def models(store: FolderStore) -> tuple[str, ...]:
+        wait_while(place / "unread")
+        return listed(store)
+
+    open_faulty = loader(FakeBackend(faults=Faults(error=SystemExit) if fault == "exit" else Faults()), place)
+    with patch.object(FolderStore, "models", models):
+        run(create_app(settings, open_slow if fault == "slow" else open_faulty), settings)
 
 
 if __name__ == "__main__":
