@@ -43,7 +43,7 @@ def test_every_severity_has_a_receiver() -> None:
 
 
 def test_each_objective_is_told_when_it_burns() -> None:
-    """Alerts of one name and job are told together, and an objective that follows must not wait for the group's turn."""
+    """Alerts of one name and job are told together; an objective that follows must not wait for the group's turn."""
     slo = {rule["labels"]["slo"] for rule in RECORDED}
     assert slo == {"availability", "latency"}
     assert {"alertname", "job", "slo"} == set(CONFIG["route"]["group_by"])

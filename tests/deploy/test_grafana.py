@@ -57,7 +57,7 @@ def test_a_graph_has_one_unit() -> None:
 
 
 def test_what_an_operator_asks_first_has_a_graph() -> None:
-    """Latency by version and by replica, phases as quantiles, releases, starts, descriptors, keys, cancellations, refusals."""
+    """Latency by version and by replica, phases as quantiles, releases, starts, descriptors, keys, load, refusals."""
     queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", [])]
     for labels in ("le, model, version", "le, instance", "le, phase"):
         assert any("histogram_quantile" in query and f"by ({labels})" in query for query in queries), labels

@@ -1,8 +1,8 @@
 """The real server with a fake model that fails on demand: `python -m tests.e2e.faulty FOLDER raise|exit|slow`.
 
-A candidate with the word `explode` makes the model raise an error, or end its thread. A slow one takes 50 ms for
-every step; while a file stands in FOLDER, `explode` ends its thread (`exit`) or exceeds its memory (`memory`), its calls
-hang (`hang`), or a read of the store does (`unread`). With CERBERANK_STORE it serves that store's versions.
+A candidate with the word `explode` makes the model raise an error, or end its thread. With CERBERANK_STORE it serves
+that store's versions. A slow one takes 50 ms for every step; while a file stands in FOLDER, `explode` ends its thread
+(`exit`) or exceeds its memory (`memory`), its calls hang (`hang`), or a read of the store does (`unread`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +38,14 @@ class Prometheus:
 
 @contextmanager
 def run_prometheus(
-    target: str, folder: Path, *, interval: str = "1s", rules: Callable[[str], str] = lambda text: text
+    target: str,
+    folder: Path,
+    *,
+    interval: str = "1s",
+    rules: Callable[[str], str] = lambda text: text,
+    relabel: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Prometheus]:
-    """Scrapes `target` (its URL) at `interval`; `rules` may change the text of the rule files.
+    """Scrapes `target` (its URL) at `interval`; `rules` may change the text of the rule files, `relabel` its series.
 
     Skips where there is no Prometheus.
     """
@@ -53,6 +58,7 @@ def run_prometheus(
     (scraping, _) = config["scrape_configs"]  # there is no proxy
     del scraping["dns_sd_configs"]
     scraping["static_configs"] = [{"targets": [target.removeprefix("http://")]}]
+    scraping["metric_relabel_configs"] = list(relabel)
     config["scrape_configs"] = [scraping]
     del config["alerting"]  # there is no Alertmanager
     (copy / "prometheus.yml").write_text(yaml.safe_dump(config))

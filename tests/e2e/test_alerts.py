@@ -100,12 +100,13 @@ class Watched:
 
 
 def start_slow(folder: Path, port: str = "0", **settings: str) -> Process:
-    """A model that takes 50 ms a step, by steps of 128 tokens: SMALL takes three steps."""
+    """A model that takes 50 ms a step, by steps of 128 tokens: SMALL takes three steps, and waits a second at most."""
     settings = {
         "CERBERANK_STORE": str(folder / "store"),
         "CERBERANK_STORE_POLL_SECONDS": "0.1",
         "TMPDIR": str(folder),
         "CERBERANK_STEP_TOKENS": "128",
+        "CERBERANK_QUEUE_SECONDS": "1",
         "CERBERANK_PORT": port,
     } | settings
     program = ("-m", "tests.e2e.faulty", str(folder), "slow")
@@ -168,8 +169,8 @@ def test_a_long_queue_is_told(watched: Watched) -> None:
 
 
 def test_lasting_refusals_are_told(watched: Watched) -> None:
-    """Of many small questions, whose queue is too short for its own alert."""
-    watched.wait_for({"CerberankQuestionsRefused"}, *[SMALL] * 64)
+    """Of many questions of 50 tokens at once, whose queue is too short for its own alert."""
+    watched.wait_for({"CerberankQuestionsRefused"}, *[{**SMALL, "candidates": ["a" * 25, "b" * 25]}] * 64)
     assert "CerberankQueueLong" not in watched.firing()
 
 
@@ -218,12 +219,13 @@ def test_a_shortage_of_descriptors_is_told(watched: Watched) -> None:
     """Nearly out; then idle connections take the rest, and whoever scrapes has no connection left either."""
     pid, address = watched.service.process.pid, urlsplit(watched.service.url)
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = descriptors(pid)
     with ExitStack() as idle:
-        for _ in range(60):
+        for _ in range(100):
             idle.enter_context(socket.create_connection((address.hostname, address.port)))
-        wait_until(lambda: descriptors(pid) > 60)
+        wait_until(lambda: descriptors(pid) > used + 95)  # a few that were used for a moment may be free again
         idle.callback(resource.prlimit, pid, resource.RLIMIT_NOFILE, before)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + 2, before[1]))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 105, before[1]))
         watched.wait_until_told({"CerberankDescriptorsNearlyOut"})
         for _ in range(80):  # again and again: a connection that ends would leave one
             idle.enter_context(socket.create_connection((address.hostname, address.port)))

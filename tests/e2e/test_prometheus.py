@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
+from tests.deploy.replica import Replica, listening
 from tests.e2e.conftest import Process, start, wait_until_ready
 from tests.e2e.prometheus import WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.observe import wait_until
@@ -105,11 +108,36 @@ def _numbers(prometheus: Prometheus, expression: str) -> bool:
     return bool(values) and "NaN" not in values and "+Inf" not in values
 
 
+def test_the_ingress_controller_s_counts_are_the_proxy_s(tmp_path: Path) -> None:
+    """By the relabelling of its values: questions, answered and failed; no page, no other ingress, no client's error."""
+    controller = yaml.safe_load((DEPLOY / "kubernetes" / "ingress" / "controller.yaml").read_text())["controller"]
+    relabel = [
+        {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value for name, value in rule.items()}
+        for rule in controller["metrics"]["serviceMonitor"]["metricRelabelings"]
+    ]
+    counts = {("POST", 200): 5, ("POST", 503): 2, ("POST", 422): 3, ("GET", 200): 7}
+    lines = [
+        f'nginx_ingress_controller_requests{{ingress="{name}",method="{method}",status="{status}"}} {count}'
+        for name in ("cerberank", "other")
+        for (method, status), count in counts.items()
+    ]
+    page = Replica(answer="\n".join([*lines, ""]).encode(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    with listening(page) as url, run_prometheus(url, tmp_path, relabel=relabel) as prometheus:
+        wait_until(lambda: prometheus.query('{__name__=~"cerberank_proxy_.+"}'), seconds=WAIT_SECONDS)
+        found = prometheus.query('{__name__=~"cerberank_proxy_.+"}')
+    assert {(each["metric"]["__name__"], each["metric"]["job"], each["value"][1]) for each in found} == {
+        ("cerberank_proxy_answered_total", "cerberank-proxy", "5"),
+        ("cerberank_proxy_failed_total", "cerberank-proxy", "2"),
+    }
+
+
 def test_the_series_of_the_rules_exist_before_any_request(prometheus: Prometheus) -> None:
     """An alert that waits for a series to appear misses the first fault."""
     wait_until(lambda: prometheus.query("cerberank_ready == 1"), seconds=WAIT_SECONDS)
     needed = {
         "cerberank_queued_tokens",
+        'cerberank_offered_seconds_total{outcome="refused"}',
+        'cerberank_refused_requests_total{reason="queue"}',
         'cerberank_errors_total{kind="internal"}',
         'cerberank_errors_total{kind="unavailable"}',
         'cerberank_requests_total{complete="false"}',

@@ -47,14 +47,15 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "encode": encode.run,
     "efficiency": efficiency.run,
     "closed": closed.run,
+    "scaling": closed.scaling,
     "load": load.run,
     "fairness": fairness.run,
     "anytime": anytime.run,
     "first-stage": first_stage.run,
     "openvino": openvino.run,
 }
-ASKED = ("openvino", "first-stage")
-"""Benchmarks that run only when named: their libraries are no dependencies, or they need another checkpoint."""
+ASKED = ("openvino", "first-stage", "scaling")
+"""Benchmarks that run only when named: they need a library or a checkpoint of their own, or a machine of many cores."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 

@@ -1,8 +1,8 @@
 """The autoscaling policy of Ray Serve by offered seconds of compute. Pure; Ray's controller calls it.
 
-The number of requests is a poor measure: one with 10,000 candidates is as much work as 500 with 20. What waits is one
-too: a replica that refuses half of its questions may have a short queue. So every question that reaches a replica counts
-with its predicted compute seconds, refused or not.
+The number of requests is a poor measure: one with 10,000 candidates is as much work as 500 with 20. So is what waits: a
+replica that refuses half of its questions may have a short queue. Every question that reaches a replica counts
+therefore with its predicted compute seconds, refused or not.
 """
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""One host with several replicas: the units of `deploy/systemd`, and the proxy in front of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.deploy.nginx import command, configure
+
+from cerberank_service.serve import GRACE_SECONDS
+from cerberank_service.settings import Settings
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
+UNIT = (FOLDER / "cerberank@.service").read_text()
+PROGRAM = "/opt/cerberank/bin/cerberank"
+
+
+def value(name: str, text: str = UNIT) -> str:
+    (found,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+    assert isinstance(found, str)
+    return found
+
+
+def test_systemd_accepts_units_and_drop_ins(tmp_path: Path) -> None:
+    """By systemd's own check, which says what it ignores; the program is there for it."""
+    checker = shutil.which("systemd-analyze")
+    if checker is None:
+        pytest.skip("needs systemd-analyze")
+    for file in FOLDER.iterdir():
+        (tmp_path / file.name).write_text(file.read_text().replace(PROGRAM, "/bin/true"))
+    drop_ins = tmp_path / "cerberank@0.service.d"
+    drop_ins.mkdir()
+    for name in ("numa.conf", "gpu.conf"):
+        (tmp_path / name).rename(drop_ins / name)
+    units = [
+        str(tmp_path / name) for name in ("cerberank@0.service", "cerberank-live@0.service", "cerberank-live@0.timer")
+    ]
+    for unit in units:
+        Path(unit).symlink_to(Path(unit.replace("@0", "@")).name)
+    checked = subprocess.run([checker, "verify", "--man=no", *units], capture_output=True, text=True, check=False)
+    mine = [line for line in checked.stderr.splitlines() if str(tmp_path) in line or "cerberank" in line]
+    assert (checked.returncode, mine) == (0, [])
+
+
+def test_its_settings_exist_and_a_stop_has_its_time(no_settings: None) -> None:
+    """The variables are settings; the process is killed after the drain time and the servers' ends."""
+    texts = UNIT + (FOLDER / "gpu.conf").read_text()
+    names = {name.lower() for name in re.findall(r"CERBERANK_(\w+)=", texts)}
+    assert names == {"port", "admin_port", "device"}
+    assert names <= set(Settings.model_fields)
+    needed = sum(Settings.model_fields[name].default for name in ("lame_duck_seconds", "drain_seconds"))
+    assert int(value("TimeoutStopSec")) >= needed + 3 * GRACE_SECONDS + 5
+
+
+def test_the_proxy_asks_the_ports_of_the_instances(tmp_path: Path) -> None:
+    """Nginx accepts the file in the place of its own; its ports are those of the first instances."""
+    folder = tmp_path / "nginx"
+    configure(folder, 8000, [])
+    shutil.copy(FOLDER / "upstream.conf", folder / "upstream.conf")
+    result = subprocess.run(command(folder, "-t"), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    ports = re.findall(r"server 127\.0\.0\.1:(\d+) max_fails=0;", (FOLDER / "upstream.conf").read_text())
+    (pattern,) = re.findall(r"CERBERANK_PORT=(\S+)", UNIT)
+    assert ports == [pattern.replace("%i", str(instance)) for instance in range(len(ports))]
