@@ -109,7 +109,7 @@ def _numbers(prometheus: Prometheus, expression: str) -> bool:
 
 
 def test_the_ingress_controller_s_counts_are_the_proxy_s(tmp_path: Path) -> None:
-    """By the relabelling of its values: questions, answered and failed; no page, no other ingress, no client's error."""
+    """By the relabelling of its values: answered and failed questions; no page, other ingress or client's error."""
     controller = yaml.safe_load((DEPLOY / "kubernetes" / "ingress" / "controller.yaml").read_text())["controller"]
     relabel = [
         {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value for name, value in rule.items()}
