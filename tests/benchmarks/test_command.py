@@ -14,6 +14,7 @@ from cerberank_benchmarks.command import main
 from cerberank_benchmarks.machine import multiplies_bf16
 from cerberank_benchmarks.report import Chart, Report
 from cerberank_benchmarks.settings import BenchmarkSettings
+from cerberank_models.backends.processors import usable_processors
 
 TINY = ["--rounds", "1", "--candidates", "7", "--layers", "2", "--width", "64"]
 
@@ -87,6 +88,18 @@ def test_load_and_deadlines_are_measured_on_a_real_service(tmp_path: Path, tiny_
     anytime = report(out, "anytime")["rows"]
     assert anytime[-1]["deadline"] == "none"
     assert anytime[-1]["complete, %"] == 100
+
+
+@pytest.mark.slow
+def test_one_process_is_measured_with_more_and_more_threads(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    """From one to the processors that it may use, each beside one thread's rate."""
+    options = ["--checkpoint", str(tiny_checkpoint), "--seconds", "0.5", "--mix", "5:1", "--out", str(tmp_path)]
+    assert main(["scaling", *TINY, *options]) == 0
+    rows = report(tmp_path, "scaling")["rows"]
+    assert [rows[0]["threads"], rows[-1]["threads"]] == [1, usable_processors()]
+    assert all(row["answered"] > 0 for row in rows)
+    for row in rows:
+        assert row["times one thread"] == pytest.approx(row["tokens/s"] / rows[0]["tokens/s"], rel=1e-3)
 
 
 def test_a_second_run_measures_only_what_is_missing(
