@@ -1,16 +1,19 @@
 """Bodies with far too much of something, at every place that the OpenAPI document describes.
 
-For every array too many wrong elements, for every string a too long one, for every object too many unknown keys, and
-for every place too deep nesting. The cost of each is compared with that of a valid body of the same size, in processor
-time of the service: wall time would measure the machine's other work.
+For every array too many wrong elements, for every string a too long one, for every object too many unknown keys, for
+every place too deep nesting, and for every path of binary tensors too many texts. The cost of each is compared with
+that of a valid body of the same size, in processor time of the service: wall time would measure the machine's other
+work.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ class Oversized:
     body: bytes
     must_refuse: bool
     """Whether the document forbids it; otherwise the service may also take it."""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,6 +70,21 @@ def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterato
             for kind, text in found:
                 body = around(document, content["schema"], place, text, values)
                 yield Oversized(path, place, kind, body, kind == "nesting" or not validator.is_valid(json.loads(body)))
+
+
+def binary_tensors(document: Schema, size: int) -> Iterator[Oversized]:
+    """For every `infer`, about `size` bytes of empty texts in Triton's binary form: a text is four bytes there."""
+    texts = size // 4
+    packed = struct.pack("<I1s", 1, b"q") + bytes(4 * texts)
+    inputs = [
+        {"name": name, "shape": [count], "datatype": "BYTES", "parameters": {"binary_data_size": taken}}
+        for name, count, taken in (("question", 1, 5), ("candidates", texts, 4 * texts))
+    ]
+    header = json.dumps({"inputs": inputs}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header))}
+    for path in document["paths"]:
+        if path.endswith("/infer"):
+            yield Oversized(path, ("inputs",), "a binary tensor", header + packed, must_refuse=True, headers=headers)
 
 
 def places(
@@ -125,10 +144,10 @@ class Cost:
     cpu_seconds: float
 
 
-def cost(client: httpx.Client, pid: int, path: str, body: bytes) -> Cost:
+def cost(client: httpx.Client, pid: int, path: str, body: bytes, headers: Mapping[str, str]) -> Cost:
     """Send a body; the processor time is that of the process and of its children that have ended."""
     before = cpu_seconds(pid)
-    answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    answer = client.post(path, content=body, headers={"Content-Type": "application/json", **headers})
     return Cost(answer.status_code, len(answer.content), cpu_seconds(pid) - before)
 
 
@@ -139,21 +158,27 @@ def cpu_seconds(pid: int) -> float:
 
 
 def violations(
-    url: str, pid: int, names: Mapping[str, str], size: int, chosen: Callable[[Oversized], bool] = lambda _: True
+    url: str,
+    pid: int,
+    names: Mapping[str, str],
+    size: int,
+    made: Callable[[Schema, Mapping[str, Any], int], Iterable[Oversized]] = lambda document, values, size: chain(
+        oversized(document, values, size), binary_tensors(document, size)
+    ),
 ) -> list[str]:
-    """What the chosen oversized bodies do that they must not, at the service with this address and process."""
+    """What oversized bodies do that they must not, at the service with this address and process."""
     texts = {"question": "how tall ?", "query": "how tall ?", "text": "a", "text_1": "a", "text_2": "a"}
     lists = {name: ["a"] for name in ("candidates", "documents", "texts", "items")}
     found = []
     with httpx.Client(base_url=url, timeout=120.0) as client:
         document = client.get("/openapi.json").json()
         valid = json.dumps({"question": "how tall ?", "candidates": ["a" * size]}).encode()
-        cheapest = [cost(client, pid, "/v1/rank", valid) for _ in range(3)]
+        cheapest = [cost(client, pid, "/v1/rank", valid, {}) for _ in range(3)]
         assert {each.status for each in cheapest} == {200}
         most = MOST_RATIO * max(each.cpu_seconds for each in cheapest) + SPARE_SECONDS
-        for each in filter(chosen, oversized(document, {**texts, **lists, "model": names["model"]}, size)):
+        for each in made(document, {**texts, **lists, "model": names["model"]}, size):
             path = each.path.format(**names) if "{" in each.path else each.path
-            came = cost(client, pid, path, each.body)
+            came = cost(client, pid, path, each.body, each.headers)
             if came.status >= 500 or (each.must_refuse and came.status < 400):
                 found.append(f"{each.name}: status {came.status}")
             if came.cpu_seconds > most:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.fuzz import OVERSIZED_BYTES, serving
-from tests.e2e.oversized import around, oversized, violations
+from tests.e2e.oversized import around, binary_tensors, oversized, violations
 
 A = {"$ref": "#/components/schemas/A"}
 DOCUMENT: dict[str, Any] = {
@@ -50,4 +50,21 @@ def test_a_long_list_of_wrong_elements_costs_little(tiny_checkpoint: Path, tmp_p
     """At every place of every dialect that takes a list: refused, with a short answer, at a bounded price."""
     with serving(tiny_checkpoint, tmp_path) as (service, names):
         pid = service.process.pid
-        assert violations(service.url, pid, names, OVERSIZED_BYTES, lambda each: each.kind == "an array of []") == []
+        lists = violations(
+            service.url,
+            pid,
+            names,
+            OVERSIZED_BYTES,
+            lambda *made: (each for each in oversized(*made) if each.kind == "an array of []"),
+        )
+        assert lists == []
+
+
+def test_a_binary_tensor_of_a_million_texts_costs_little(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """In a body of the largest size each empty text takes four bytes, and is refused without being read."""
+    with serving(tiny_checkpoint, tmp_path) as (service, names):
+        pid = service.process.pid
+        assert (
+            violations(service.url, pid, names, 4_160_000, lambda document, _, size: binary_tensors(document, size))
+            == []
+        )

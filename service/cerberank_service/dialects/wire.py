@@ -145,6 +145,15 @@ def read_json(body: bytes, json_bytes: int | None = None) -> Document:
     return Document(read_json(repaired).content, binary)
 
 
+def check_count(name: str, count: int, most: int) -> None:
+    """Raises ServiceError (422) for more than `most` candidates."""
+    if count > most:
+        raise ServiceError(
+            Kind.INVALID,
+            f"{name}: {count} are more than the limit of {most}; send fewer, or raise CERBERANK_MAX_CANDIDATES",
+        )
+
+
 def validate(model: type[WireT], document: Document) -> WireT:
     """The request that a document holds. Raises ServiceError (422)."""
     try:

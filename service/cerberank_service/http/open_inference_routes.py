@@ -65,7 +65,7 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
         return describe_config(_asked(request, versions).reference.model, settings)
 
     async def infer(request: Request) -> Response:
-        return await rank(request, (_infer_dialect(request),))
+        return await rank(request, (_infer_dialect(request, settings.max_candidates),))
 
     errors = describe_errors(InferError)
 
@@ -121,7 +121,7 @@ def describe_config(model: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _infer_dialect(request: Request) -> Dialect:
+def _infer_dialect(request: Request, most_candidates: int) -> Dialect:
     """A dialect for this request alone, because its path and headers are inputs of the parser."""
     return Dialect(
         paths=(request.url.path,),
@@ -134,6 +134,7 @@ def _infer_dialect(request: Request) -> Dialect:
             parse,
             model=request.path_params["model"],
             version=request.path_params.get("version"),
+            most_candidates=most_candidates,
         ),
         json_bytes=read_number(request.headers.get(JSON_LENGTH)),
         render=render,

@@ -8,8 +8,7 @@ from typing import Any
 from cerberank_service.call import RankCall
 from cerberank_service.dialects.dialect import Dialect, errors_in
 from cerberank_service.dialects.shared_paths import select_dialect
-from cerberank_service.dialects.wire import Document, check_structure, read_json
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.dialects.wire import Document, check_count, check_structure, read_json
 
 SHORT_LIST = 64
 """Lists up to this length may hold other things than candidates."""
@@ -49,16 +48,8 @@ class Reader:
             # Before candidates are made of them, which takes a microsecond each.
             for name, value in document.content.items() if isinstance(document.content, dict) else ():
                 if isinstance(value, list) and len(value) > SHORT_LIST:
-                    self._check_count(name, len(value))
+                    check_count(name, len(value), self.most_candidates)
             call, options = dialect.parse(document)
-            self._check_count("candidates", len(call.candidates))
+            check_count("candidates", len(call.candidates), self.most_candidates)
         ignored = tuple(name for name in document.fields if name not in dialect.request.model_fields)
         return Read(dialect, call, options, ignored)
-
-    def _check_count(self, name: str, count: int) -> None:
-        if count > self.most_candidates:
-            raise ServiceError(
-                Kind.INVALID,
-                f"{name}: {count} are more than the limit of {self.most_candidates}; send fewer, "
-                "or raise CERBERANK_MAX_CANDIDATES",
-            )

@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.open_inference.tensors import Tensor, read_tensors
-from cerberank_service.dialects.wire import Document, VendorWire, Wire, validate
+from cerberank_service.dialects.wire import CEILING, Document, VendorWire, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -73,10 +73,15 @@ class InferAnswer(Wire):
     outputs: list[OutputTensor]
 
 
-def parse(document: Document, *, model: str | None, version: str | None) -> tuple[RankCall, InferRequest]:
-    """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422)."""
+def parse(
+    document: Document, *, model: str | None, version: str | None, most_candidates: int = CEILING
+) -> tuple[RankCall, InferRequest]:
+    """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422).
+
+    `most_candidates` bounds the texts of a tensor; tensors as JSON are bounded by their own length as well.
+    """
     request = validate(InferRequest, document)
-    texts = dict(read_tensors(request.inputs, document.binary))
+    texts = dict(read_tensors(request.inputs, document.binary, most_candidates))
     if len(texts["question"]) != 1 or not texts["question"][0].strip():
         raise ServiceError(Kind.INVALID, "question: must be one text with a visible character")
     timeout = request.parameters.timeout

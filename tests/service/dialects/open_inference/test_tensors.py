@@ -33,7 +33,7 @@ def binary(name: str, values: list[str]) -> Tensor:
 def test_what_triton_s_client_packs_is_read(question: list[str], candidates: list[str]) -> None:
     """Any text, two tensors one behind the other."""
     tensors = [binary("question", question), binary("candidates", candidates)]
-    read = dict(read_tensors(tensors, packed(question) + packed(candidates)))
+    read = dict(read_tensors(tensors, packed(question) + packed(candidates), 8))
     assert read == {"question": question, "candidates": candidates}
 
 
@@ -43,7 +43,7 @@ def test_nested_and_flat_data_are_the_same(values: list[str]) -> None:
     common = {"name": "candidates", "datatype": "BYTES"}
     flat = Tensor.model_validate(common | {"shape": [len(values)], "data": values})
     nested = Tensor.model_validate(common | {"shape": [len(values), 1], "data": [[value] for value in values]})
-    assert dict(read_tensors([flat], b"")) == dict(read_tensors([nested], b"")) == {"candidates": values}
+    assert dict(read_tensors([flat], b"", 8)) == dict(read_tensors([nested], b"", 8)) == {"candidates": values}
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,22 @@ def test_nested_and_flat_data_are_the_same(values: list[str]) -> None:
         ({"parameters": {"binary_data_size": 10}}, b"\x01\x00\x00\x00a\x01\x00\x00\x00\xff", "UTF-8"),
         ({"data": ["a", "b"]}, b"more", "no input"),
         ({"shape": [0], "parameters": {"binary_data_size": 0}}, b"", "none"),
+        ({"shape": [3, 3], "parameters": {"binary_data_size": 36}}, bytes(36), "9 are more than the limit of 8"),
+        ({"shape": [2**63 - 1] * 8, "data": ["a"]}, b"", "more than the limit of 8"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], behind: bytes, said: str) -> None:
     """Saying why; nothing is guessed."""
     tensor = Tensor.model_validate({"name": "candidates", "shape": [2], "datatype": "BYTES"} | change)
     with pytest.raises(ServiceError, match=said):
-        list(read_tensors([tensor], behind))
+        list(read_tensors([tensor], behind, 8))
+
+
+def test_no_more_texts_are_read_than_the_shape_states() -> None:
+    """A body of empty texts is refused by the first that is too many: the bytes behind it are not even looked at."""
+    behind = bytes(4 * 3) + b"cut off"
+    tensor = Tensor.model_validate(
+        {"name": "candidates", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": len(behind)}}
+    )
+    with pytest.raises(ServiceError, match="does not fit"):
+        list(read_tensors([tensor], behind, 8))
