@@ -22,6 +22,7 @@ from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.exposition import Exposition, add_metrics
+from cerberank_service.http.hosts import AllowedHosts
 from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
 from cerberank_service.http.pages import add_pages
 from cerberank_service.http.plain_routes import add_health, add_models
@@ -75,6 +76,8 @@ def create_app(
     keyed = settings.keys_file is not None
     errors = ErrorResponses(service.metrics, _error_formats(paths))
     errors.handle(app)
+    if settings.host_list:
+        app.add_middleware(AllowedHosts, hosts=settings.host_list, errors=errors)
     rank = RankRoute(
         settings=settings,
         access=service.access,

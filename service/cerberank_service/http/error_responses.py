@@ -33,9 +33,10 @@ class ErrorResponses:
     def handle(self, app: FastAPI) -> None:
         """Register this object for the errors that routes of `app` raise, and for unknown paths and methods."""
         for kind in (ServiceError, HTTPException, RequestValidationError, Exception):
-            app.add_exception_handler(kind, self._of_route)
+            app.add_exception_handler(kind, self.of_path)
 
-    async def _of_route(self, request: Request, error: Exception) -> Response:
+    async def of_path(self, request: Request, error: Exception) -> Response:
+        """The response to `error` in the error format of the request's path."""
         path = getattr(request.scope.get("route"), "path", request.url.path)
         known = next((known for known in self._formats if known.endswith("/") and path.startswith(known)), path)
         return self.respond(error, request, self._formats.get(known, native_format))

@@ -9,6 +9,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from pydantic import ValidationError
@@ -46,6 +47,12 @@ def read_settings(given: Mapping[str, str] = NOTHING) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
+
+
+def missing_temporary_folder() -> str:
+    """The folder that `TMPDIR` names if there is no such folder, which Python passes over without a word; else ""."""
+    folder = os.environ.get("TMPDIR", "")
+    return folder if folder and not Path(folder).is_dir() else ""
 
 
 def _foreign(given: Mapping[str, str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from cerberank_models.windows import MOST_WINDOWS
 from cerberank_service.settings.values import (
     DEVICES,
     backend_of,
+    checked_networks,
     checked_step_tokens,
     checked_token,
     either,
@@ -130,6 +131,21 @@ class Settings(BaseSettings):
     cors_origins: Annotated[
         str,
         Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
+    ] = ""
+    allowed_hosts: Annotated[
+        str,
+        Field(
+            description="Names in a request's `Host` that are answered, comma-separated, such as `rank.example.org` or "
+            "`*.example.org`; probes and `/metrics` are answered for any. Empty answers to all."
+        ),
+    ] = ""
+    trusted_proxies: Annotated[
+        str,
+        AfterValidator(checked_networks),
+        Field(
+            description="Addresses and networks, comma-separated, whose `X-Forwarded-For` names the client in the log; "
+            "empty trusts none."
+        ),
     ] = ""
     device: Annotated[str, Field(description=f"{either(DEVICES)}; decides the next two.")] = "cpu"
     backend: Annotated[
@@ -276,3 +292,8 @@ class Settings(BaseSettings):
     def cors_list(self) -> list[str]:
         """The origins as a list."""
         return listed(self.cors_origins)
+
+    @property
+    def host_list(self) -> list[str]:
+        """The allowed hosts as a list."""
+        return listed(self.allowed_hosts)

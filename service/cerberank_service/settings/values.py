@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from ipaddress import ip_network
 from pathlib import Path
 
 from pydantic import SecretStr, ValidationInfo
@@ -23,6 +24,13 @@ def checked_token(value: SecretStr | None) -> SecretStr | None:
     if len(token) < SHORTEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
         raise ValueError(f"a token has at least {SHORTEST_TOKEN} ASCII characters and no blank")
     return value
+
+
+def checked_networks(value: str) -> str:
+    """The comma-separated addresses and networks. uvicorn would take any other text for a name, and trust none."""
+    for item in listed(value):
+        ip_network(item)
+    return ",".join(listed(value))
 
 
 def existing_file(value: Path | None) -> Path | None:

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.usefixtures("no_settings")
         ("LOG_LEVEL", "loud"),
         ("TLS_CERTIFICATE", "/nowhere/tls.crt"),
         ("TLS_KEY", "/nowhere/tls.key"),
+        ("TRUSTED_PROXIES", "10.0.0.1, proxy"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8"),
     ],
 )
 def test_a_bad_value_is_refused_by_the_variable_s_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
