@@ -5,12 +5,28 @@ Every dialect has an error format of its own for the same kinds; see `dialects/`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from asyncio import CancelledError
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raise a RuntimeError for the panic of a library in Rust, which is a BaseException but no Exception in Python.
+
+    Cancellations and the exceptions that end the process pass unchanged. A decorator as well.
+    """
+    try:
+        yield
+    except (Exception, CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"a library failed with {type(error).__name__}") from error
 
 
 class Kind(Enum):

@@ -16,15 +16,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 from tests.e2e.conftest import ROOT, start, wait_until_ready
+from tests.e2e.oversized import binary_tensors
 from tests.e2e.siege import Neighbour, ask, resident
 from tests.soak.elsewhere import another_machine
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_service.settings import Settings
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 MOST_BYTES = Settings.model_fields["max_body_bytes"].default
 TEXTS = [f"the tower of number {number} is {number} metres tall" for number in range(4)]
 
@@ -48,7 +51,22 @@ def largest() -> list[bytes]:
     return [each.ljust(MOST_BYTES) for each in bodies]
 
 
-def _repeat(url: str, path: str, bodies: Sequence[bytes], every: float) -> list[Callable[[], object]]:
+def long_texts() -> bytes:
+    """4 MB of long texts, each different, whose question is due at once: whatever it costs is spent in vain."""
+    texts = [f"{number} " + "the tower is 330 metres tall and stands in paris " * 800 for number in range(105)]
+    body = {"question": "how tall ?", "candidates": texts, "windows": "best", "deadline_ms": 1}
+    return json.dumps(body).encode()
+
+
+def binary_tensor() -> tuple[bytes, Mapping[str, str]]:
+    """4.16 MB of a binary tensor with 1,040,000 empty texts, and its header (finding 2)."""
+    (made,) = binary_tensors({"paths": ["/infer"]}, 4_160_000)
+    return made.body, made.headers
+
+
+def _repeat(
+    url: str, path: str, bodies: Sequence[bytes], every: float, headers: Mapping[str, str] = NO_HEADERS
+) -> list[Callable[[], object]]:
     """A client for each body, which sends it again and again, at most once in `every` seconds."""
 
     def client(body: bytes) -> Callable[[], object]:
@@ -57,12 +75,17 @@ def _repeat(url: str, path: str, bodies: Sequence[bytes], every: float) -> list[
                 while True:
                     begun = time.monotonic()
                     with suppress(httpx.TransportError):
-                        asking.post(path, content=body) if body else asking.get(path)
+                        asking.post(path, content=body, headers=headers) if body else asking.get(path)
                     time.sleep(max(0.0, begun + every - time.monotonic()))
 
         return send
 
     return [client(body) for body in bodies]
+
+
+def _binary(url: str, clients: int, every: float) -> list[Callable[[], object]]:
+    body, headers = binary_tensor()
+    return _repeat(url, "/v2/models/cerberank-mini/infer", [body] * clients, every, headers)
 
 
 ATTACKS: Mapping[str, Callable[[str], list[Callable[[], object]]]] = {
@@ -73,6 +96,9 @@ ATTACKS: Mapping[str, Callable[[str], list[Callable[[], object]]]] = {
     "openapi.json, 25/s": lambda url: _repeat(url, "/openapi.json", [b""], 0.04),
     "metrics, 25/s": lambda url: _repeat(url, "/metrics", [b""], 0.04),
     "8 bodies of 4 MB, every 2 s": lambda url: _repeat(url, "/v1/rank", largest(), 2.0),
+    "4 binary tensors of 4 MB, every 5 s": lambda url: _binary(url, 4, 5.3),
+    "16 binary tensors of 4 MB, every 20 s": lambda url: _binary(url, 16, 21.0),
+    "4 clients of 4 MB that is due at once": lambda url: _repeat(url, "/v1/rank", [long_texts()] * 4, 0.0),
 }
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.wire import Document
-from cerberank_service.errors import ServiceError
+from cerberank_service.errors import ServiceError, panics_as_errors
 
 ErrorFormat = Callable[[ServiceError, str], tuple[int, Any]]
 """Status and JSON-ready body of an error, given the request id."""
@@ -57,8 +57,9 @@ class FormattedError(Exception):
 
 @contextmanager
 def errors_in(dialect: Dialect) -> Iterator[None]:
-    """Wrap every exception of the block in a FormattedError; cancellations pass unchanged."""
+    """Wrap every error of the block, the panic of a library as well, in a FormattedError; cancellations pass."""
     try:
-        yield
+        with panics_as_errors():
+            yield
     except Exception as error:
         raise FormattedError(error, dialect.format_error) from error

@@ -23,7 +23,7 @@ from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.engine.job import Job, Outcome, Ranked, stage_tokens
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import Kind, ServiceError, panics_as_errors
 from cerberank_service.ranking.answer import answer_of
 from cerberank_service.ranking.first_stage import (
     Caches,
@@ -224,7 +224,8 @@ class Ranking:
 def _failures_counted(live: LiveVersion) -> Iterator[None]:
     """Count an internal error of the block as one of the version, as of its engine, for rules that move labels back."""
     try:
-        yield
+        with panics_as_errors():
+            yield
     except Exception as error:
         live.failed += not isinstance(error, ServiceError) or error.kind is Kind.INTERNAL
         raise

@@ -3,31 +3,95 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from heapq import heappop, heappush
+from itertools import count
 from typing import TypeVar
+
+from cerberank_service.errors import Kind, Refusal, ServiceError, panics_as_errors
 
 ResultT = TypeVar("ResultT")
 
 LARGE_BYTES = 256 * 1024
 """Bodies beyond this size (about a thousand candidates) are read by one thread of their own: parsing and tokenising
-them takes tens of milliseconds, for which small questions would wait behind several of them."""
+them takes up to seconds, for which small questions would wait behind several of them."""
 
 
 class Workers:
-    """A thread pool, and a thread for large bodies, that coroutines use."""
+    """A thread pool, and a thread for large bodies, that coroutines of one event loop use."""
 
-    def __init__(self, threads: int) -> None:
-        """At most `threads` threads, and one for large bodies, which start on demand."""
+    def __init__(self, threads: int, *, large_seconds: float) -> None:
+        """At most `threads` threads, and one for large bodies, which start on demand.
+
+        A large body waits at most `large_seconds` for its thread.
+        """
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="worker")
         self._large = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
+        self._turns = _Turns(large_seconds)
 
     async def run(self, work: Callable[[], ResultT], *, body_bytes: int = 0) -> ResultT:
-        """Run `work`, which reads a body of this size, in a thread; returns its result or raises its exception."""
-        pool = self._large if body_bytes > LARGE_BYTES else self._pool
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        """Run `work`, which reads a body of this size, in a thread; returns its result or raises its exception.
+
+        The panic of a library is an error like others. Raises ServiceError (503) for a large body that has waited too
+        long.
+        """
+        loop, work = asyncio.get_running_loop(), panics_as_errors()(work)
+        if body_bytes <= LARGE_BYTES:
+            return await loop.run_in_executor(self._pool, work)
+        async with self._turns.taken(body_bytes):
+            return await loop.run_in_executor(self._large, work)
 
     def close(self) -> None:
         """Wait for running work and cancel the work that has not started."""
         for pool in (self._pool, self._large):
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Turns:
+    """Gives large bodies their turn, one at a time and the smallest first.
+
+    How long a body takes to read is known only afterwards (10 ms to seconds for 4 MB), so that the wait is bounded by
+    time, not by a number of bodies. The order keeps those who send a little more than usual from waiting for those who
+    send as much as they can; it keeps nobody waiting beyond the bound.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """A body waits at most so many `seconds`."""
+        self._seconds, self._numbers, self._busy = seconds, count(), False
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """Wait for the turn of a body of `size` bytes, which lasts as long as the block. Raises ServiceError (503)."""
+        if self._busy:
+            await self._wait(size)
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _wait(self, size: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (size, next(self._numbers), turn))
+        try:
+            async with asyncio.timeout(self._seconds):
+                await turn
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if turn.done() and not turn.cancelled():  # its turn came as it gave up
+                self._give()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            text = "too many large bodies are waiting to be read"
+            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("queue")) from error
+
+    def _give(self) -> None:
+        """Give the turn to the smallest body that still waits."""
+        self._busy = False
+        while self._waiting and not self._busy:
+            *_, turn = heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                self._busy = True

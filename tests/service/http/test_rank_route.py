@@ -6,16 +6,19 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
-from tests.service.observe import wait_until
+from tests.service.observe import samples, wait_until
 
+from cerberank_service.call import RankCall
 from cerberank_service.dialects import cohere, voyage
 from cerberank_service.dialects.dialect import FormattedError, errors_in
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.http import batch_route
 from cerberank_service.ranking import rank
 
 QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
@@ -30,12 +33,6 @@ def test_an_error_carries_the_format_of_its_dialect(raised: Exception) -> None:
     assert caught.value.format_error is cohere.format_error
 
 
-def test_a_cancellation_is_no_error_of_a_dialect() -> None:
-    """It passes, so that a request whose client has gone ends at once."""
-    with pytest.raises(asyncio.CancelledError), errors_in(cohere.V2):
-        raise asyncio.CancelledError
-
-
 def test_an_unforeseen_error_on_a_shared_path_has_the_dialect_that_was_read(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +44,41 @@ def test_an_unforeseen_error_on_a_shared_path_has_the_dialect_that_was_read(
     assert client.post("/v1/rerank", json=body).json().keys() == {"id", "message", "detail"}
     assert voyage.format_error(ServiceError(Kind.INTERNAL, "x"), "")[1].keys() == told.json().keys()
     assert "secret" not in told.text
+
+
+class PanicError(BaseException):
+    """Stands for pyo3's PanicException, which no Python code can raise."""
+
+
+def test_a_library_that_panics_is_an_internal_error_like_others(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the dialect's format, and counted; the other questions of a call are answered."""
+    original = rank.prepare
+
+    def panics(call: RankCall, *given: Any, **named: Any) -> Any:
+        if call.question == "panic":
+            raise PanicError
+        return original(call, *given, **named)
+
+    monkeypatch.setattr(rank, "prepare", panics)
+    told = client.post("/v1/rerank", json={"model": "fake-ranker", "query": "panic", "documents": ["a"], "top_k": 1})
+    assert (told.status_code, list(told.json())) == (500, ["detail"])
+    questions = [QUESTION, {**QUESTION, "question": "panic"}, QUESTION]
+    entries = client.post("/v1/rank/batch", json={"questions": questions}).raise_for_status().json()["answers"]
+    assert [entry["status"] for entry in entries] == [200, 500, 200]
+    assert samples(client)["cerberank_errors_total{kind=internal}"] == 2.0
+    monkeypatch.setattr(batch_route, "read_batch", lambda *given: (_ for _ in ()).throw(PanicError()))
+    whole = client.post("/v1/rank/batch", json={"questions": questions})
+    assert (whole.status_code, whole.json()["error"]["kind"]) == (500, "internal")
+    assert client.post("/v1/rank", json=QUESTION).status_code == 200
+
+
+@pytest.mark.parametrize("passes", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+def test_what_ends_a_request_or_the_process_is_no_error_of_a_library(passes: type[BaseException]) -> None:
+    """It keeps its meaning."""
+    with pytest.raises(passes), errors_in(cohere.V2):
+        raise passes
 
 
 def test_no_work_per_candidate_happens_on_the_event_loop(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
