@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from queue import Empty, SimpleQueue
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cerberank_models.importing.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.importing.source import find_source
@@ -25,6 +27,7 @@ from cerberank_service.app import create_app
 from cerberank_service.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
+from cerberank_service.settings.environment import missing_temporary_folder
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
@@ -42,6 +45,31 @@ threads; with Python's default of 5 ms each of them could wait that long for a t
 Ending = SimpleQueue[int | Exception]
 """Numbers of the signals received, 0 when a server has ended, and the error of a checkpoint that cannot be served. Its
 `put` is reentrant, as signal handlers need."""
+
+
+CLOSE = (b"connection", b"close")
+
+
+class ClosesWhenLeaving:
+    """An ASGI middleware: every answer from SIGTERM on has `Connection: close`.
+
+    Without it a client sends its next question on a connection that the server closes at that moment.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        """`service` says whether it leaves."""
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; its answer is changed if the service leaves by the time that it begins."""
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._service.leaving:
+                others = [header for header in message["headers"] if header[0].lower() != CLOSE[0]]
+                message = {**message, "headers": [*others, CLOSE]}
+            await send(message)
+
+        await self._app(scope, receive, closing)
 
 
 class Server:
@@ -98,13 +126,26 @@ def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
         settings = read_settings({name: value for name, value in given.items() if value is not None})
         with _ended_by_sigterm():
             app = assemble(settings, limits)
-        return run(app, settings, limits)
+        return _ended(run(app, settings, limits), app.state.service)
     except UnusableError as error:
         sys.stderr.write(f"cerberank serve: {error}\n")
         return error.exit_code
     except (ValueError, OSError, ModelImportError) as error:  # settings, keys, a certificate, an unknown kind of store
         sys.stderr.write(f"cerberank serve: {error}\n")
         return 2
+
+
+def _ended(code: int, service: Service) -> int:
+    """The exit code; ends the process with it at once if a thread still runs, such as one that loads a model.
+
+    Python unwinds such a thread when it returns from a library to the ending interpreter, and C++ aborts (exit code
+    134). Nothing can interrupt the load of a model, or a model call that hangs.
+    """
+    service.tracing.close()  # ends its thread, and exports what an exit at once would lose
+    if any(thread.daemon for thread in threading.enumerate()):
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 @contextmanager
@@ -124,6 +165,8 @@ def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
     """
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
+    if folder := missing_temporary_folder():
+        logger.warning("TMPDIR=%s is no folder: the system's temporary folder is used instead", folder)
     sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(_with_model(settings), tracer_provider=provider, limits=limits)
 
@@ -156,7 +199,8 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     """
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
-    servers = [Server("server", _config(app, settings, limits, settings.host, settings.port), ending)]
+    public = ClosesWhenLeaving(app, service)
+    servers = [Server("server", _config(public, settings, limits, settings.host, settings.port), ending)]
     if settings.admin_token is not None:
         admin = create_admin(settings, service.versions, service.operations, service.metrics)
         config = _config(admin, settings, limits, settings.admin_host, settings.admin_port)
@@ -202,7 +246,7 @@ def _wait(ending: Ending, seconds: float) -> int | Exception | None:
         return None
 
 
-def _config(app: FastAPI, settings: Settings, limits: Limits, host: str, port: int) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: int) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         host=host,
@@ -213,7 +257,8 @@ def _config(app: FastAPI, settings: Settings, limits: Limits, host: str, port: i
         log_config=None,
         access_log=settings.log_level == "debug",
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + GRACE_SECONDS,
         timeout_notify=CHECK_SECONDS,

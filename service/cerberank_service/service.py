@@ -60,9 +60,11 @@ class Service:
     ) -> None:
         """Nothing runs before `start`. Raises KeysError, StoreError or OSError for an unusable file or store."""
         self.settings = settings
+        self.leaving = False
+        """Whether it ends soon, so that clients should open no more connections to it, nor keep any."""
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics(reasons=[reason.value for reason in Reason])
-        self.workers = Workers(settings.encode_workers)
+        self.workers = Workers(settings.encode_workers, large_seconds=settings.queue_seconds)
         poll = threading.Event()  # set whenever the watcher should poll the store at once
         self.versions = VersionRegistry(settings, on_idle=poll.set)
         self.shadow = Shadow(settings, self.versions, self.metrics)
@@ -98,7 +100,8 @@ class Service:
         register(ScrapedGauge(STALLED_SECONDS, versions.stalled))
         if isinstance(source, Watcher):
             register(ScrapedGauge(STORE_POLL_AGE, lambda: [((), source.poll_age)]))
-        register(ScrapedGauge(BUILD_INFO, lambda: [(_build(self.settings), 1.0)]))
+        build = _build(self.settings)  # once: it reads a file, and a scrape must do without descriptors
+        register(ScrapedGauge(BUILD_INFO, lambda: [(build, 1.0)]))
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
 
@@ -120,6 +123,7 @@ class Service:
 
     def leave(self) -> None:
         """Become not ready, so that load balancers send requests elsewhere; requests are still accepted."""
+        self.leaving = True
         self.versions.leave()
 
     def refuse(self) -> None:

@@ -134,7 +134,10 @@ def test_the_admin_port_is_nobody_s() -> None:
     for service in SERVICES.values():
         assert not [published for published in service.get("ports", ()) if port in published]
     environment = SERVICES["cerberank"]["environment"]
-    assert environment == {"CERBERANK_ADMIN_TOKEN": "${CERBERANK_ADMIN_TOKEN:-}"}
+    assert environment == {
+        "CERBERANK_ADMIN_TOKEN": "${CERBERANK_ADMIN_TOKEN:-}",
+        "CERBERANK_TRUSTED_PROXIES": "172.16.0.0/12,192.168.0.0/16",
+    }
 
 
 def test_the_gpu_service_takes_the_place_of_the_other() -> None:

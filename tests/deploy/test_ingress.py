@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 from tests.deploy.nginx import directive
 from tests.deploy.test_kubernetes import FOLDER, render
 
+from cerberank_service.settings import Settings
+
 PREFIX = "nginx.ingress.kubernetes.io/"
 INGRESS: dict[str, Any] = yaml.safe_load((FOLDER / "ingress" / "ingress.yaml").read_text())
 CONTROLLER: dict[str, Any] = yaml.safe_load((FOLDER / "ingress" / "controller.yaml").read_text())["controller"][
@@ -33,6 +35,8 @@ def test_it_fits_its_published_schema_and_its_service(tmp_path: Path) -> None:
     kubernetes_validate.validate(objects["Ingress"], kubernetes_validate.latest_version(), strict=True)
     service = {"name": "cerberank", "port": {"name": objects["Service"]["spec"]["ports"][0]["name"]}}
     assert objects["Service"]["metadata"]["name"] == service["name"]
+    settings = {name.removeprefix("CERBERANK_").lower(): value for name, value in objects["ConfigMap"]["data"].items()}
+    assert Settings.model_validate(settings).trusted_proxies, "log lines would name the controller as the client"
     assert [path["backend"]["service"] for path in PATHS] == [service] * len(PATHS)
 
 

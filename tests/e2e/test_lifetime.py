@@ -8,13 +8,18 @@ import shutil
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from tests.e2e.conftest import Process, launch, serving, start
 from tests.e2e.load import NOT_TAKEN, rank_until_refused, wait_until_queued
 from tests.models.stores import edit
+from tests.service.observe import wait_until
+
+from cerberank_models.checkpoint.bundled import default_checkpoint
 
 MANY = [f"{number} metres word " + "word " * (number % 30) for number in range(3000)]
 BODY = {"question": "how tall ?", "candidates": MANY}
@@ -70,6 +75,56 @@ def test_an_occupied_port_ends_the_program(tiny_checkpoint: Path, tmp_path: Path
         assert launch(tiny_checkpoint, log, CERBERANK_PORT=port).wait(60) == 1
     assert "address already in use" in log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_every_answer_from_sigterm_on_ends_its_connection(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """To a request that began before it, a refused one and a probe: no client sends into a connection that closes."""
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_LAME_DUCK_SECONDS="600") as service:
+        address = urlsplit(service.url).netloc
+        waiting, asking, probing = (HTTPConnection(address, timeout=60) for _ in range(3))
+        for client in (waiting, asking, probing):
+            client.request("GET", "/health/live")
+            answer = client.getresponse()
+            answer.read()
+            assert answer.getheader("Connection") is None
+        body = json.dumps(BODY).encode()
+        waiting.putrequest("POST", "/v1/rank")
+        waiting.putheader("Content-Length", str(len(body)))
+        waiting.endheaders(body[:1000])
+        service.terminate()
+        wait_until(lambda: httpx.get(f"{service.url}/health/ready").status_code == 503)
+        asking.request("POST", "/v1/rank", "{}")
+        probing.request("GET", "/health/live")
+        waiting.send(body[1000:])
+        for client, status in ((asking, 422), (probing, 200), (waiting, 200)):
+            assert client.sock is not None
+            raw = client.sock.dup()
+            answer = client.getresponse()
+            answer.read()
+            assert (answer.status, answer.getheader("Connection")) == (status, "close")
+            with raw:
+                assert raw.recv(1) == b"", "the connection stays open"
+            client.close()
+
+
+@pytest.mark.parametrize("ended_by", ["a signal", "an occupied port"])
+def test_an_end_while_the_model_loads_has_an_exit_code(tmp_path: Path, ended_by: str) -> None:
+    """Several times, because the loader must be in a library's native code when the interpreter ends."""
+    codes, logs = [], []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for attempt in range(8):
+            log = tmp_path / f"log-{attempt}"
+            if ended_by == "a signal":
+                service = start(default_checkpoint(), log)
+                time.sleep(0.02 * attempt)
+                service.terminate()
+                process = service.process
+            else:
+                process = launch(default_checkpoint(), log, CERBERANK_PORT=str(taken.getsockname()[1]))
+            codes.append(process.wait(60))
+            logs.append(log.read_text())
+    assert codes == [0 if ended_by == "a signal" else 1] * 8, logs
+    assert not all("ready: " in log for log in logs), "every model was loaded before the end"
 
 
 @pytest.mark.parametrize(

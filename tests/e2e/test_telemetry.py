@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.e2e.conftest import start, wait_until_ready
+from tests.e2e.conftest import Process, serving, start, wait_until_ready
 from tests.service.observe import wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -71,3 +73,26 @@ def test_lines_are_json_and_spans_reach_the_collector(
     spans = [span for scope in resource.scope_spans for span in scope.spans]
     assert {span.name for span in spans} == {"POST /v1/rank", "encode", "queue", "compute"}
     assert {span.trace_id.hex() for span in spans} == {TRACE}
+
+
+def test_the_log_s_client_is_the_one_that_a_trusted_proxy_names(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The header of any other client is not believed. TMPDIR is a folder that does not exist, which the log says."""
+    settings = {"CERBERANK_TRUSTED_PROXIES": "127.0.0.2", "CERBERANK_LOG_FORMAT": "json", "TMPDIR": "/nowhere"}
+    with serving(tiny_checkpoint, tmp_path / "log", **settings) as service:
+        for source in ("127.0.0.2", "127.0.0.3"):
+            with httpx.Client(transport=httpx.HTTPTransport(local_address=source)) as client:
+                headers = {"X-Forwarded-For": "192.0.2.7"}
+                client.post(f"{service.url}/v1/rank", json=BODY, headers=headers).raise_for_status()
+        lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert [line["client"] for line in lines if line["message"] == "answered"] == ["192.0.2.7", "127.0.0.3"]
+    assert [line["level"] for line in lines if "TMPDIR=/nowhere" in line["message"]] == ["WARNING"]
+
+
+def test_a_scrape_needs_no_descriptor(service: Process) -> None:
+    """Prometheus, whose connection is open, sees the shortage: the metrics are made anew, and no file is opened."""
+    pid = service.process.pid
+    with httpx.Client(base_url=service.url, headers={"Accept": "application/openmetrics-text"}) as client:
+        client.get("/health/live").raise_for_status()
+        _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), most))
+        assert "cerberank_build_info{" in client.get("/metrics").raise_for_status().text

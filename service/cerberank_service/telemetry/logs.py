@@ -44,16 +44,35 @@ class RFC3339(logging.Formatter):
 
 
 class TextFormatter(RFC3339):
-    """Writes the fields as `name=value` after the message."""
+    """Writes the fields as `name=value` after the message; a record is one line, and its traceback is indented.
+
+    A message may name a file of a store, and a file's name may hold a line break and what looks like another record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record with its fields at the end of the first line."""
         fields = getattr(record, FIELDS, {})
-        if fields:
-            record = logging.makeLogRecord(record.__dict__)
-            record.msg = record.getMessage() + "".join(f" {name}={_quoted(value)}" for name, value in fields.items())
-            record.args = ()
+        record = logging.makeLogRecord(record.__dict__)
+        record.msg = _printable(record.getMessage())
+        record.msg += "".join(f" {name}={_quoted(value)}" for name, value in fields.items())
+        record.args, record.exc_text = (), None
         return super().format(record)
+
+    def formatException(self, ei: Any) -> str:
+        """Format a traceback, whose last lines are the message of an exception."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {_printable(line)}" for line in lines)
+
+
+def _printable(text: str) -> str:
+    r"""The text with control characters and line breaks as escape sequences.
+
+    >>> _printable("a\n\x1b[31mb")
+    'a\\n\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _quoted(value: object) -> str:
@@ -99,7 +118,7 @@ def _is_no_upgrade(record: logging.LogRecord) -> bool:
 def request_fields(request: HTTPConnection) -> dict[str, str]:
     """The fields that say who asked what: path, client address, and the name of the API key if there is one.
 
-    Behind a proxy the address is the proxy's.
+    Behind a proxy that CERBERANK_TRUSTED_PROXIES does not name, the address is the proxy's.
     """
     fields = {"path": request.scope["path"][:LONGEST_PATH]}
     if request.client is not None:

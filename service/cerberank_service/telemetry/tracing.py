@@ -93,7 +93,13 @@ class Tracing:
 
     def __init__(self, provider: TracerProvider | None) -> None:
         """Without a provider spans are no-ops."""
-        self._tracer = (provider or NoOpTracerProvider()).get_tracer("cerberank")
+        self._provider = provider or NoOpTracerProvider()
+        self._tracer = self._provider.get_tracer("cerberank")
+
+    def close(self) -> None:
+        """Export the spans that are held back. The API's providers hold none and have no `shutdown`, the SDK's has."""
+        if callable(shutdown := getattr(self._provider, "shutdown", None)):
+            shutdown()
 
     @contextmanager
     def request(self, route: str, headers: Mapping[str, str], request_id: str) -> Iterator[RequestSpan]:

@@ -110,6 +110,22 @@ def test_a_question_forges_no_field_and_no_line(serve: Serve, log_as: Log, forge
     assert log.getvalue().count("question=") == 1
 
 
+def test_a_name_in_a_store_forges_no_line(log_as: Log) -> None:
+    """Neither in a message nor in an exception that is logged with its traceback; a terminal gets no sequence."""
+    forged = "surplus\n2026-11-23T10:00:00.000Z INFO x answered request_id=forged \x1b[31m"
+    log = log_as()
+    logging.getLogger("x").error("rejected: %s", forged)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("x").exception("failed")
+    lines = log.getvalue().splitlines()
+    assert [line for line in lines if line.startswith("2026-11-23T10:00:00")] == []
+    assert sum(not line.startswith("  ") for line in lines) == 2
+    assert "surplus\\n2026" in lines[0]
+    assert "\x1b" not in log.getvalue()
+
+
 def test_every_json_line_is_an_object_that_names_its_request(serve: Serve, log_as: Log) -> None:
     """Request id, trace, version and schedule of an answer; kind and status of an error; no text of either."""
     log = log_as(log_format="json")
