@@ -6,6 +6,7 @@ import json
 import zlib
 
 from tests.e2e.hostile import CUT, MEGABYTE, get, post, same
+from tests.e2e.oversized import binary_tensors
 
 TRAVERSALS = (
     "../../../etc/passwd",
@@ -43,6 +44,13 @@ def bomb(megabytes: int) -> bytes:
     return b"".join(compressor.compress(b" " * MEGABYTE) for _ in range(megabytes)) + compressor.flush()
 
 
+def tensor() -> bytes:
+    """A question whose candidates are a binary tensor of a million empty texts, of any model."""
+    (made,) = binary_tensors({"paths": ["/v2/models/any/infer"]}, 4_160_000)
+    lines = [f"{name}: {value}".encode() for name, value in made.headers.items()]
+    return post(made.body, *lines).replace(b"/v1/rank", made.path.encode(), 1)
+
+
 BODIES = [
     same("deep arrays", post(b"[" * MEGABYTE), INVALID),
     same("deep objects", post(b'{"question":' * 100_000), INVALID),
@@ -65,6 +73,7 @@ BODIES = [
     same("300,000 fields", post(b"{%s}" % b",".join(b'"%d":0' % n for n in range(300_000))), INVALID),
     same("900,000 candidates", post(b'{"question":"q","candidates":[%s""]}' % (b'"",' * 900_000)), INVALID),
     same("a million wrong candidates", post(b'{"question":"q","candidates":[%s0]}' % (b"0," * 10**6)), INVALID),
+    same("a million texts in a binary tensor", tensor(), INVALID),
     same("a compressed bomb", post(bomb(100), b"Content-Encoding: gzip"), INVALID),
     same("one giant word", post(question(candidates=["a" * 3 * MEGABYTE])), "200 open"),
     same("one giant text", post(question(question="a b " * 700_000)), "200 open"),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import httpx
 from tests.e2e.conftest import ROOT, start, wait_until_ready
@@ -99,6 +100,7 @@ ATTACKS: Mapping[str, Callable[[str], list[Callable[[], object]]]] = {
     "4 binary tensors of 4 MB, every 5 s": lambda url: _binary(url, 4, 5.3),
     "16 binary tensors of 4 MB, every 20 s": lambda url: _binary(url, 16, 21.0),
     "4 clients of 4 MB that is due at once": lambda url: _repeat(url, "/v1/rank", [long_texts()] * 4, 0.0),
+    "16 clients of 4 MB that is due at once": lambda url: _repeat(url, "/v1/rank", [long_texts()] * 16, 0.0),
 }
 
 
@@ -113,14 +115,20 @@ def attack(url: str, name: str) -> None:
     time.sleep(3600.0)
 
 
-def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float) -> None:
+def question(candidates: int, size: int) -> dict[str, Any]:
+    """The neighbour's question, one of whose candidates is of `size` bytes."""
+    asked = ask(candidates)
+    return asked | {"candidates": [*asked["candidates"], "x " * (size // 2)]} if size else asked
+
+
+def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float, size: int) -> None:
     """Print, for each attack, the neighbour's p99 without and with it, and the service's memory."""
     with tempfile.TemporaryDirectory() as folder:
         service = start(default_checkpoint(), Path(folder) / "log")
         try:
             wait_until_ready(service)
             for name in attacks:
-                quiet, meanwhile = (Neighbour(service.url, ask(candidates)) for _ in range(2))
+                quiet, meanwhile = (Neighbour(service.url, question(candidates, size)) for _ in range(2))
                 before = None
                 for _ in range(rounds):
                     with quiet.asking():
@@ -163,6 +171,7 @@ def main() -> None:
     """Measure, or attack for another process that measures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, nargs="+", default=[4, 200])
+    parser.add_argument("--bytes", type=int, default=0, help="one of its candidates is so long")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
@@ -172,7 +181,7 @@ def main() -> None:
     if arguments.attack:
         attack(arguments.url, arguments.attack)
     for candidates in arguments.candidates:
-        measure(candidates, arguments.attacks, arguments.rounds, arguments.seconds)
+        measure(candidates, arguments.attacks, arguments.rounds, arguments.seconds, arguments.bytes)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -35,7 +36,7 @@ MARK = "a mark"
 """A text of the neighbour's: it must stand in no log."""
 
 
-def ask(candidates: int) -> dict[str, object]:
+def ask(candidates: int) -> dict[str, Any]:
     """The neighbour's question: so many different sentences, one of them the mark."""
     texts = [f"the tower of number {n} was built in paris and is {n} metres tall" for n in range(1, candidates)]
     return {"question": "how tall is the tower ?", "candidates": [MARK, *texts]}
