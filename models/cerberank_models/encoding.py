@@ -34,6 +34,8 @@ from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut,
 
 CHARACTERS_PER_TOKEN = 32
 """A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
+UNKNOWN_TOKENS = ("[UNK]", "<unk>")
+"""The token for what a vocabulary does not know. Byte-level tokenizers have one too, and never give it."""
 CHARACTERS_PER_WINDOW_TOKEN = 8
 """The same for the second reading of a text that needs windows, because 65,536 characters take up to 0.1 s."""
 
@@ -55,9 +57,15 @@ class EncodedPairs:
     type_ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
-    """Whether the question or the candidate's end is not read, neither in this pair nor in the candidate's others."""
+    """Whether the candidate's end is not read, neither in this pair nor in the candidate's others."""
     windows: Windows | None = None
     """Which pairs are windows of one candidate; None where every candidate is one pair."""
+    question_truncated: bool = False
+    """Whether the question's end is not read in some pair."""
+    unknown: NDArray[np.bool_] | None = None
+    """Whether most of the candidate's tokens in the pair are unknown to the vocabulary; None where it knows any."""
+    question_unknown: bool = False
+    """Whether most of the question's tokens are."""
 
     def __len__(self) -> int:
         """The number of pairs n."""
@@ -72,6 +80,13 @@ class EncodedPairs:
     def truncated_candidates(self) -> NDArray[np.bool_]:
         """`truncated` by candidate."""
         return self.truncated if self.windows is None else self.truncated[self.windows.first[:-1]]
+
+    @property
+    def unknown_candidates(self) -> NDArray[np.bool_]:
+        """`unknown` by candidate, in all of its windows."""
+        if self.unknown is None:
+            return np.zeros(self.candidates, np.bool_)
+        return self.unknown if self.windows is None else np.logical_and.reduceat(self.unknown, self.windows.first[:-1])
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -91,6 +106,7 @@ class EncodedPairs:
             type_ids=self.type_ids[index],
             offsets=offsets,
             truncated=self.truncated[rows],
+            question_truncated=self.question_truncated,
         )
 
 
@@ -140,6 +156,8 @@ class PairEncoder:
         self.tokenizer = tokenizer
         """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
         self._config = config
+        unknown = (tokenizer.token_to_id(name) for name in UNKNOWN_TOKENS)
+        self._unknown = next((number for number in unknown if number is not None), None)
         self._head = packed([first])
         self._join = packed([separator] * template.between)
         self._tail = packed([separator])
@@ -195,21 +213,24 @@ class PairEncoder:
                 texts = [text[:end] for text, end in zip(texts, ends[long].tolist(), strict=True)]
                 read = dict(zip(long, self._tokens.spanned(texts, cache, partition), strict=True))
                 return self._in_windows(
-                    read, segments, lengths, unread=unread | question_unread, windowing=windowing, most=most
+                    read, segments, lengths, unread, question_unread=question_unread, windowing=windowing, most=most
                 )
         shorter = kept < lengths
         for index in np.flatnonzero(shorter.any(axis=0)).tolist():
             ends = (ID_BYTES * kept[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
-        return self._assembled(segments, kept, truncated=shorter[:, :2].any(axis=1) | unread | question_unread)
+        return self._assembled(
+            segments, kept, truncated=shorter[:, 1] | unread, question_truncated=question_unread | shorter[:, 0].any()
+        )
 
     def _in_windows(
         self,
         long: Mapping[int, NDArray[np.int32]],
         segments: list[list[bytes]],
         lengths: NDArray[np.int64],
-        *,
         unread: NDArray[np.bool_],
+        *,
+        question_unread: bool,
         windowing: Windowing,
         most: int,
     ) -> EncodedPairs:
@@ -218,7 +239,8 @@ class PairEncoder:
             lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
         kept = self._kept(lengths, most)
         counts, begins, sizes, covered = cut(np.minimum(lengths[:, 1], most), kept[:, 1], windowing)
-        truncated = unread | (covered < lengths[:, 1]) | (kept[:, 0] < lengths[:, 0])
+        truncated = unread | (covered < lengths[:, 1])
+        question_truncated = question_unread or bool((kept[:, 0] < lengths[:, 0]).any())
         owner, first = np.repeat(np.arange(len(counts)), counts), np.append(0, np.cumsum(counts))
         spans = np.full((len(owner), 2), NO_SPAN, dtype=np.int64)
         for row in np.flatnonzero(counts > 1).tolist():
@@ -231,7 +253,7 @@ class PairEncoder:
         for index, segment in enumerate(segments):
             slices = (ID_BYTES * np.stack([starts[:, index], starts[:, index] + by_row[:, index]], axis=1)).tolist()
             pieces.append([segment[row][start:end] for row, (start, end) in zip(owner.tolist(), slices, strict=True)])
-        pairs = self._assembled(pieces, by_row, truncated=truncated[owner])
+        pairs = self._assembled(pieces, by_row, truncated=truncated[owner], question_truncated=question_truncated)
         if len(owner) == len(counts):
             return pairs
         return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
@@ -250,7 +272,12 @@ class PairEncoder:
         return np.minimum(wanted, np.maximum(left, 0))
 
     def _assembled(
-        self, segments: list[list[bytes]], lengths: NDArray[np.int64], *, truncated: NDArray[np.bool_]
+        self,
+        segments: list[list[bytes]],
+        lengths: NDArray[np.int64],
+        *,
+        truncated: NDArray[np.bool_],
+        question_truncated: bool,
     ) -> EncodedPairs:
         """The n pairs of the n texts of each segment, whose tokens are `lengths[n, segments]`."""
         rows = len(truncated)
@@ -261,12 +288,35 @@ class PairEncoder:
         by_segment = lengths + self._specials
         offsets = np.zeros(rows + 1, dtype=np.int64)
         np.cumsum(by_segment.sum(axis=1), out=offsets[1:])
+        token_ids = np.frombuffer(bytearray().join(pieces), dtype=np.int32)
+        questions, candidates = self._mostly_unknown(token_ids, offsets[:-1], lengths)
         return EncodedPairs(
-            token_ids=np.frombuffer(bytearray().join(pieces), dtype=np.int32),
+            token_ids=token_ids,
             type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
             offsets=offsets,
             truncated=truncated,
+            question_truncated=bool(question_truncated),
+            unknown=candidates,
+            question_unknown=questions is not None and bool(questions[:1].any()),
         )
+
+    def _mostly_unknown(
+        self, token_ids: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+        """Whether the vocabulary lacks more than half of the question's tokens, and of the candidate's, in each pair.
+
+        None for both where no token is unknown. The pairs begin at `begins`; `lengths` are their segments'.
+        """
+        if self._unknown is None or not (unknown := token_ids == self._unknown).any():
+            return None, None
+        until = np.append(0, np.cumsum(unknown))
+        question = begins + 1
+        candidate = question + lengths[:, 0] + len(self._join) // ID_BYTES
+        first, second = (
+            2 * (until[start + lengths[:, segment]] - until[start]) > lengths[:, segment]
+            for segment, start in enumerate((question, candidate))
+        )
+        return first, second
 
 
 def longest_first(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from cerberank_service.http.openapi import add_document, describe_body, describe
 from cerberank_service.http.pages import add_pages
 from cerberank_service.http.plain_routes import add_health, add_models
 from cerberank_service.http.rank_route import RankRoute
-from cerberank_service.http.response_headers import TRUNCATED
+from cerberank_service.http.response_headers import UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
@@ -71,7 +71,7 @@ def create_app(
             allow_origins=settings.cors_list,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Correlation-Id", HEADER],
-            expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version", TRUNCATED],
+            expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version", *UNREAD],
         )
     keyed = settings.keys_file is not None
     errors = ErrorResponses(service.metrics, _error_formats(paths))

@@ -12,6 +12,9 @@ from cerberank_models.backends.contract import Scores
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import NO_SPAN, Windowing
 
+WINDOWS = Windowing()
+"""Every text is read to its end, and its best window counts."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCall:
@@ -32,8 +35,8 @@ class RankCall:
     """0 (the highest) to 999."""
     refuse_truncation: bool = False
     """Fail rather than cut a text."""
-    windowing: Windowing | None = None
-    """Read candidates that do not fit in windows, within the service's limits; None cuts them."""
+    windowing: Windowing | None = WINDOWS
+    """Read candidates that do not fit in windows, within the service's limits; None, an explicit wish, cuts them."""
     most_tokens: int | None = None
     """Read at most so many tokens of each candidate."""
     instruction: str | None = None
@@ -73,9 +76,13 @@ class RankAnswer:
     heads: Scores | None
     """Probabilities of the k heads, shape [n, k]; NaN for candidates that no head scored."""
     truncated: NDArray[np.bool_]
-    """Whether the question, or the candidate's end, was not read."""
+    """Whether the candidate's end was not read."""
     tokens: int
     timing: Timing
+    question_truncated: bool = False
+    """Whether the question's end was not read."""
+    unknown: int = 0
+    """Candidates of which the vocabulary lacks most tokens."""
     warnings: tuple[str, ...] = field(default=())
     expected_loss: Mapping[str, float] = field(default_factory=dict)
     """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""

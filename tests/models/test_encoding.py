@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder, concat_pairs
 from cerberank_models.tokens import largest_token_id, replace_surrogates
+from cerberank_models.windows import Windowing
 
 TEXTS = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
     ["", " ", "\n\t", "\x00\x07", "\ud800", "a" * 500]
@@ -124,26 +125,41 @@ def test_truncation_is_flagged_for_exactly_the_cut_candidates() -> None:
 @given(question=TEXTS, texts=st.lists(TEXTS | st.just("b " * 3000), min_size=1, max_size=4))
 @settings(max_examples=60)
 def test_truncated_says_exactly_what_was_cut(family: str, question: str, texts: list[str]) -> None:
-    """The flag agrees with counted tokens: question over its cap, candidate over the rest, or too many characters."""
+    """The flags agree with counted tokens: question over its cap, candidate over the rest, or too many characters."""
     tokenizer = roberta_tokenizer() if family == "roberta" else bert_tokenizer()
     specials = 4 if family == "roberta" else 3
     asked = len(tokenizer.encode(replace_surrogates(question), add_special_tokens=False).ids)
     room = 48 - specials - min(asked, 16)
     expected = [
-        asked > 16
-        or len(text) > CHARACTERS_PER_TOKEN * 48
+        len(text) > CHARACTERS_PER_TOKEN * 48
         or len(tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids) > room
         for text in texts
     ]
     got = encoder(family).encode(question, [Candidate(text=text) for text in texts])
     assert got.truncated.tolist() == expected
+    assert got.question_truncated == (asked > 16)
 
 
-def test_a_long_question_is_capped_and_flags_every_candidate() -> None:
+def test_a_long_question_is_capped_and_flagged() -> None:
     """The candidate keeps its part of the budget however long the question is."""
-    got = encoder().encode("a " * 100, [Candidate(text="b")])
-    assert got.lengths.tolist() == [16 + 1 + 3]
-    assert got.truncated.tolist() == [True]
+    for windowing in (None, Windowing()):
+        got = encoder().encode("a " * 100, [Candidate(text="b"), Candidate(text="b " * 100)], windowing=windowing)
+        assert got.lengths[0] == 16 + 1 + 3
+        assert got.question_truncated
+        assert got.truncated_candidates.tolist() == [False, windowing is None]
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.integers(1, 20))
+def test_texts_of_mostly_unknown_tokens_are_flagged(known: int, strange: int, odd: int, usual: int) -> None:
+    """More than half of a text's own tokens, of the question's as well; in windows in all of them."""
+    question = "\u0e01 " * odd + "a " * usual
+    texts = ["a " * known + "\u0e01 " * strange, "\u0e01 " * 200, "a " * 200]
+    for windowing in (None, Windowing()):
+        candidates = [Candidate(text=text) for text in texts]
+        got = encoder("bert", question_length=40, max_length=90).encode(question, candidates, windowing=windowing)
+        assert got.unknown_candidates.tolist() == [strange > known, True, False]
+        assert got.question_unknown == (odd > usual)
+    assert not encoder("roberta").encode(question, candidates).unknown_candidates.any()
 
 
 def test_a_huge_candidate_is_cut_before_it_is_tokenised() -> None:

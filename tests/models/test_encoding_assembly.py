@@ -60,7 +60,8 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
         if config.segments == 3:
             segments.append(ids(" ".join(part for part in (each.previous, each.next) if part)))
         kept = cut([len(segment) for segment in segments], config, budget)
-        truncated.append(unread or len(each.text) > characters or any(kept[i] < len(segments[i]) for i in (0, 1)))
+        unread = unread or kept[0] < len(segments[0])
+        truncated.append(len(each.text) > characters or kept[1] < len(segments[1]))
         segments = [segment[:most] for segment, most in zip(segments, kept, strict=True)]
         for index, segment in enumerate(segments):
             before = [head] if index == 0 else [separator] * (template.between - 1)
@@ -72,6 +73,7 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
         type_ids=np.asarray(type_ids, dtype=np.int32),
         offsets=np.asarray(offsets, dtype=np.int64),
         truncated=np.asarray(truncated, dtype=np.bool_),
+        question_truncated=unread,
     )
 
 
@@ -92,6 +94,7 @@ def cut(lengths: list[int], config: EncodingConfig, budget: int) -> list[int]:
 
 
 def assert_equal(got: EncodedPairs, expected: EncodedPairs) -> None:
+    assert got.question_truncated == expected.question_truncated
     for name in ("token_ids", "type_ids", "offsets", "truncated"):
         found, wanted = getattr(got, name), getattr(expected, name)
         assert found.dtype == wanted.dtype, name

@@ -5,8 +5,7 @@ therefore also has the fields of Jina and vLLM (`model`, `object`, `usage`), of 
 with documents as texts) and of Xinference (`meta.tokens.output_tokens`), and an error has Jina's `detail`.
 
 `relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with a warning in
-`meta`, because the SDK silently retries every status of 500 or more. Long documents are read in windows, of which the
-best one counts, as Cohere reads them in chunks.
+`meta`, because the SDK silently retries every status of 500 or more.
 """
 
 from __future__ import annotations
@@ -147,7 +146,6 @@ def _parse_v2(document: Document) -> tuple[RankCall, RerankV2]:
         model=request.model,
         top_k=request.top_n,
         priority=request.priority or 0,
-        windowing=Windowing(),
         most_tokens=request.max_tokens_per_doc,
     )
     return call, request

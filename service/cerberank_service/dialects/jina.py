@@ -1,7 +1,7 @@
 """Jina's rerank API: Cohere v1's fields, but documents are returned by default.
 
 On the shared path `/v1/rerank` it is recognised by a model name that begins with `jina-`, such as an alias for clients
-with a fixed name. Long documents are read in windows, of which the best one counts.
+with a fixed name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, texts_of
 from cerberank_service.dialects.dialect import Dialect
@@ -61,7 +60,6 @@ def _parse(document: Document) -> tuple[RankCall, JinaRerank]:
         candidates=candidates,
         model=request.model,
         top_k=request.top_n,
-        windowing=Windowing(),
         most_tokens=request.max_doc_length,
     )
     return call, request

@@ -92,7 +92,7 @@ def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
             f"questions: {count} candidates in all are more than the limit of {most_candidates}; send fewer questions "
             "in one call, or raise CERBERANK_MAX_CANDIDATES",
         )
-    windowed = sum(question.fields.get("windows", "off") != "off" for question in questions)
+    windowed = sum(question.fields.get("windows") != "off" for question in questions)
     share = (most_candidates - count) // max(1, windowed)
     return [Asked(question, max(1, own + share)) for question, own in zip(questions, counts, strict=True)]
 

@@ -93,7 +93,7 @@ class RankRequest(Wire):
             description="Read a text that is too long in overlapping windows; its score is the best one's or their "
             "mean. `off` cuts it."
         ),
-    ] = "off"
+    ] = "best"
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
     instruction: Annotated[
         str | None, Field(description="For models with a prompt; others ignore it, with a warning.")
@@ -118,7 +118,7 @@ class Result(Wire):
     id: Annotated[str | int | None, Field(description="Its id, if it came with one.")] = None
     score: Annotated[float | None, Field(description="P(correct) at the stage reached, 0..1; null before any.")]
     stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
-    truncated: Annotated[bool, Field(description="Whether its end, or the question's, was not read.")]
+    truncated: Annotated[bool, Field(description="Whether its end was not read.")]
     window: Annotated[
         Window | None, Field(description="Its window with the highest score; only of a text that was read in windows.")
     ] = None

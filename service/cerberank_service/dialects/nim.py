@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import Document, Items, Top, VendorWire, Wire, not_blank, validate
@@ -42,7 +43,11 @@ class NimRanking(VendorWire):
     query: NimQuery
     passages: Annotated[list[NimPassage], Items]
     truncate: Annotated[
-        Literal["NONE", "END"] | None, Field(description="NONE refuses texts beyond the token limit; others cut them.")
+        Literal["NONE", "END"] | None,
+        Field(
+            description="END cuts texts at the token limit; without it they are read in windows; NONE refuses those "
+            "that cannot be read to their ends so."
+        ),
     ] = None
     top_k: Top = None
     instruction: Annotated[str | None, Field(description="For models with a prompt; others ignore it.")] = None
@@ -76,6 +81,7 @@ def _parse(document: Document) -> tuple[RankCall, None]:
         candidates=tuple(Candidate(text=passage.text) for passage in request.passages),
         model=request.model,
         top_k=request.top_k,
+        windowing=None if request.truncate == "END" else Windowing(),
         refuse_truncation=request.truncate == "NONE",
         instruction=request.instruction,
     )

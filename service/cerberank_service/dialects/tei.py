@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
@@ -38,12 +39,18 @@ class RerankRequest(VendorWire):
     query: str
     texts: Annotated[list[str], Items]
     top_n: Top = None
-    truncate: Annotated[Flag | None, Field(description="False refuses texts beyond the token limit.")] = None
+    truncate: Annotated[
+        Flag | None,
+        Field(
+            description="True cuts texts at the token limit; without it they are read in windows; false refuses those "
+            "that cannot be read to their ends so."
+        ),
+    ] = None
     truncation_direction: Annotated[
         str | None,
         Field(
             pattern="^([Rr]ight|[Ll]eft)$",
-            description="Texts are cut on the right; with `Left` those that would have to be cut are refused.",
+            description="Texts are cut on the right; with `Left` those are refused that would have to be cut.",
         ),
     ] = None
     raw_scores: Annotated[Flag | None, Field(description="The score's log-odds instead of the probability.")] = None
@@ -66,6 +73,7 @@ def _parse(document: Document) -> tuple[RankCall, RerankRequest]:
         question=request.query,
         candidates=tuple(Candidate(text=text) for text in request.texts),
         top_k=request.top_n,
+        windowing=None if request.truncate else Windowing(),
         refuse_truncation=request.truncate is False or (request.truncation_direction or "").lower() == "left",
     )
     return call, request

@@ -1,8 +1,8 @@
 """vLLM's `/rerank` with the parts that it shares with `/score`, and Infinity's `/rerank`.
 
 The path is shared with text-embeddings-inference, which calls the list `texts`. Infinity is recognised by `raw_scores`,
-which its own client always sends; its documents come back as texts. Texts beyond the token limit are cut; vLLM refuses
-such requests.
+which its own client always sends; its documents come back as texts. Texts beyond the token limit are read in windows,
+or cut with `truncate_prompt_tokens`; vLLM refuses them without it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import (
@@ -40,6 +41,9 @@ class Common(VendorWire):
 
     model: str | None = None
     truncation_side: Annotated[Literal["right"] | None, Field(description="Texts are cut at their ends.")] = None
+    truncate_prompt_tokens: Annotated[
+        int | None, Field(ge=-1, description="Any number cuts texts at the token limit, which is the model's own.")
+    ] = None
     max_tokens_per_doc: MostTokens = None
     use_activation: Annotated[Flag | None, Field(description="False gives log-odds instead of probabilities.")] = None
 
@@ -84,9 +88,15 @@ def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
         candidates=candidates,
         model=request.model,
         top_k=request.top_n,
+        windowing=windowing_of(request),
         most_tokens=request.max_tokens_per_doc,
     )
     return call, request
+
+
+def windowing_of(request: Common) -> Windowing | None:
+    """Texts that do not fit are read in windows unless the request says where prompts are cut."""
+    return Windowing() if request.truncate_prompt_tokens is None else None
 
 
 def scores_of(answer: RankAnswer, request: Common) -> list[float]:

@@ -14,7 +14,16 @@ from pydantic import model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.vllm import Common, Texts, VllmError, format_error, scores_of, texts_of, usage_of
+from cerberank_service.dialects.vllm import (
+    Common,
+    Texts,
+    VllmError,
+    format_error,
+    scores_of,
+    texts_of,
+    usage_of,
+    windowing_of,
+)
 from cerberank_service.dialects.wire import Document, Wire, not_blank, validate
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
@@ -78,6 +87,7 @@ def _parse_score(document: Document) -> tuple[RankCall, VllmScore]:
         question=texts_of(queries)[0],
         candidates=candidates,
         model=request.model,
+        windowing=windowing_of(request),
         most_tokens=request.max_tokens_per_doc,
     )
     return call, request

@@ -30,7 +30,13 @@ class VoyageRerank(VendorWire):
     documents: Annotated[list[str], Items]
     top_k: Top = None
     return_documents: Flag | None = None
-    truncation: Annotated[Flag | None, Field(description="False refuses texts beyond the token limit.")] = None
+    truncation: Annotated[
+        Flag | None,
+        Field(
+            description="False refuses texts that cannot be read to their ends in windows; true, which Voyage's client "
+            "always sends, has no effect."
+        ),
+    ] = None
 
     _query = field_validator("query")(not_blank)
 

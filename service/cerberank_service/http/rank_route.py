@@ -23,7 +23,7 @@ from cerberank_service.http.body import Bodies, Body
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
-from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing, truncated
+from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing, unread
 from cerberank_service.ranking.rank import Question, Ranking, Rendered
 from cerberank_service.ranking.read import Read, Reader
 from cerberank_service.ranking.workers import Workers
@@ -184,7 +184,7 @@ class RankRoute:
         return {
             "X-Request-Id": answer.request_id,
             "X-Model-Version": f"{answer.model}@{answer.version}",
-            **truncated(answer.truncated),
+            **unread(answer),
             **server_timing(answer.timing),
             **load_report(request.headers.get(LOAD_FORMAT), self.load),
         }

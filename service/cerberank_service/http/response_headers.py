@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cerberank_service.call import Timing
+from cerberank_service.call import RankAnswer, Timing
 
 LOAD_FORMAT = "endpoint-load-metrics-format"
 """The request header by which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
-TRUNCATED = "X-Truncated-Candidates"
+UNREAD = ("X-Truncated-Candidates", "X-Unknown-Candidates", "X-Truncated-Question")
+"""The headers of `unread`."""
 LOAD = "endpoint-load-metrics"
 """The response header (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
 
@@ -37,14 +35,13 @@ def server_timing(timing: Timing) -> dict[str, str]:
     return {"Server-Timing": ", ".join(f"{phase};dur={value:.3f}" for phase, value in asdict(timing).items())}
 
 
-def truncated(cut: NDArray[np.bool_]) -> dict[str, str]:
-    """The header that says how many candidates were cut; dialects such as TEI's and Voyage's have no field for it.
+def unread(answer: RankAnswer) -> dict[str, str]:
+    """The headers that tell of texts that were not read; dialects such as TEI's and Voyage's have no field for them.
 
-    >>> truncated(np.asarray([True, False, True])), truncated(np.asarray([False]))
-    ({'X-Truncated-Candidates': '2'}, {})
+    They say how many candidates were cut, of how many the vocabulary lacks most tokens, and that the question was cut.
     """
-    count = int(cut.sum())
-    return {TRUNCATED: str(count)} if count else {}
+    counts = (int(answer.truncated.sum()), answer.unknown, int(answer.question_truncated))
+    return {name: str(count) for name, count in zip(UNREAD, counts, strict=True) if count}
 
 
 def load_report(asked: str | None, load: Callable[[], Load]) -> Mapping[str, str]:

@@ -39,6 +39,8 @@ def answer_of(
         stages=stages,
         heads=None if ranked.heads is None else ranked.heads[pair_of],
         truncated=prepared.truncated[pair_of],
+        question_truncated=prepared.pairs.question_truncated,
+        unknown=int(prepared.unknown[pair_of].sum()),
         spans=None if ranked.spans is None else ranked.spans[pair_of],
         tokens=prepared.tokens,
         timing=Timing(
@@ -56,5 +58,6 @@ def _warnings(prepared: Prepared, ranked: Ranked, *, unscored: int) -> tuple[str
     if not ranked.complete:
         warnings = (*warnings, "the deadline passed: the order is what was known then")
     if unscored:
-        warnings = (*warnings, f"{unscored} candidates were not scored in time; they stand last, in the order given")
+        told = "1 candidate was" if unscored == 1 else f"{unscored} candidates were"
+        warnings = (*warnings, f"{told} not scored in time; what has no score stands last, in the order of the request")
     return warnings

@@ -36,6 +36,8 @@ class Prepared:
     """A pair, or its windows, of each distinct candidate or of those that survived a first stage; none before that."""
     truncated: NDArray[np.bool_]
     """Which of the distinct candidates were cut in their pairs."""
+    unknown: NDArray[np.bool_]
+    """Of which of them the vocabulary lacks most tokens."""
     pair_of: NDArray[np.int64]
     """Shape [n]: the distinct candidate of each candidate."""
     unique: tuple[Candidate, ...]
@@ -79,6 +81,7 @@ def fold(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | No
     return Prepared(
         pairs=NO_PAIRS,
         truncated=np.zeros(len(first), np.bool_),
+        unknown=np.zeros(len(first), np.bool_),
         pair_of=pair_of,
         unique=tuple(first),
         policy=policy,
@@ -109,17 +112,33 @@ def read_pairs(
         windowing=call.windowing,
         most_tokens=call.most_tokens,
     )
-    truncated = pairs.truncated_candidates
+    truncated, unknown = pairs.truncated_candidates, pairs.unknown_candidates
     if rows is not None:
-        truncated = folded.truncated.copy()
-        truncated[rows] = pairs.truncated_candidates
-    warnings = folded.warnings
-    if cut := int(truncated[folded.pair_of].sum()):
-        limit = checkpoint.config.encoding.max_length
-        if call.refuse_truncation:
-            raise ServiceError(Kind.INVALID, f"{cut} texts exceed {limit} tokens with the question; allow truncation")
-        warnings = (f"{cut} candidates were scored on truncated text: {_limits(call, limit)}", *warnings)
-    return replace(folded, pairs=pairs, truncated=truncated, warnings=warnings)
+        truncated, unknown = folded.truncated.copy(), folded.unknown.copy()
+        truncated[rows], unknown[rows] = pairs.truncated_candidates, pairs.unknown_candidates
+    cut, strange = int(truncated[folded.pair_of].sum()), int(unknown[folded.pair_of].sum())
+    encoding = checkpoint.config.encoding
+    warnings = []
+    if pairs.question_truncated:
+        longest = encoding.question_length if encoding.truncation == "last_first" else encoding.max_length
+        warnings.append(f"the question's end was not read: at most {longest} of its tokens fit")
+    if cut:
+        warnings.append(f"the {_ends(cut)} not read: {_limits(call, encoding.max_length)}")
+    if call.refuse_truncation and warnings:
+        raise ServiceError(Kind.INVALID, f"{'; '.join(warnings)}; send shorter texts or allow truncation")
+    if pairs.question_unknown:
+        warnings.append("the model's vocabulary lacks most of the question's tokens: the order means little")
+    if strange:
+        warnings.append(f"the model's vocabulary lacks most tokens of {_number(strange)}: their scores mean little")
+    return replace(folded, pairs=pairs, truncated=truncated, unknown=unknown, warnings=(*warnings, *folded.warnings))
+
+
+def _number(candidates: int) -> str:
+    return "1 candidate" if candidates == 1 else f"{candidates} candidates"
+
+
+def _ends(candidates: int) -> str:
+    return "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"
 
 
 def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None) -> DropPolicy:
@@ -141,7 +160,7 @@ def _limits(call: RankCall, longest: int) -> str:
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
     warnings = []
     if empty := sum(not candidate.text.strip() for candidate in call.candidates):
-        warnings.append(f"{empty} candidates are empty")
+        warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
     context = any(candidate.previous or candidate.next for candidate in call.candidates)
     if context and checkpoint.config.encoding.segments == 2:
         warnings.append("this model does not read the previous and next sentence")

@@ -54,7 +54,7 @@ def test_truncation_is_a_warning_in_meta(client: TestClient) -> None:
     """v2 has no field of a result for it."""
     body = QUERY | {"documents": ["a " * 500], "max_tokens_per_doc": 200}
     answer = client.post("/v2/rerank", json=body).json()
-    assert "truncated" in answer["meta"]["warnings"][0]
+    assert "the end of 1 candidate was not read" in answer["meta"]["warnings"][0]
     assert "200 tokens" in answer["meta"]["warnings"][0]
     assert "warnings" not in client.post("/v2/rerank", json=QUERY).json()["meta"]
 

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from starlette.testclient import TestClient
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.dialects.native import ResponseOptions, parse, render
 from cerberank_service.dialects.native_schema import RankResponse
@@ -91,10 +92,10 @@ def test_the_best_window_of_a_text_that_was_read_in_windows_is_told() -> None:
 
 @pytest.mark.parametrize("value", ["off", "best", "mean"])
 def test_windows_say_how_long_texts_are_read(value: str) -> None:
-    """Without the field they are cut."""
+    """Without the field in windows, of which the best one counts."""
     call, _ = parse(read_json(with_fields(windows=value)))
     assert (call.windowing.combine if call.windowing else "off") == value
-    assert parse(read_json(json.dumps(GOOD).encode()))[0].windowing is None
+    assert parse(read_json(json.dumps(GOOD).encode()))[0].windowing == Windowing()
 
 
 def test_min_score_leaves_results_out_last() -> None:

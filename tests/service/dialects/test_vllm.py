@@ -70,7 +70,7 @@ def test_without_activation_scores_are_log_odds(client: TestClient) -> None:
 
 def test_a_single_document_is_taken_and_fields_without_effect_are_counted(client: TestClient) -> None:
     """What vLLM's own request may hold; nothing that asks for another reading is swallowed in silence."""
-    common = {"user": "u", "truncate_prompt_tokens": 5, "max_tokens_per_query": 5, "priority": 3, "padding": "x"}
+    common = {"user": "u", "max_tokens_per_query": 5, "priority": 3, "padding": "x"}
     answer = client.post("/rerank", json={"query": "how tall?", "documents": "330 metres"} | common)
     assert len(answer.raise_for_status().json()["results"]) == 1
     assert samples(client)["cerberank_ignored_fields_total{dialect=vllm}"] == len(common)

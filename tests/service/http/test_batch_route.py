@@ -70,17 +70,17 @@ def test_one_that_is_refused_has_an_error_in_its_place(serve: Serve) -> None:
 
 
 def test_windows_of_all_questions_are_bounded_as_those_of_one(serve: Serve) -> None:
-    """Beside its candidates each that wants windows has an equal share of what is left; alone it has all.
+    """Beside its candidates each that is not cut has an equal share of what is left; alone it has all.
 
     Two texts have equally many, so that they leave the fifth of the first case.
     """
     backend = FakeBackend()
     client = serve(backend, max_candidates=11)
     long = [f"{name} is tall and old. " * 60 for name in "abc"]
-    windowed = HOW | {"windows": "best", "drop_ratio": 0}
+    windowed, cut = HOW | {"drop_ratio": 0}, WHERE | {"windows": "off"}
     for questions, rows in (
-        ([windowed | {"candidates": long[:2]}, windowed | {"candidates": long[2:]}, WHERE], [4, 4, 2]),
-        ([windowed | {"candidates": long[:1]}, WHERE], [9, 2]),
+        ([windowed | {"candidates": long[:2]}, windowed | {"candidates": long[2:]}, cut], [4, 4, 2]),
+        ([windowed | {"candidates": long[:1]}, cut], [9, 2]),
         ([windowed | {"candidates": long[:1]}], [11]),
     ):
         backend.runs.clear()

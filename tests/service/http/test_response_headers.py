@@ -24,14 +24,20 @@ def test_server_timing_says_what_the_body_says(client: TestClient) -> None:
 
 
 def test_cut_candidates_are_counted_in_a_header(client: TestClient) -> None:
-    """Also in dialects whose answers have no field for it; without any there is no header."""
-    long = "abcdefg " * 60
+    """Also in dialects whose answers have no field for it; without any there is no header.
+
+    The question and texts of unknown tokens have headers of their own.
+    """
+    long, thai = "abcdefg " * 50_000, "\u0e01\u0e02 \u0e04\u0e07"
     for path, body in (
         ("/rerank", {"query": "q", "texts": [long, "a", long]}),
         ("/voyage/v1/rerank", {"model": "fake-ranker", "query": "q", "documents": [long, "a", long], "top_k": 1}),
     ):
         assert client.post(path, json=body).raise_for_status().headers["X-Truncated-Candidates"] == "2"
-    assert "X-Truncated-Candidates" not in client.post("/v1/rank", json=BODY).headers
+    assert not [name for name in client.post("/v1/rank", json=BODY).headers if name.startswith(("x-trunc", "x-unk"))]
+    headers = client.post("/rerank", json={"query": "word " * 100, "texts": [thai, "a"]}).raise_for_status().headers
+    assert (headers["X-Truncated-Question"], headers["X-Unknown-Candidates"]) == ("1", "1")
+    assert "X-Truncated-Candidates" not in headers
 
 
 def test_the_load_is_told_to_those_who_ask(client: TestClient) -> None:

@@ -23,6 +23,7 @@ def answered(*, top_k: int | None = None, **found: Any) -> RankAnswer:
     prepared = Prepared(
         pairs=(pairs := numbered_pairs(3)),
         truncated=pairs.truncated,
+        unknown=pairs.unknown_candidates,
         pair_of=np.array([0, 1, 0, 2]),
         unique=unique,
         policy=RatioSchedule((0.5,)),

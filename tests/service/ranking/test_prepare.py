@@ -90,20 +90,35 @@ def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_pat
 
 
 def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
-    """Cut texts are scored with a warning, unless the caller would rather have an error."""
-    long = candidates("a " * 300, "b", "a " * 300)
-    result = prepared(checkpoint, candidates=long)
-    assert result.pairs.truncated[result.pair_of].tolist() == [True, False, True]
-    assert result.warnings == ("2 candidates were scored on truncated text: a pair holds 64 tokens",)
-    assert refused(checkpoint, candidates=long, refuse_truncation=True).kind is Kind.INVALID
+    """Cut texts are scored with a warning, unless the caller would rather have an error; the question has its own."""
+    long = {"candidates": candidates("a " * 300, "b", "a " * 300), "windowing": None}
+    result = prepared(checkpoint, **long)
+    assert result.truncated[result.pair_of].tolist() == [True, False, True]
+    assert result.warnings == ("the ends of 2 candidates were not read: a pair holds 64 tokens",)
+    assert refused(checkpoint, **long, refuse_truncation=True).kind is Kind.INVALID
     prepared(checkpoint, refuse_truncation=True)
+    result = prepared(checkpoint, question="a " * 300)
+    assert result.warnings == ("the question's end was not read: at most 24 of its tokens fit",)
+    assert not result.truncated.any()
+    assert refused(checkpoint, question="a " * 300, refuse_truncation=True).kind is Kind.INVALID
+
+
+def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:
+    """Of the question and of the candidates, each in its own sentence."""
+    thai = "\u0e01\u0e02 \u0e04\u0e07"
+    assert prepared(checkpoint, candidates=candidates(thai, "b")).warnings == (
+        "the model's vocabulary lacks most tokens of 1 candidate: their scores mean little",
+    )
+    assert prepared(checkpoint, question=thai).warnings == (
+        "the model's vocabulary lacks most of the question's tokens: the order means little",
+    )
 
 
 def test_what_has_no_effect_is_told(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Empty candidates, context that is not read, drop ratios without exits."""
     odd = (Candidate(text=" "), Candidate(text="a", next="b"))
     assert prepared(checkpoint, candidates=odd).warnings == (
-        "1 candidates are empty",
+        "1 candidate is empty",
         "this model does not read the previous and next sentence",
     )
     plain = checkpoint_for(FakeBackend(ranker_config(exits=0, heads=1)), tmp_path)

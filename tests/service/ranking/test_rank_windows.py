@@ -54,29 +54,70 @@ def test_the_answer_is_the_offline_ranking_and_counts_candidates(
     assert not answer["warnings"]
 
 
-def test_windows_are_off_unless_asked_for(serve: Serve) -> None:
-    """The native wire cuts texts as before; another value is refused by its name."""
+def test_texts_are_read_in_windows_unless_they_are_to_be_cut(serve: Serve) -> None:
+    """The best window counts; another value is refused by its name."""
     client = serve(FakeBackend())
     plain = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS}).json()
-    assert plain["results"] == rank(client, windows="off")["results"]
-    assert sum(result["truncated"] for result in plain["results"]) == 3
-    assert "window" not in plain["results"][0]
+    assert plain["results"] == rank(client, windows="best")["results"]
+    assert sum(result["truncated"] for result in rank(client, windows="off")["results"]) == 3
     refused = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS, "windows": "all"})
     assert refused.status_code == 422
     assert "windows" in refused.json()["error"]["message"]
 
 
+QUERY = {"query": QUESTION, "documents": TEXTS, "model": "fake-ranker"}
+TENSORS = [
+    {"name": name, "shape": [len(texts)], "datatype": "BYTES", "data": texts}
+    for name, texts in (("question", [QUESTION]), ("candidates", TEXTS))
+]
+TEI, NIM = {"query": QUESTION, "texts": TEXTS}, {"query": {"text": QUESTION}, "passages": [{"text": t} for t in TEXTS]}
+VOYAGE = QUERY | {"truncation": True}
+
+
+def scores(answer: Any) -> list[float]:
+    """The probabilities of an answer in any dialect, by candidate."""
+    if isinstance(answer, dict) and "outputs" in answer:
+        return next(list(each["data"]) for each in answer["outputs"] if each["name"] == "scores")
+    lists = [answer] if isinstance(answer, list) else [each for each in answer.values() if isinstance(each, list)]
+    results = next(each for each in lists if each and isinstance(each[0], dict))
+    found = np.zeros(len(TEXTS))
+    for each in results:
+        (name,) = each.keys() & {"score", "relevance_score", "logit"}
+        found[each["index"]] = 1.0 / (1.0 + np.exp(-each[name])) if name == "logit" else each[name]
+    return list(found.tolist())
+
+
 @pytest.mark.parametrize(
-    ("path", "model"), [("/v2/rerank", "fake-ranker"), ("/v1/rerank", None), ("/jina/v1/rerank", "fake-ranker")]
+    ("path", "body", "cut"),
+    [
+        ("/v1/rank", {"question": QUESTION, "candidates": TEXTS}, {"windows": "off"}),
+        ("/v2/rerank", QUERY, None),
+        ("/v1/rerank", {"query": QUESTION, "documents": TEXTS}, {"max_chunks_per_doc": 1}),
+        ("/jina/v1/rerank", QUERY, None),
+        ("/v1/rerank", VOYAGE, None),
+        ("/voyage/v1/rerank", QUERY, None),
+        ("/rerank", QUERY, {"truncate_prompt_tokens": -1}),
+        ("/rerank", QUERY | {"raw_scores": False}, None),
+        ("/score", {"text_1": QUESTION, "text_2": TEXTS}, {"truncate_prompt_tokens": 512}),
+        ("/rerank", TEI, {"truncate": True}),
+        ("/rerank", TEI | {"truncate": False}, None),
+        ("/v1/ranking", NIM, {"truncate": "END"}),
+        ("/v1/ranking", NIM | {"truncate": "NONE"}, None),
+        ("/invocations", TEI, {"truncate": True}),
+        ("/v2/models/fake-ranker/infer", {"inputs": TENSORS}, None),
+    ],
 )
-def test_cohere_and_jina_read_long_texts_in_windows(serve: Serve, path: str, model: str | None) -> None:
-    """As their vendors do: the same order as native with windows, and other scores than without."""
+def test_a_text_has_the_same_score_in_every_dialect(
+    serve: Serve, path: str, body: dict[str, Any], cut: dict[str, Any] | None
+) -> None:
+    """That of its best window, unless the request cuts it (`cut`)."""
     client = serve(FakeBackend())
-    body: dict[str, Any] = {"query": QUESTION, "documents": TEXTS} | ({} if model is None else {"model": model})
-    got = client.post(path, json=body).raise_for_status().json()
-    native = rank(client)["results"]
-    assert [each["index"] for each in got["results"]] == [each["index"] for each in native]
-    assert [each["relevance_score"] for each in got["results"]] == [each["score"] for each in native]
+    read, beginning = (scores(rank(client, windows=how)["results"]) for how in ("best", "off"))
+    assert scores(client.post(path, json=body).raise_for_status().json()) == pytest.approx(read, abs=1e-9)
+    assert read != pytest.approx(beginning, abs=1e-3)
+    if cut is not None:
+        answer = client.post(path, json=body | cut).raise_for_status().json()
+        assert scores(answer) == pytest.approx(beginning, abs=1e-9)
 
 
 def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder) -> None:

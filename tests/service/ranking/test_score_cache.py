@@ -10,7 +10,6 @@ from tests.service.observe import samples
 
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.encoding import Candidate
-from cerberank_models.windows import Windowing
 from cerberank_service.call import RankCall
 from cerberank_service.ranking.score_cache import ScoreCache
 
@@ -54,7 +53,7 @@ def test_tenant_version_question_and_context_tell_pairs_apart() -> None:
 def test_how_long_texts_are_read_tells_pairs_apart() -> None:
     """A text that was cut must not be found where it is read to its end, nor where another number of tokens is read."""
     cache = filled()
-    assert cache.find(V1, replace(call("q"), windowing=Windowing()), (A,)) is None
+    assert cache.find(V1, replace(call("q"), windowing=None), (A,)) is None
     assert cache.find(V1, replace(call("q"), most_tokens=5), (A,)) is None
 
 
