@@ -220,7 +220,7 @@ class PairEncoder:
             ends = (ID_BYTES * kept[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
         return self._assembled(
-            segments, kept, truncated=shorter[:, 1] | unread, question_truncated=question_unread | shorter[:, 0].any()
+            segments, kept, truncated=shorter[:, 1] | unread, question_truncated=question_unread or bool(shorter[:, 0].any())
         )
 
     def _in_windows(
@@ -295,7 +295,7 @@ class PairEncoder:
             type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
             offsets=offsets,
             truncated=truncated,
-            question_truncated=bool(question_truncated),
+            question_truncated=question_truncated,
             unknown=candidates,
             question_unknown=questions is not None and bool(questions[:1].any()),
         )
