@@ -220,7 +220,10 @@ class PairEncoder:
             ends = (ID_BYTES * kept[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
         return self._assembled(
-            segments, kept, truncated=shorter[:, 1] | unread, question_truncated=question_unread or bool(shorter[:, 0].any())
+            segments,
+            kept,
+            truncated=shorter[:, 1] | unread,
+            question_truncated=question_unread or bool(shorter[:, 0].any()),
         )
 
     def _in_windows(

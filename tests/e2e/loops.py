@@ -1,0 +1,88 @@
+"""Sixteen clients of a real service in a closed loop, beside a busy core: `python -m tests.e2e.loops`.
+
+Prints, for each size of question, the answers, the refusals, and the time from the request to the answer. With
+`--queue-seconds 3600` nothing is refused: the time that a question took then, less its time alone, is its wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import numpy as np
+from tests.service.overload import LOOPS
+
+from cerberank_benchmarks.clients.server import cerberank_server
+from cerberank_benchmarks.workload import WORDS
+
+WORDS_A_CANDIDATE = 20
+
+
+async def _loop(client: httpx.AsyncClient, candidates: int, end: float, seed: int) -> tuple[list[float], int]:
+    """The seconds of every answer, and the refusals, of a client that obeys `Retry-After`."""
+    rng, took, refusals = random.Random(seed), list[float](), 0
+    while time.monotonic() < end:
+        texts = [" ".join(rng.choices(WORDS, k=WORDS_A_CANDIDATE)) for _ in range(candidates)]
+        body = {"question": f"which tower number {rng.random()} was built first", "candidates": texts}
+        began = time.monotonic()
+        answer = await client.post("/v1/rank", json=body)
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            refusals += 1
+            await asyncio.sleep(int(answer.headers["Retry-After"]))
+        else:
+            answer.raise_for_status()
+            took.append(time.monotonic() - began)
+    return took, refusals
+
+
+async def _clients(url: str, sizes: list[int], seconds: float) -> list[tuple[list[float], int]]:
+    limits = httpx.Limits(max_connections=len(sizes))
+    async with httpx.AsyncClient(base_url=url, timeout=600.0, limits=limits) as client:
+        end = time.monotonic() + seconds
+        return await asyncio.gather(*(_loop(client, size, end, seed) for seed, size in enumerate(sizes)))
+
+
+def _row(name: str, took: list[float], refusals: int) -> str:
+    times = np.percentile(took or [0.0], (50, 99, 100)).tolist()
+    return f"{name:>6} {len(took):>8} {refusals:>8} {times[0]:>8.2f} {times[1]:>8.2f} {times[2]:>8.2f}"
+
+
+def main() -> None:
+    """Measure each size alone, and then all of them together."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, help="default: the bundled one")
+    parser.add_argument("--precision", default="int8")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--busy", type=int, default=1, help="processes that keep a core busy beside the service")
+    parser.add_argument("--queue-seconds", type=float, default=5.0)
+    parser.add_argument("--clients", type=int, nargs="+", default=LOOPS, help="candidates of each client's questions")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        settings = {"precision": options.precision, "queue_seconds": options.queue_seconds}
+        server = stack.enter_context(cerberank_server(options.checkpoint, scratch, **settings))
+        for _ in range(options.busy):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(busy.kill)
+        url = str(server.client.base_url)
+        lines = ["  size  answers refusals    p50 s    p99 s    max s"]
+        for size in sorted(set(options.clients)):
+            ((took, refusals),) = asyncio.run(_clients(url, [size], 5.0))
+            lines.append(_row(f"{size} al.", took, refusals))
+        each = asyncio.run(_clients(url, options.clients, options.seconds))
+        for size in sorted(set(options.clients)):
+            of = [part for part, candidates in zip(each, options.clients, strict=True) if candidates == size]
+            lines.append(_row(str(size), [second for took, _ in of for second in took], sum(r for _, r in of)))
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
