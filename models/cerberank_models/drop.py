@@ -67,8 +67,9 @@ class RatioSchedule:
                 raise ValueError(f"every drop ratio must be at least 0 and below 1, not {alpha}")
 
     def __str__(self) -> str:
-        """The ratios as reports print them, such as `0.3,0.5`."""
-        return ",".join(f"{alpha:g}" for alpha in self.ratios)
+        """The ratios as reports print them, such as `0.3,0.5` or `0.85,0.95 (at least 20)`."""
+        ratios = ",".join(f"{alpha:g}" for alpha in self.ratios)
+        return ratios if self.minimum == 1 else f"{ratios} (at least {self.minimum})"
 
     def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
         """The rows with the highest scores; among equal scores, the earlier rows."""

@@ -54,6 +54,10 @@ class Windowing:
         return replace(self, most=min(self.most, most), most_rows=min(self.most_rows, most_rows))
 
 
+AS_SERVED = Windowing(most=MOST_WINDOWS, most_rows=MOST_ROWS)
+"""What a service with default settings does with texts that do not fit."""
+
+
 class Cut(NamedTuple):
     """Where n texts are cut into windows."""
 
@@ -131,6 +135,10 @@ class Windows:
     def starts(self, alive: Rows) -> Rows:
         """The places in `alive` where a candidate's windows begin; a candidate is alive with all or with none."""
         return np.flatnonzero(np.isin(alive, self.first))
+
+    def by_candidate(self, scores: Values) -> Values:
+        """The score of each candidate at one stage from those of all windows."""
+        return self.combined(scores, self.first[:-1])
 
     def combined(self, scores: Values, starts: Rows) -> Values:
         """The score of each candidate whose windows begin at `starts`, by those of its windows that have one."""

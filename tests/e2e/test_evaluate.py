@@ -14,6 +14,7 @@ from cerberank_training.commands.evaluate import main
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     texts = ["it was built in paris", "330 metres", "bees make honey", "the tower is 330 metres tall", "a city"]
+    texts.append(" ".join(["bees make honey ."] * 60) + " the tower is 330 metres tall")
     lines = [
         {
             "question": f"how tall is the {name} ?",

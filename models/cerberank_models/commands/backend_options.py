@@ -1,9 +1,9 @@
-"""The options of verbs that run a checkpoint: on which device, in which backend and precision."""
+"""The options of verbs that run a checkpoint: device, backend, precision, and the reading of long texts."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cerberank_models.backends.registry import (
     BACKENDS,
@@ -12,6 +12,7 @@ from cerberank_models.backends.registry import (
     usual_backend,
     usual_precision,
 )
+from cerberank_models.windows import AS_SERVED, Windowing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,3 +41,20 @@ def backend_options(arguments: argparse.Namespace) -> BackendOptions:
     kind = arguments.backend or usual_backend(arguments.device)
     precision = arguments.precision or usual_precision(kind, arguments.device)
     return BackendOptions(kind=kind, precision=check_precision(kind, precision), device=arguments.device)
+
+
+def add_windows_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--windows`, which is None where nobody chose."""
+    parser.add_argument(
+        "--windows",
+        choices=("best", "mean", "off"),
+        help="texts that do not fit are read in windows and have the best or the mean score of these, or are cut "
+        "(default: best, as the service does)",
+    )
+
+
+def windowing_option(windows: str | None) -> Windowing | None:
+    """The value of `--windows`, with the service's default; None cuts."""
+    if windows == "off":
+        return None
+    return replace(AS_SERVED, combine="mean") if windows == "mean" else AS_SERVED

@@ -33,9 +33,10 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     given = arguments.precisions
     try:
+        encoder = read_bi_encoder(arguments.encoder, candidate_length=arguments.candidate_length)
         made = attach(
             read_checkpoint(arguments.checkpoint),
-            read_bi_encoder(arguments.encoder, candidate_length=arguments.candidate_length),
+            encoder,
             arguments.out,
             source=Path(arguments.encoder).name,
             alpha=arguments.alpha,
@@ -46,6 +47,11 @@ def main(argv: list[str]) -> int:
     except (ParityError, OSError, ValueError) as error:
         sys.stderr.write(f"cerberank first-stage: {error}\n")
         return 1
+    if encoder.trained_length is not None and encoder.trained_length < arguments.candidate_length:
+        sys.stdout.write(
+            f"Candidates are read up to {arguments.candidate_length} tokens, though {arguments.encoder} was trained on "
+            f"{encoder.trained_length}; --candidate-length {encoder.trained_length} reads as many.\n"
+        )
     schedule = ",".join(f"{ratio:g}" for ratio in made.config.schedule)
     sys.stdout.write(
         f"{arguments.out}: {made.config.name}@{made.manifest.version} drops {schedule}. Its first ratio was not "

@@ -27,13 +27,18 @@ from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.commands.backend_options import add_backend_options, backend_options
+from cerberank_models.commands.backend_options import (
+    add_backend_options,
+    add_windows_option,
+    backend_options,
+    windowing_option,
+)
 from cerberank_models.commands.question_lines import QuestionLine, read_line
 from cerberank_models.commands.ratios import one_or_all, ratios
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
 from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
-from cerberank_models.windows import MOST_ROWS, MOST_WINDOWS, NO_SPAN, Windowing
+from cerberank_models.windows import NO_SPAN
 
 
 def main(argv: list[str]) -> int:
@@ -60,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--question", help="rank the input's lines for this question")
     parser.add_argument("--checkpoint", type=Path, help="folder (default: CERBERANK_CHECKPOINT, else the bundled one)")
     parser.add_argument("--top-k", type=_count, help="results per question (default: all)")
-    parser.add_argument("--windows", choices=("best", "mean", "off"), default="off", help="how long texts are read")
+    add_windows_option(parser)
     parser.add_argument("--drop-ratio", type=ratios, help="one number for every exit, or one per exit: 0.3,0.3")
     add_backend_options(parser)
     parser.add_argument("--threads", type=_count, help="threads of the model (default: all usable processors)")
@@ -142,9 +147,7 @@ class _Ranker:
     ) -> None:
         self._checkpoint, self._first, self._backend, self.arguments = checkpoint, first, backend, arguments
         self._encoder = checkpoint.encoder()
-        self._windowing = None
-        if arguments.windows != "off":
-            self._windowing = Windowing(combine=arguments.windows, most=MOST_WINDOWS, most_rows=MOST_ROWS)
+        self._windowing = windowing_option(arguments.windows)
         self._policy = checkpoint.config.drop_policy(one_or_all(arguments.drop_ratio), keep=arguments.top_k or 1)
 
     def rank(self, line: QuestionLine) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
+from cerberank_models.windows import Windowing
 
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
 """Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show. The same bound holds for
@@ -39,6 +40,9 @@ GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
 
 MARGIN, GOLDEN_MARGIN = 1.1, 1.5
 """Factors that widen int8 ranges: those measured on given texts, and those measured on the few golden texts."""
+CALIBRATION_ROWS = 64
+"""Pairs of one question, windows of long texts among them, on which ranges are measured in one pass: 64 of 512 tokens
+take about 400 MB at a width of 768."""
 
 
 class ParityError(RuntimeError):
@@ -124,7 +128,8 @@ def _calibration(
 ) -> tuple[list[EncodedPairs], float]:
     """The pairs that int8 measures its ranges on, and the factor that widens these."""
     if given:
-        return [encoder.encode(question, candidates) for question, candidates in given], MARGIN
+        windowing = Windowing(most_rows=CALIBRATION_ROWS)
+        return [encoder.encode(question, candidates, windowing=windowing) for question, candidates in given], MARGIN
     return _golden_pairs(encoder), GOLDEN_MARGIN
 
 

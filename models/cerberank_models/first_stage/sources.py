@@ -36,6 +36,8 @@ class BiEncoder:
     tokenizer: Tokenizer
     weights: Mapping[str, NDArray[np.float32]]
     """Those of the residual rankers, by their names in a `TextRanker`."""
+    trained_length: int | None = None
+    """Most tokens of a document that the text ranker encoded at once; None where that is not recorded."""
 
 
 def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
@@ -83,7 +85,8 @@ def _from_text_ranker(path: Path, candidate_length: int) -> BiEncoder:
     network, state = TextVectors(first), saved.ranker.state_dict()
     network.load_state_dict({name: state[name] for name in network.state_dict()})
     weights = {name: state[name].numpy() for name in state if name.startswith(first.residual_rankers)}
-    return BiEncoder(network=network.eval(), tokenizer=saved.tokenizer, weights=weights)
+    length = min(config.encoding.window, config.encoding.document_length)
+    return BiEncoder(network=network.eval(), tokenizer=saved.tokenizer, weights=weights, trained_length=length)
 
 
 def _from_sentence_encoder(source: str, candidate_length: int) -> BiEncoder:

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from tests.first_stages import ranker_of
-from tests.text_rankers import JOINT_TWIN, text_ranker
+from tests.text_rankers import JOINT_TWIN, TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, hugging_face_config
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
@@ -117,6 +117,20 @@ def test_a_joint_text_ranker_is_refused(tmp_path: Path) -> None:
     write_text_ranker(tmp_path / "ranker", text_ranker(JOINT_TWIN), bert_tokenizer(), version="1", source="tests")
     with pytest.raises(UnsupportedModelError, match="is joint"):
         read_bi_encoder(str(tmp_path / "ranker"), candidate_length=20)
+
+
+def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
+    plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the first stage reads more of a candidate than that."""
+    ranker = text_ranker(TWIN)
+    write_text_ranker(tmp_path / "ranker", ranker, bert_tokenizer(), version="1", source="tests")
+    window = ranker.config.encoding.window
+    for length, told in ((window, False), (window + 1, True)):
+        out = str(tmp_path / f"out-{length}")
+        options = ["--precisions", "", "--candidate-length", str(length)]
+        assert main([str(plain.path), str(tmp_path / "ranker"), out, *options]) == 0
+        assert (f"--candidate-length {window} reads as many" in capsys.readouterr().out) == told
 
 
 def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

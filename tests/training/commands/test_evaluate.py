@@ -167,6 +167,28 @@ def test_a_checkpoint_gets_figures_agreement_and_a_plot(
     assert plot.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+def test_texts_that_do_not_fit_are_read_in_windows_and_counted(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the service reads them; `--windows off` cuts them, and scores of a file have none."""
+    rows = [{"text": "river " * 500 + "a", "label": 1}, {"text": "b", "label": 0}, {"text": "c", "label": 0}]
+    (tmp_path / "data.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": rows}) + "\n")
+    data = ["--data", f"jsonl:{tmp_path / 'data.jsonl'}"]
+    common, out = [*data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32"], tmp_path / "a.json"
+    for option, line, reading in (
+        ([], "Of 3 candidates, 1 were read in windows (best).", ("best", 1, 0)),
+        (["--windows", "mean"], "Of 3 candidates, 1 were read in windows (mean).", ("mean", 1, 0)),
+        (["--windows", "off"], "Of 3 candidates, 1 were cut.", ("off", 0, 1)),
+    ):
+        assert main([*common, *option, "--json", str(out)]) == 0
+        assert line in capsys.readouterr().out
+        content = json.loads(out.read_text())
+        assert (content["windows"], content["reading"]["in_windows"], content["reading"]["truncated"]) == reading
+    scores = write_scores(tmp_path / "scores.jsonl", [[0.1, 0.2, 0.3]])
+    assert main([*data, "--scores", scores, "--windows", "best"]) == 1
+    assert "--windows is of a checkpoint" in capsys.readouterr().err
+
+
 def test_a_teacher_of_other_candidates_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A teacher's file over other candidates is refused, because its ranks are of other texts."""
     data, scores = write_data(tmp_path / "d.jsonl", [[1, 0]]), write_scores(tmp_path / "s.jsonl", [[0.1, 0.2]])

@@ -51,8 +51,7 @@ def test_a_tuned_checkpoint_drops_by_the_chosen_schedule(tiny_checkpoint: Path, 
     assert str(tmp_path) not in (out / "README.md").read_text() + (out / "tune.json").read_text()
     entry = next(entry for entry in new.config.tuned_schedules if entry.schedule == default)
     assert entry.cost == relative_cost(new.config.stage_layers, default) <= 0.8
-    named = ",".join(map(str, default))
-    assert evaluate([*common, "--checkpoint", str(out), "--schedule", named, "--json", str(figures)]) == 0
+    assert evaluate([*common, "--checkpoint", str(out), "--json", str(figures)]) == 0
     clean = json.loads(figures.read_text())["figures"]["clean"]
     dropped = next(row for name, row in clean.items() if name.startswith("drop "))
     assert entry.metrics["map"] == pytest.approx(dropped["mean"]["map"], abs=1e-3)
@@ -77,7 +76,9 @@ def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path
     assert first.config.drop_schedule != second.config.drop_schedule
 
 
-def test_the_minimum_is_written_down_and_evaluated(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
+def test_the_minimum_is_written_down_and_evaluated(
+    tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With a minimum of all candidates nothing is dropped in tuning, evaluating and ranking."""
     common, figures = ["--data", data, "--precision", "fp32"], tmp_path / "figures.json"
     search = ["--grid", "0.5", "--trials", "0", "--minimum", "8", "--max-cost", "0.9"]
@@ -85,10 +86,11 @@ def test_the_minimum_is_written_down_and_evaluated(tiny_checkpoint: Path, tmp_pa
     tuned = read_checkpoint(tmp_path / "out")
     assert (tuned.config.drop_minimum, tuned.config.drop_schedule) == (8, (0.5, 0.5))
     assert tuned.config.tuned_schedules[-1].metrics["map_loss"] == 0.0
-    named = ["--checkpoint", str(tmp_path / "out"), "--schedule", "0.5,0.5", "--minimum", "8"]
-    assert evaluate([*common, *named, "--json", str(figures)]) == 0
+    assert evaluate([*common, "--checkpoint", str(tmp_path / "out"), "--json", str(figures)]) == 0
+    default = "drop 0.5,0.5 (at least 8)"
+    assert f"`{default}` is the checkpoint's default schedule" in capsys.readouterr().out
     clean = json.loads(figures.read_text())["figures"]["clean"]
-    assert clean["drop 0.5,0.5"]["mean"] == clean["final"]["mean"]
+    assert clean[default]["mean"] == clean["final"]["mean"]
 
 
 def test_what_cannot_be_tuned_leaves_nothing(
@@ -122,8 +124,7 @@ def test_a_first_stage_is_tuned_and_kept(tiny_checkpoint: Path, tmp_path: Path, 
     assert len(default) == 3
     entry = next(entry for entry in new.config.tuned_schedules if entry.schedule == default)
     assert entry.cost == relative_cost(new.config.scored_stage_layers, default) <= 0.6
-    named = ",".join(map(str, default))
-    assert evaluate([*common, "--checkpoint", str(out), "--schedule", named, "--json", str(figures)]) == 0
+    assert evaluate([*common, "--checkpoint", str(out), "--json", str(figures)]) == 0
     clean = json.loads(figures.read_text())["figures"]["clean"]
     assert "first stage" in clean
     dropped = next(row for name, row in clean.items() if name.startswith("drop "))

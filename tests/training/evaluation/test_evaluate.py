@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from tests.tiny import random_pairs
 
+from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
-from cerberank_models.encoding import Candidate
+from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.rank import NonFiniteScoreError, rank_pairs
+from cerberank_models.windows import Windowing
 from cerberank_training.data import LabelledCandidate, Question, read_questions
 from cerberank_training.evaluation.evaluate import (
+    AllScores,
     Evaluation,
     apply_policy,
     rank_questions,
@@ -32,12 +36,35 @@ def question(labels: tuple[int, ...], identifier: str = "q") -> Question:
 
 def test_a_schedule_applied_afterwards_is_the_one_applied_on_the_way(tiny_checkpoint: Path) -> None:
     """Ranks from all scores equal those of really dropping, for several schedules."""
-    backend, pairs = open_backend(read_checkpoint(tiny_checkpoint), precision="fp32"), random_pairs([9] * 17)
+    backend = open_backend(read_checkpoint(tiny_checkpoint), precision="fp32")
+    check_schedules(backend, random_pairs([9] * 17))
+
+
+@pytest.mark.parametrize("combine", ["best", "mean"])
+def test_long_texts_are_ranked_by_their_windows(tiny_checkpoint: Path, combine: Literal["best", "mean"]) -> None:
+    """Every schedule, and the heads, as a ranking folds them after each stage."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    backend, rng = open_backend(checkpoint, precision="fp32"), np.random.default_rng(3)
+    texts = [" ".join(rng.choice(list("abcdefgh"), size)) for size in (3, 300, 5, 200, 90, 400, 7, 8, 9)]
+    candidates = [Candidate(text=text) for text in texts]
+    pairs = checkpoint.encoder().encode("how tall ?", candidates, windowing=Windowing(combine=combine))
+    assert len(pairs) > pairs.candidates
+    scores = check_schedules(backend, pairs)
+    whole = rank_pairs(backend, pairs, RatioSchedule((0.0, 0.0)))
+    assert scores.heads is not None
+    assert np.array_equal(scores.heads, whole.head_scores)
+    assert np.array_equal(scores.stages[-1], whole.scores)
+    assert (scores.in_windows, scores.truncated) == (int((np.diff(pairs.windows.first) > 1).sum()), 0)
+
+
+def check_schedules(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
+    """Ranks from all scores equal those of really dropping; returns the scores."""
     scores = score_all(backend, pairs)
     for ratios in ((0.0, 0.0), (0.3, 0.3), (0.5, 0.1), (0.9, 0.9)):
         policy = RatioSchedule(ratios)
         ranking = rank_pairs(backend, pairs, policy)
         assert apply_policy(scores, policy).tolist() == ranks_of(ranking.stages, ranking.scores).tolist()
+    return scores
 
 
 def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) -> None:
@@ -56,7 +83,7 @@ def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) ->
     assert costs["drop 0.3,0.3"] == pytest.approx((1 + 0.7 + 0.49 * 1.5) / 3.5)
     assert "| drop 0.3,0.3 |" in markdown(figures, costs)
     most = RatioSchedule((0.3, 0.3), minimum=100)
-    assert variant_costs(checkpoint.config, [most], [5, 100, 5])["drop 0.3,0.3"] == 1.0
+    assert variant_costs(checkpoint.config, [most], [5, 100, 5])["drop 0.3,0.3 (at least 100)"] == 1.0
 
 
 def test_a_ranking_that_some_questions_lack_has_no_figures() -> None:

@@ -95,8 +95,11 @@ class FormAgreement:
 def measure_form(
     form: Backend[Any], encoder: PairEncoder, wanted: Sequence[tuple[Question, AllScores]], policy: DropPolicy
 ) -> FormAgreement:
-    """Rank by `form`, which drops by `policy`, and compare with the last stage's order in `wanted`."""
-    scored = score_questions(form, encoder, [question for question, _ in wanted])
+    """Rank by `form`, which drops by `policy`, and compare with the last stage's order in `wanted`.
+
+    Texts are cut, because the vectors behind `wanted` are those of one pair a candidate.
+    """
+    scored = score_questions(form, encoder, [question for question, _ in wanted], windowing=None)
     got = [
         agreement_with(own.stages[-1], apply_policy(scores, policy))
         for (_, scores), (_, own) in zip(scored, wanted, strict=True)

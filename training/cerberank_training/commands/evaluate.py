@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.commands.backend_options import backend_options
+from cerberank_models.windows import AS_SERVED
 from cerberank_training.commands.evaluation.options import evaluate_parser
 from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
@@ -69,11 +71,15 @@ def _run(arguments: argparse.Namespace) -> None:
         raise ValueError("--plot needs costs, which only a checkpoint has")
     trec.check(costs)
     evaluation, agreements, same_top = Evaluation(arguments.measures), Agreements(), []
+    reading = Counter[str]()
     with replacing(arguments.per_question) if arguments.per_question else nullcontext() as file, trec.files():
         for ranked in tqdm(source.rankings, total=source.questions, unit="question", disable=None):
             metrics = evaluation.add(ranked.question, ranked.ranks)
             _add_agreements(agreements, ranked, teachers)
             trec.add(ranked)
+            reading.update(
+                candidates=len(ranked.question.candidates), in_windows=ranked.in_windows, truncated=ranked.truncated
+            )
             if arguments.against:
                 same_top.append(len({int(np.argmin(ranks)) for ranks in ranked.ranks.values()}) == 1)
             if file is not None:
@@ -84,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> None:
     print(markdown(shown, costs, columns))  # noqa: T201
     if evaluation.without_positive and arguments.subset != "raw":
         print(f"{evaluation.without_positive} questions without a positive are not in the means.")  # noqa: T201
-    for line in filter(None, (source.note, trec.summary())):
+    for line in filter(None, (source.note, _reading(reading, arguments.windows), trec.summary())):
         print(line)  # noqa: T201
     if same_top:
         share = 100 * np.mean(same_top)
@@ -92,12 +98,25 @@ def _run(arguments: argparse.Namespace) -> None:
     if agreements:
         print("\n" + agreement_markdown(agreements))  # noqa: T201
     if arguments.json:
-        write_json(arguments.json, _content(arguments, source.data, evaluation, costs, agreements))
+        write_json(
+            arguments.json,
+            _content(arguments, source.data, evaluation, costs=costs, agreements=agreements, reading=reading),
+        )
     if arguments.plot:
         from cerberank_training.evaluation.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
 
         title = f"{Path(source.data).name}, {arguments.subset}"
         write_bytes(arguments.plot, evaluation_plot(shown, costs, title=title))
+
+
+def _reading(counts: Mapping[str, int], windows: str | None) -> str:
+    """What was read of texts that do not fit; empty where all fit."""
+    parts = []
+    if counts["in_windows"]:
+        parts.append(f"{counts['in_windows']:,} were read in windows ({windows or AS_SERVED.combine})")
+    if counts["truncated"]:
+        parts.append(f"{counts['truncated']:,} were cut")
+    return f"Of {counts['candidates']:,} candidates, {' and '.join(parts)}." if parts else ""
 
 
 def _record(ranked: RankedQuestion, metrics: Mapping[str, QuestionMetrics]) -> QuestionRecord:
@@ -134,13 +153,17 @@ def _content(
     arguments: argparse.Namespace,
     data: str,
     evaluation: Evaluation,
+    *,
     costs: Mapping[str, float],
     agreements: Agreements,
+    reading: Mapping[str, int],
 ) -> dict[str, Any]:
     return {
         "data": data,
         "sample": arguments.sample,
         "seed": arguments.seed,
+        "windows": arguments.windows or AS_SERVED.combine,
+        "reading": dict(reading),
         "costs": costs,
         "figures": {
             name: {variant: asdict(row) for variant, row in rows.items()}

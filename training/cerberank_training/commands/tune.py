@@ -19,9 +19,16 @@ from tqdm import tqdm
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.backend_options import BackendOptions, add_backend_options, backend_options
+from cerberank_models.commands.backend_options import (
+    BackendOptions,
+    add_backend_options,
+    add_windows_option,
+    backend_options,
+    windowing_option,
+)
 from cerberank_models.commands.ratios import ratios
 from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.windows import AS_SERVED
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
@@ -62,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
     add_backend_options(parser)
+    add_windows_option(parser)
     return parser
 
 
@@ -71,13 +79,14 @@ def _run(arguments: argparse.Namespace) -> None:
     checkpoint = read_checkpoint(arguments.checkpoint)
     max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
-    form = backend_options(arguments)
+    form, windows = backend_options(arguments), arguments.windows or AS_SERVED.combine
     dev = _score(checkpoint, form, arguments)
     tuning = tune(dev, bounds, ratios=arguments.grid, trials=arguments.trials, seed=arguments.seed)
     data, size = _name(arguments.data), fmean(dev.sizes)
     text = (
         f"{schedule_table(tuning)}\n\n"
-        f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {form.precision})."
+        f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {form.precision}, "
+        f"windows: {windows})."
     )
     print(text)  # noqa: T201
     if size < FEW:
@@ -89,6 +98,7 @@ def _run(arguments: argparse.Namespace) -> None:
     curve = {
         "data": data,
         **settings,
+        "windows": windows,
         "minimum": dev.minimum,
         "bounds": asdict(bounds),
         "questions": len(dev.sizes),
@@ -126,7 +136,8 @@ def _score(checkpoint: Checkpoint, form: BackendOptions, arguments: argparse.Nam
     questions = sampled(read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name="clean")
     backend = open_backend(checkpoint, **asdict(form))
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
-    scored = score_questions(backend, checkpoint.encoder(), questions, first)
+    windowing = windowing_option(arguments.windows)
+    scored = score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing)
     return DevSet(
         checkpoint.config.scored_stage_layers,
         tqdm(scored, total=len(questions), unit="question", desc="score", disable=None),

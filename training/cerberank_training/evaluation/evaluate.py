@@ -7,7 +7,7 @@ scoring: what a schedule would have dropped follows from the exits' scores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -19,6 +19,7 @@ from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.first_stage.rank import FirstStage
 from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question, Subset, subset
 from cerberank_training.evaluation.measures.names import Measure
 from cerberank_training.evaluation.metrics import (
@@ -40,6 +41,10 @@ class AllScores:
     """Each head's scores, shape [n, k]; None without heads."""
     first_stage: bool = False
     """Whether `stages` begins with a first stage."""
+    in_windows: int = 0
+    """Candidates that did not fit into one pair and were read in windows."""
+    truncated: int = 0
+    """Candidates whose end was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +62,24 @@ class Figures:
 
 
 def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
-    """Run every stage over every pair. Raises NonFiniteScoreError when a score is not a number."""
-    state, stages, heads = backend.start(pairs), [], None
+    """Run every stage over every pair; scores of windows are folded into their candidates' as a ranking folds them.
+
+    Raises NonFiniteScoreError when a score is not a number.
+    """
+    state, stages, heads, windows = backend.start(pairs), [], None, pairs.windows
     for stage in range(len(backend.config.stages)):
         output = backend.run(state, stage)
         if not np.isfinite(output.scores).all():
             raise NonFiniteScoreError(f"stage {stage} gave a score that is not a number")
         stages.append(output.scores)
         state, heads = output.state, output.head_scores
-    return AllScores(tuple(stages), heads)
+    truncated = int(pairs.truncated_candidates.sum())
+    if windows is None:
+        return AllScores(tuple(stages), heads, truncated=truncated)
+    folded = windows.folded(stages[-1], np.zeros(len(pairs), dtype=np.int64), heads)
+    by_candidate = tuple(windows.by_candidate(scores) for scores in stages)
+    in_windows = int((np.diff(windows.first) > 1).sum())
+    return AllScores(by_candidate, folded.heads, in_windows=in_windows, truncated=truncated)
 
 
 def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
@@ -128,19 +142,27 @@ def policy_name(policy: DropPolicy) -> str:
 
 
 def score_questions(
-    backend: Backend[Any], encoder: PairEncoder, questions: Iterable[Question], first: FirstStage | None = None
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    questions: Iterable[Question],
+    first: FirstStage | None = None,
+    *,
+    windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[tuple[Question, AllScores]]:
     """Each question with every stage's scores, those of `first` before the others.
 
+    Texts that do not fit are read by `windowing`; None cuts them, as `first` always does.
     Raises NonFiniteScoreError, which names the question.
     """
     for question in questions:
-        pairs = encoder.encode(question.text, [labelled.candidate for labelled in question.candidates])
+        candidates = [labelled.candidate for labelled in question.candidates]
+        pairs = encoder.encode(question.text, candidates, windowing=windowing)
         try:
             scores = score_all(backend, pairs)
             if first is not None:
-                texts = [labelled.candidate.text for labelled in question.candidates]
-                scores = AllScores((first.score(question.text, texts)[0], *scores.stages), scores.heads, True)
+                texts = [candidate.text for candidate in candidates]
+                stages = (first.score(question.text, texts)[0], *scores.stages)
+                scores = replace(scores, stages=stages, first_stage=True)
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
         yield question, scores
@@ -151,9 +173,11 @@ def rank_questions(
     encoder: PairEncoder,
     questions: Iterable[Question],
     policies: Sequence[DropPolicy] = (),
+    *,
+    windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
     """Each question with its ranks under every variant."""
-    for question, scores in score_questions(backend, encoder, questions):
+    for question, scores in score_questions(backend, encoder, questions, windowing=windowing):
         yield question, variants(scores, policies)
 
 

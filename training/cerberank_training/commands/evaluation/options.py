@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from cerberank_models.commands.backend_options import add_backend_options
+from cerberank_models.commands.backend_options import add_backend_options, add_windows_option
 from cerberank_models.commands.ratios import ratios
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures.names import Measure, MeasureNameError, parse_measures
@@ -48,6 +48,7 @@ def evaluate_parser(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--qrels", type=Path, help="the judgements of --run, in the place of --data")
     add_backend_options(parser)
+    add_windows_option(parser)
     parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
     parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="questions that the table shows")
     parser.add_argument("--schedule", action="append", type=ratios, default=[], metavar="A,B", help="drop ratios")

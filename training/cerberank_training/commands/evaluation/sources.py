@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.backend_options import backend_options
-from cerberank_models.drop import RatioSchedule
+from cerberank_models.commands.backend_options import backend_options, windowing_option
+from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_training.data import Question, read_questions, sampled, subset
-from cerberank_training.evaluation.evaluate import variant_costs
+from cerberank_training.evaluation.evaluate import policy_name, variant_costs
 from cerberank_training.evaluation.sources.rankings import (
     RankedQuestion,
     checkpoint_rankings,
@@ -38,12 +38,14 @@ class Source:
     data: str
     """What the questions come from."""
     note: str = ""
-    """What was ignored, if anything."""
+    """What a reader of the figures must know beside them, if anything."""
 
 
 def open_source(arguments: argparse.Namespace) -> Source:
     """What the verb's arguments name. Raises ValueError for options that do not go together, before reading."""
     _check_run(arguments)
+    if arguments.windows and (arguments.scores or arguments.run or arguments.text_ranker):
+        raise ValueError("--windows is of a checkpoint that reads pairs, or of a service")
     if arguments.qrels:
         read = judged_run(arguments.run, arguments.qrels)
         by_id = {each.question.id: each for each in read.ranked}
@@ -57,8 +59,8 @@ def open_source(arguments: argparse.Namespace) -> Source:
     )
     if arguments.trec_run or arguments.trec_qrels:
         check_ids(questions)
-    costs, rankings = _rankings(arguments, questions)
-    return Source(questions=len(questions), costs=costs, rankings=rankings, data=arguments.data)
+    costs, rankings, note = _rankings(arguments, questions)
+    return Source(questions=len(questions), costs=costs, rankings=rankings, data=arguments.data, note=note)
 
 
 def source_name(arguments: argparse.Namespace) -> str:
@@ -85,37 +87,42 @@ def _check_run(arguments: argparse.Namespace) -> None:
 
 def _rankings(
     arguments: argparse.Namespace, questions: list[Question]
-) -> tuple[dict[str, float], Iterator[RankedQuestion]]:
-    """The costs by variant, empty where they are unknown, and the rankings."""
+) -> tuple[dict[str, float], Iterator[RankedQuestion], str]:
+    """The costs by variant, empty where they are unknown, the rankings, and a note for the reader."""
     if arguments.url:
         if arguments.against:
             raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
         schedule = arguments.schedule[0] if arguments.schedule else None
-        return {}, service_rankings(arguments.url, questions, schedule=schedule)
+        return {}, service_rankings(arguments.url, questions, schedule=schedule, windows=arguments.windows), ""
     if arguments.scores or arguments.run:
-        return {}, _scored(arguments, questions)
+        return {}, _scored(arguments, questions), ""
     if arguments.text_ranker:
         if arguments.schedule or arguments.against or arguments.backend or arguments.precision:
             raise ValueError("a text ranker has one stage, and runs on torch in fp32")
         from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
 
-        return {}, folder_rankings(arguments.text_ranker, questions, device=arguments.device)
-    form = asdict(backend_options(arguments))
+        return {}, folder_rankings(arguments.text_ranker, questions, device=arguments.device), ""
+    form = asdict(backend_options(arguments)) | {"windowing": windowing_option(arguments.windows)}
     asked = subset(questions, arguments.subset)
     if not asked:
         raise ValueError(f"no question is in the subset {arguments.subset!r}")
     sizes = [len(question.candidates) for question in asked]
-    policies = [RatioSchedule(ratios, arguments.minimum) for ratios in arguments.schedule]
+    policies: list[DropPolicy] = [RatioSchedule(ratios, arguments.minimum) for ratios in arguments.schedule]
     if arguments.sequence:
         models = [read_checkpoint(path) for path in arguments.sequence]
         rankings = sequence_rankings(models, questions, **form, policies=policies)
-        return sequence_costs(models, policies, sizes), rankings
+        return sequence_costs(models, policies, sizes), rankings, ""
     checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
     if arguments.against:
         rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
-        return {"final": 1.0, arguments.against: 1.0}, rankings
+        return {"final": 1.0, arguments.against: 1.0}, rankings, ""
+    note = ""
+    if any(checkpoint.config.schedule):
+        default = checkpoint.config.drop_policy()
+        policies = [default, *(policy for policy in policies if policy != default)]
+        note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
     costs = variant_costs(checkpoint.config, policies, sizes)
-    return costs, checkpoint_rankings(checkpoint, questions, **form, policies=policies)
+    return costs, checkpoint_rankings(checkpoint, questions, **form, policies=policies), note
 
 
 def _scored(arguments: argparse.Namespace, questions: list[Question]) -> Iterator[RankedQuestion]:

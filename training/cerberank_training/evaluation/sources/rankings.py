@@ -13,13 +13,13 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import (
     Ranks,
     dropping_ranks,
     flat_ranks,
     flat_scores,
-    rank_questions,
     score_questions,
 )
 from cerberank_training.evaluation.sources.given_scores import given_scores
@@ -37,6 +37,10 @@ class RankedQuestion:
     """The scores of the variants that drop nothing, because only theirs are comparable with each other."""
     judgements: str | None = None
     """As in `QuestionRecord`."""
+    in_windows: int = 0
+    """As in `AllScores`."""
+    truncated: int = 0
+    """As in `AllScores`."""
 
 
 def checkpoint_rankings(
@@ -47,15 +51,22 @@ def checkpoint_rankings(
     precision: str,
     device: str = "cpu",
     policies: Sequence[DropPolicy] = (),
+    windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
     """Rank with every exit, head and drop policy. Raises the errors of `open_backend` and `score_questions`."""
     backend = open_backend(checkpoint, kind=kind, precision=precision, device=device)
     first = None
     if checkpoint.config.first_stage is not None:
         first = open_offline(checkpoint, kind=kind, precision=precision, device=device)
-    for question, scores in score_questions(backend, checkpoint.encoder(), questions, first):
+    for question, scores in score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing):
         flat = flat_scores(scores)
-        yield RankedQuestion(question=question, ranks=flat_ranks(flat) | dropping_ranks(scores, policies), scores=flat)
+        yield RankedQuestion(
+            question=question,
+            ranks=flat_ranks(flat) | dropping_ranks(scores, policies),
+            scores=flat,
+            in_windows=scores.in_windows,
+            truncated=scores.truncated,
+        )
 
 
 def precision_rankings(
@@ -66,22 +77,26 @@ def precision_rankings(
     precision: str,
     device: str = "cpu",
     against: str,
+    windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
     """Rank by the final stage in two precisions: `final` is `precision`, the other is named by `against`."""
     encoder = checkpoint.encoder()
     first, second = (
-        rank_questions(open_backend(checkpoint, kind=kind, precision=name, device=device), encoder, questions)
+        score_questions(
+            open_backend(checkpoint, kind=kind, precision=name, device=device), encoder, questions, windowing=windowing
+        )
         for name in (precision, against)
     )
-    for (question, ranks), (_, others) in zip(first, second, strict=True):
-        yield RankedQuestion(question=question, ranks={"final": ranks["final"], against: others["final"]})
+    for (question, ours), (_, others) in zip(first, second, strict=True):
+        ranks = flat_ranks({"final": ours.stages[-1], against: others.stages[-1]})
+        yield RankedQuestion(question=question, ranks=ranks, in_windows=ours.in_windows, truncated=ours.truncated)
 
 
 def service_rankings(
-    url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None
+    url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None, windows: str | None = None
 ) -> Iterator[RankedQuestion]:
     """Rank by a service's answers, and by its heads. Raises the errors of `rank_remotely`."""
-    for question, ranks in rank_remotely(url, questions, drop_ratio=schedule):
+    for question, ranks in rank_remotely(url, questions, drop_ratio=schedule, windows=windows):
         yield RankedQuestion(question=question, ranks=ranks)
 
 

@@ -13,7 +13,11 @@ from cerberank_training.evaluation.metrics import ranks_of
 
 
 def rank_remotely(
-    url: str, questions: Iterable[Question], *, drop_ratio: tuple[float, ...] | None = None
+    url: str,
+    questions: Iterable[Question],
+    *,
+    drop_ratio: tuple[float, ...] | None = None,
+    windows: str | None = None,
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
     """Each question with its ranks from `POST /v1/rank`: by the order of the answer, and by each head's scores.
 
@@ -21,15 +25,19 @@ def rank_remotely(
     """
     with httpx.Client(base_url=url, timeout=300.0) as client:
         for question in questions:
-            yield question, _rank(client, question, drop_ratio)
+            yield question, _rank(client, question, drop_ratio, windows)
 
 
-def _rank(client: httpx.Client, question: Question, drop_ratio: tuple[float, ...] | None) -> dict[str, Ranks]:
+def _rank(
+    client: httpx.Client, question: Question, drop_ratio: tuple[float, ...] | None, windows: str | None
+) -> dict[str, Ranks]:
     candidates = [
         {"text": c.candidate.text, "previous": c.candidate.previous, "next": c.candidate.next}
         for c in question.candidates
     ]
     body = {"question": question.text, "candidates": candidates, "return_heads": True}
+    if windows is not None:
+        body["windows"] = windows
     if drop_ratio is not None:
         body["drop_ratio"] = list(drop_ratio)
     results = client.post("/v1/rank", json=body).raise_for_status().json()["results"]

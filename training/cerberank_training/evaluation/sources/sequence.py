@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, cost_of
+from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import AllScores, dropping_ranks, flat_ranks, policy_name, score_questions
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
@@ -47,11 +48,15 @@ def sequence_rankings(
     device: str = "cpu",
     precision: str,
     policies: Sequence[DropPolicy],
+    windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
     """Rank by the last model (`final`), by each earlier model (`model i`), and by the sequence with every policy."""
     scored = [
         score_questions(
-            open_backend(checkpoint, kind=kind, precision=precision, device=device), checkpoint.encoder(), questions
+            open_backend(checkpoint, kind=kind, precision=precision, device=device),
+            checkpoint.encoder(),
+            questions,
+            windowing=windowing,
         )
         for checkpoint in checkpoints
     ]
@@ -60,4 +65,7 @@ def sequence_rankings(
         flat = {"final": finals.stages[-1]}
         flat |= {f"model {index}": scores for index, scores in enumerate(finals.stages[:-1], start=1)}
         ranks = flat_ranks(flat) | dropping_ranks(finals, policies)
-        yield RankedQuestion(question=rows[0][0], ranks=ranks, scores=flat)
+        last = rows[-1][1]
+        yield RankedQuestion(
+            question=rows[0][0], ranks=ranks, scores=flat, in_windows=last.in_windows, truncated=last.truncated
+        )
