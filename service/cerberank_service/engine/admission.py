@@ -4,15 +4,15 @@ The time in the queue is the predicted end of a question less what it would take
 clock like the scheduler's (`fairness`) from what is pending: a question waits for those whose fair ends come before its
 own, so that a small one waits for a step beside large ones, and a large one for nearly the whole backlog.
 
-Later arrivals that overtake a question cannot be predicted one by one. While no question is refused they are left out.
-The more work is refused, the more of it would have come in between: the predicted end is then up to twice as late,
-which is as late as the scheduler lets it become, because it reserves half of the work for the oldest question.
+Later arrivals that overtake a question, which are smaller than it, cannot be predicted one by one. While no question is
+refused they are left out. Under overload the predicted end is later by the work that lately came in smaller questions,
+and at most twice as late: the scheduler reserves half of the work for the oldest question.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, exp, inf
+from math import ceil, exp, frexp, inf
 
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.fairness import FairClock
@@ -21,10 +21,8 @@ from cerberank_service.errors import Kind, Refusal, ServiceError
 
 MOST_TOKENS = 4_000_000
 """Tokens of accepted questions that are not answered yet, to bound their memory. Beyond it questions are refused."""
-LARGE = 0.03
-"""Questions whose compute takes this share of the bound are overtaken by most others, smaller ones by fewer."""
 MEMORY_SECONDS = 20.0
-"""Time constant with which accepted and refused work is forgotten: a minute after an overload it no longer matters."""
+"""Time constant with which offered work is forgotten: a minute after an overload it no longer matters."""
 LAST_PRIORITY = 999
 HALVING = 100
 """Difference of priorities that halves a question's share."""
@@ -83,6 +81,8 @@ class Admission:
         self._pending: dict[int, Pending] = {}
         self._clock = FairClock()
         self._accepted = self._refused = self._faded = 0.0
+        self._offered: dict[int, float] = {}
+        """Accepted and refused seconds by size: the exponent of a question's seconds, as `frexp` gives it."""
         self.tokens = 0
 
     @property
@@ -119,6 +119,8 @@ class Admission:
         what is known, and refused only when its first stage cannot end before.
         """
         self._fade(now)
+        own = self._speeds.shared(offer.stage_tokens)
+        self._offered[frexp(own)[1]] = self._offered.get(frexp(own)[1], 0.0) + own
         try:
             if self._pending:
                 self.check_room()
@@ -126,13 +128,20 @@ class Admission:
                 self._check_deadline(offer, wait, now)
                 self._check_bound(offer, wait, now)
         except ServiceError:
-            self._refused += self._speeds.shared(offer.stage_tokens)
+            self._refused += own
             raise
-        self._accepted += self._speeds.shared(offer.stage_tokens)
+        self._accepted += own
 
     def _fade(self, now: float) -> None:
         share = exp(min(0.0, (self._faded - now) / MEMORY_SECONDS))
         self._accepted, self._refused, self._faded = share * self._accepted, share * self._refused, now
+        self._offered = {size: share * seconds for size, seconds in self._offered.items()}
+
+    def _overtaken(self, own: float, refused: float) -> float:
+        """The share, 0 to 1, by which smaller questions that come later put off the end of one of `own` seconds."""
+        served = max(self._accepted, self._bound)
+        smaller = sum(seconds for size, seconds in self._offered.items() if size < frexp(own)[1])
+        return min(1.0, refused / served) * min(1.0, smaller / (served / 2.0))
 
     def _check_deadline(self, offer: Offer, wait: float, now: float) -> None:
         begins = next((stage for stage, tokens in enumerate(offer.stage_tokens) if tokens), 0)
@@ -149,11 +158,9 @@ class Admission:
         own, alone = self._speeds.shared(offer.stage_tokens), self._speeds.alone(offer.stage_tokens)
         if offer.deadline <= offer.received + self._bound + alone:
             return
-        large = min(1.0, own / (LARGE * self._bound))
-        overtaken = large * min(1.0, self._refused / max(self._accepted, self._bound))
-        queued = now - offer.received + wait + overtaken * (wait + own)
+        queued = now - offer.received + wait + self._overtaken(own, self._refused) * (wait + own)
         if queued > self._bound:
-            overtaken = large * min(1.0, (self._refused + own) / max(self._accepted, self._bound))
+            overtaken = self._overtaken(own, self._refused + own)
             room = max(0.0, (self._bound - overtaken * own) / (1.0 + overtaken))
             raise ServiceError(
                 Kind.UNAVAILABLE,

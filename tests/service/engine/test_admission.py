@@ -132,17 +132,16 @@ def test_what_cannot_reach_its_first_stage_in_time_is_refused_at_once() -> None:
 
 
 def test_the_time_in_the_queue_is_bounded() -> None:
-    """From its arrival on and without its own compute; Retry-After is the time until it would be accepted.
-
-    That is when the engine is idle, for one that takes longer than the bound itself.
-    """
+    """From its arrival on and without its own compute; Retry-After is the time until it would be accepted."""
     busy = admission()
     busy.enter(0, offer(29.0))
     busy.check(offer(100.0), 0.9)
     error = refused(busy, offer(100.0, received=-5.0), now=-1.0)
     assert error.refusal is not None
-    assert (error.refusal.reason, error.refusal.seconds, error.retry_after) == ("queue", pytest.approx(33.0), 29)
+    assert (error.refusal.reason, error.refusal.seconds, error.retry_after) == ("queue", pytest.approx(33.0), 1)
     assert "33.0 seconds, at most 30 are allowed" in error.message
+    busy.enter(1, offer(11.0))
+    assert refused(busy, offer(100.0)).retry_after == 10
 
 
 def test_a_deadline_before_the_bound_is_all_that_counts() -> None:
@@ -169,8 +168,8 @@ def test_what_waits_shorter_than_the_bound_is_accepted_while_nothing_is_refused(
         busy.enter(key, question)
 
 
-def test_while_much_is_refused_large_questions_count_those_that_will_overtake_them() -> None:
-    """Up to twice the time; small ones are hardly overtaken; a minute after the last refusal it is over."""
+def test_while_much_is_refused_questions_count_the_smaller_ones_that_will_overtake_them() -> None:
+    """Up to twice the time; equally large ones do not overtake; a minute after the last refusal it is over."""
     busy = admission()
     busy.check(offer(14.0), 0.0)
     busy.enter(0, offer(14.0))
@@ -181,10 +180,10 @@ def test_while_much_is_refused_large_questions_count_those_that_will_overtake_th
     assert error.refusal is not None
     assert error.refusal.seconds == pytest.approx(34.0 + 74.0)
     busy.leave(1, answered=False)
-    assert refused(busy, offer(10.0, received=0.0)).refusal is not None  # 11 + 11 + 10 seconds
-    busy.check(offer(0.5), 0.0)
+    assert refused(busy, offer(20.0)).refusal is not None  # 14 + 14 + 20 seconds
+    busy.check(offer(10.0), 0.0)
     later = MEMORY_SECONDS * 8
-    busy.check(offer(10.0, received=later), later)
+    busy.check(offer(20.0, received=later), later)
 
 
 def test_what_has_run_is_not_waited_for() -> None:
