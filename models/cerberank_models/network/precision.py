@@ -15,10 +15,18 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 class LastLinear(nn.Linear):
-    """The layer whose result is the logits of an exit or a head; computes in the precision of its own weights."""
+    """The layer whose result is the logits of an exit or a head; computes in the precision of its own weights.
+
+    Training under autocast does not change that.
+    """
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`[.., D]` of any precision to logits `[.., out]`."""
+        kind = hidden.device.type
+        # Asked first: autocast knows no meta device, and a graph for ONNX must not have such a block.
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return super().forward(hidden.to(self.weight.dtype))
         return super().forward(hidden.to(self.weight.dtype))
 
 

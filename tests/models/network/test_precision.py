@@ -39,6 +39,29 @@ def form(name: str, ranker: Ranker) -> tuple[nn.Module, Layout]:
     return (AbsorbedHeads(ranker.heads) if name == "absorbed" else ranker.heads), layout
 
 
+@pytest.mark.parametrize("name", ["plain", "exit"])
+def test_autocast_leaves_the_last_layer_in_float32(name: str) -> None:
+    """Training in bf16 computes everything else in it, and gets logits that differ as those of serving do."""
+    torch.manual_seed(2)
+    network, layout = form(name, confident(random_ranker()))
+    last = next(part for part in network.modules() if isinstance(part, LastLinear))
+    types: list[torch.dtype] = []
+    last.register_forward_hook(lambda module, inputs, output: types.extend([inputs[0].dtype, output.dtype]))
+    hidden = torch.randn(PAIRS * TOKENS, last.in_features, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(hidden, layout)
+    assert types == [torch.bfloat16, torch.float32]
+    assert len(logits.reshape(PAIRS, -1)[:, 0].unique()) >= 0.97 * PAIRS
+    logits.sum().backward()
+    assert last.weight.grad is not None
+    assert last.weight.grad.dtype == torch.float32
+
+
+def test_the_last_layer_has_a_form_on_a_device_without_autocast() -> None:
+    """On the meta device shapes are checked without weights."""
+    assert LastLinear(4, 2, device="meta")(torch.empty(3, 4, device="meta")).shape == (3, 2)
+
+
 @pytest.mark.parametrize("precision", HALVES, ids=str)
 def test_only_the_last_linear_layers_keep_their_weights(precision: torch.dtype) -> None:
     """Two exits and three heads keep theirs to the last bit; everything else has the half precision, rounded once."""
