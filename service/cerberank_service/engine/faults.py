@@ -101,10 +101,15 @@ RULES = (
     ),
     Rule(
         Fault.DEVICE,
-        "Any other failure that CUDA reports: torch (`CUDA error: ...`, torch.AcceleratorError) and ONNX Runtime "
-        "(`CUDA failure 700: ...`, cuda_call.cc). An unknown one is taken for a failed device, because a process that "
-        "goes on with one fails on every question.",
-        ("^AcceleratorError", "CUDA error:", r"(CUDA|CUBLAS|CUDNN)[A-Z_]* failure -?\d+", "STATUS_EXECUTION_FAILED"),
+        "Any other failure that CUDA reports: torch (`CUDA error: ...`, for the driver's own functions "
+        "`CUDA driver error: ...`, torch.AcceleratorError) and ONNX Runtime (`CUDA failure 700: ...`, cuda_call.cc). "
+        "An unknown one is taken for a failed device, because a process that goes on with one fails on every question.",
+        (
+            "^AcceleratorError",
+            "CUDA (driver )?error:",
+            r"(CUDA|CUBLAS|CUDNN)[A-Z_]* failure -?\d+",
+            "STATUS_EXECUTION_FAILED",
+        ),
     ),
 )
 

@@ -49,6 +49,7 @@ def test_too_little_memory(error: Exception) -> None:
         RuntimeError("CUDA error: operation not supported on global/shared address space" + ADVICE),
         RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable" + ADVICE),
         RuntimeError("CUDA error: unknown error" + ADVICE),
+        RuntimeError("CUDA driver error: unknown error"),
         RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`" + ADVICE),
         torch.AcceleratorError("something that a later version says"),
         RuntimeError("[ONNXRuntimeError] : 1 : FAIL : CUDA failure 700: an illegal memory access was encountered ;"),
