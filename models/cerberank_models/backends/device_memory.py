@@ -24,6 +24,9 @@ class DeviceMemory:
     """What this process can still take."""
 
 
+COMMON_POOL = (0, 0)
+"""The pool of PyTorch's allocator that belongs to no graph."""
+
 MemoryReader = Callable[[str], DeviceMemory | None]
 """Reads the memory of a device (`cpu`, `cuda`, `cuda:1`); None on a processor, or where nothing can tell."""
 
@@ -31,7 +34,8 @@ MemoryReader = Callable[[str], DeviceMemory | None]
 def torch_memory(device: str) -> DeviceMemory | None:
     """The memory as PyTorch reads it; None for a device that is no GPU, or when the GPU cannot be asked.
 
-    Memory that PyTorch keeps unused is returned first: it is free to this process, but for what captured graphs own.
+    Memory that PyTorch keeps unused is free to this process, but for what captured graphs own. It is counted, and not
+    returned to the device, which would wait for the device and take the blocks of the versions that serve.
     Makes the process's CUDA context if there is none yet.
     """
     if not device.startswith("cuda"):
@@ -39,8 +43,13 @@ def torch_memory(device: str) -> DeviceMemory | None:
     import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
 
     try:
-        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
+        number = torch.cuda.current_device() if (index := torch.device(device).index) is None else index
+        free += sum(
+            segment["total_size"] - segment["active_size"]
+            for segment in torch.cuda.memory_snapshot()
+            if segment["device"] == number and tuple(segment["segment_pool_id"]) == COMMON_POOL
+        )
     except (RuntimeError, AssertionError):  # no driver, a torch without CUDA, or a device that has failed
         return None
     return DeviceMemory(total=total, free=free)

@@ -46,12 +46,24 @@ def test_a_processor_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its allocator keeps unused is returned first; without CUDA, or on a failed device, nothing is known."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", {"cuda:1": (30, 70)}.__getitem__)
+    """What its allocator keeps unused on that device counts as free, without being returned to the device.
+
+    What belongs to captured graphs does not count. Without CUDA, or on a failed device, nothing is known.
+    """
     emptied: list[bool] = []
+    segments = [
+        {"device": 1, "segment_pool_id": (0, 0), "total_size": 20, "allocated_size": 13, "active_size": 15},
+        {"device": 1, "segment_pool_id": (0, 0), "total_size": 2, "allocated_size": 0, "active_size": 0},
+        {"device": 1, "segment_pool_id": (0, 3), "total_size": 8, "allocated_size": 1, "active_size": 1},
+        {"device": 0, "segment_pool_id": (0, 0), "total_size": 4, "allocated_size": 1, "active_size": 1},
+    ]
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
-    assert torch_memory("cuda:1") == DeviceMemory(total=70, free=30)
-    assert emptied == [True]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", {"cuda:1": (30, 70), "cuda": (50, 70)}.__getitem__)
+    assert torch_memory("cuda:1") == DeviceMemory(total=70, free=30 + 5 + 2)
+    assert torch_memory("cuda") == DeviceMemory(total=70, free=50 + 3)
+    assert emptied == []
 
     def fail(device: str) -> tuple[int, int]:
         raise RuntimeError(f"CUDA error: device-side assert triggered on {device}")
