@@ -44,8 +44,7 @@ ENV PATH=/opt/cerberank/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     CERBERANK_HOST=0.0.0.0 \
     MALLOC_MMAP_THRESHOLD_=1048576 \
-    MALLOC_TRIM_THRESHOLD_=4194304 \
-    MALLOC_ARENA_MAX=2
+    MALLOC_TRIM_THRESHOLD_=4194304
 USER 10001:10001
 EXPOSE 8000
 # By the settings for port and TLS; the program's own start takes part of the time.
@@ -56,10 +55,14 @@ CMD ["cerberank", "serve"]
 FROM runtime AS gpu
 COPY --from=gpu-environment /opt/cerberank /opt/cerberank
 # Backend, precision (fp16) and tokens of a step are the device's usual ones; with a store no checkpoint is needed.
+# NVIDIA's container toolkit mounts the driver's libraries for these: CUDA, and NVML for the metrics of the device. glibc
+# has as many arenas as it likes, because more threads tokenise here than in the cpu image.
 ENV CERBERANK_DEVICE=cuda \
-    CERBERANK_CHECKPOINT=/checkpoints/current
+    CERBERANK_CHECKPOINT=/checkpoints/current \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM runtime AS cpu
 COPY --from=cpu-environment /opt/cerberank /opt/cerberank
 COPY models/checkpoints/cerberank-mini /checkpoints/cerberank-mini
-ENV CERBERANK_CHECKPOINT=/checkpoints/cerberank-mini
+ENV CERBERANK_CHECKPOINT=/checkpoints/cerberank-mini \
+    MALLOC_ARENA_MAX=2

@@ -83,14 +83,27 @@ def test_the_container_is_nobody_in_particular_and_tells_its_health(target: str)
     assert deployment["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 10001
 
 
+def environment(target: str) -> dict[str, str]:
+    """The variables of an image."""
+    stages = (STAGES["runtime"], STAGES[target])
+    instructions = [each for stage in stages for each in stage.instructions if each.keyword == "ENV"]
+    return dict(word.split("=", 1) for each in instructions for word in each.words)
+
+
+def test_only_the_gpu_image_gets_the_driver_and_many_arenas() -> None:
+    """CUDA and NVML are not left to the container toolkit's default; memory returns to the system in both images."""
+    cpu, gpu = environment("cpu"), environment("gpu")
+    assert gpu["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert "NVIDIA_DRIVER_CAPABILITIES" not in cpu
+    assert [each.get("MALLOC_ARENA_MAX") for each in (cpu, gpu)] == ["2", None]
+    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
+        assert cpu[name] == gpu[name]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_settings_of_the_image_are_settings(target: str) -> None:
     """Every CERBERANK_ variable exists and takes the value; the cluster's GPU variant says the same."""
-    variables = {}
-    for stage in (STAGES["runtime"], STAGES[target]):
-        for each in stage.instructions:
-            if each.keyword == "ENV":
-                variables |= dict(word.split("=", 1) for word in each.words)
+    variables = environment(target)
     given = {
         name.removeprefix("CERBERANK_").lower(): value for name, value in variables.items() if "CERBERANK_" in name
     }

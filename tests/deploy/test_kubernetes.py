@@ -91,7 +91,8 @@ def test_settings_exist_and_hold_usable_values(
     settings = Settings()
     assert settings.host == "0.0.0.0"
     assert settings.port == container(objects)["ports"][0]["containerPort"]
-    assert settings.threads == int(container(objects)["resources"]["requests"]["cpu"])
+    threads = settings.threads if settings.device == "cpu" else settings.encode_workers
+    assert threads == int(container(objects)["resources"]["requests"]["cpu"])
 
 
 def test_probes_ask_paths_that_answer(objects: dict[str, dict[str, Any]], client: TestClient) -> None:
@@ -212,11 +213,17 @@ def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[
     assert scaler["behavior"]["scaleUp"]["stabilizationWindowSeconds"] >= 30
 
 
-def test_the_gpu_variant_asks_for_one_and_changes_nothing_else() -> None:
-    """One GPU, its own image, and otherwise what the overlay with a store has."""
+def test_the_gpu_variant_asks_for_one_and_what_feeds_it() -> None:
+    """One GPU, its own image, processors for as many encoding threads, and otherwise what the overlay with a store has.
+
+    The base's number of threads is the model's on processors.
+    """
     base, gpu = render(FOLDER / "store"), render(FOLDER / "gpu")
     assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert container(gpu)["image"] != container(base)["image"]
+    data = gpu["ConfigMap"]["data"]
+    assert container(gpu)["resources"]["requests"]["cpu"] == data["CERBERANK_ENCODE_WORKERS"] == "8"
+    assert "CERBERANK_THREADS" in base["ConfigMap"]["data"].keys() - data.keys()
     for kind in ("Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"):
         assert gpu[kind] == base[kind]
     for name in ("readinessProbe", "securityContext"):
