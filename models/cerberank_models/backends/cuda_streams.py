@@ -18,11 +18,16 @@ _in_use: WeakSet[torch.cuda.Stream] = WeakSet()
 
 
 def own_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that nobody else has, as long as the result is kept; a shared one when all of them are taken."""
+    """A stream that nobody else has, as long as the result is kept; a shared one when all of them are taken.
+
+    It waits for the work of the current stream: weights that lie on the device already may still be written there, such
+    as by a training step.
+    """
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     for _ in range(STREAMS):
         if stream not in _in_use:
             break
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     _in_use.add(stream)
+    stream.wait_stream(torch.cuda.current_stream(device))
     return stream

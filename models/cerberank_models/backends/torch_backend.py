@@ -77,9 +77,6 @@ class TorchBackend:
         # A stream of its own: two versions on one GPU do not wait for each other, and the default stream cannot be
         # captured.
         self._stream = own_stream(place) if place.type == "cuda" else None
-        if self._stream is not None:
-            # Weights that lie on the device already may still be written there, such as by a training step.
-            self._stream.wait_stream(torch.cuda.current_stream(place))
         self._captured: CapturedStages | None = None
         with torch.cuda.stream(self._stream):  # not in inference mode: a caller may go on training what is not cast
             self._stages = TorchStages(ranker, device=place, precision=dtype, kernel=kernel, fuse=fuse)

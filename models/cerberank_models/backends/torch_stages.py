@@ -56,6 +56,7 @@ class TorchStages:
 
         `fuse` compiles the functions of tensors of the body's layers (`Body.fuse`); None leaves them as they are.
         """
+        sum_in_fp32(precision)
         self.config, self.device, self.precision = ranker.config, device, precision
         self._ranker = in_precision(ranker, precision).to(device=device).eval()
         self.kernel = kernel or kernel_of(ranker.config, device, precision)
@@ -106,6 +107,17 @@ def dtype_of(precision: str) -> torch.dtype:
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
     return PRECISIONS[precision]
+
+
+def sum_in_fp32(precision: torch.dtype) -> None:
+    """Let the matrix products of float16 on GPUs add their parts in float32; does nothing for other precisions.
+
+    By default cuBLAS may add the parts of a product that it has split over its inner dimension in float16. Their sums
+    could overflow where all activations fit (`half_precision`), and whether a product is split depends on the number of
+    tokens. PyTorch has one such switch for the process, so it holds for all networks in it, those in training too.
+    """
+    if precision == torch.float16:
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def kernel_of(config: RankerConfig, device: torch.device, precision: torch.dtype) -> VarlenAttention | None:

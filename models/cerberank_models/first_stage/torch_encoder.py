@@ -12,7 +12,7 @@ from cerberank_models.backends.batching import buckets_of
 from cerberank_models.backends.contract import Vector
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
-from cerberank_models.backends.torch_stages import dtype_of
+from cerberank_models.backends.torch_stages import dtype_of, sum_in_fp32
 from cerberank_models.config import FirstStageConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.contract import split_vectors
@@ -45,11 +45,13 @@ class TorchEncoder:
         """The precision that it computes in."""
         self._device = place
         self._stream = own_stream(place) if place.type == "cuda" else None
+        sum_in_fp32(dtype)
         transformer = network.config.transformer
-        self._network = in_precision(network, dtype).to(place).eval()
         self._kernel = kernel or kernel_for(place, dtype, transformer.hidden_size // transformer.attention_heads)
-        if self._kernel is not None:
-            self._network.encoder.merge_projections()
+        with torch.cuda.stream(self._stream):  # which reads the weights that are written here
+            self._network = in_precision(network, dtype).to(place).eval()
+            if self._kernel is not None:
+                self._network.encoder.merge_projections()
 
     @property
     def config(self) -> FirstStageConfig:
