@@ -59,6 +59,9 @@ class Broken:
     def free_memory(self) -> None:
         raise AssertionError("only the engine frees memory")
 
+    def prepare(self, step_tokens: int) -> None:
+        raise AssertionError("only the service chooses the tokens of a step")
+
 
 class Table:
     """A backend that reads scores `[candidates, 3 stages]` from a table; its states are the alive rows."""
@@ -90,6 +93,9 @@ class Table:
 
     def free_memory(self) -> None:
         raise AssertionError("only the engine frees memory")
+
+    def prepare(self, step_tokens: int) -> None:
+        raise AssertionError("only the service chooses the tokens of a step")
 
 
 @given(

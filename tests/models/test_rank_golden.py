@@ -65,6 +65,9 @@ class Given:
     def free_memory(self) -> None:
         raise AssertionError("only the engine frees memory")
 
+    def prepare(self, step_tokens: int) -> None:
+        raise AssertionError("only the service chooses the tokens of a step")
+
 
 def with_scores(checkpoint: Checkpoint, *precisions: str) -> Checkpoint:
     """The checkpoint with golden scores of these precisions alone."""

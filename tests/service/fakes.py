@@ -101,6 +101,8 @@ class FakeBackend:
     device_memory: DeviceMemory | None = None
     freed: int = 0
     """How often memory was freed."""
+    prepared: list[int] = field(default_factory=list)
+    """The tokens of a step that it was prepared for."""
     entered: threading.Event = field(default_factory=threading.Event)
     """Set once a run has begun."""
     threads: set[str] = field(default_factory=set)
@@ -144,6 +146,9 @@ class FakeBackend:
 
     def free_memory(self) -> None:
         self.freed += 1
+
+    def prepare(self, step_tokens: int) -> None:
+        self.prepared.append(step_tokens)
 
     @staticmethod
     def _rows_with(pairs: EncodedPairs, marker: str) -> NDArray[np.bool_]:

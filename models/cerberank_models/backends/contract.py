@@ -100,6 +100,9 @@ class Backend(Protocol[State]):
     def free_memory(self) -> None:
         """Return the device's memory that is kept for later runs and not in use; called after memory ran out."""
 
+    def prepare(self, step_tokens: int) -> None:
+        """Make ready for steps of up to so many tokens, once warm-up has chosen them; steps run without it too."""
+
 
 def consecutive(rows: NDArray[np.integer]) -> slice | None:
     """The rows as a slice, if each follows the one before it; None otherwise, and for no rows.

@@ -7,14 +7,20 @@ computed tokens is padding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import gc
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cerberank_models.backends.torch_stages import StageInput, TorchStages
+
+logger = logging.getLogger(__name__)
 
 Output = tuple[Tensor, Tensor]
 Compute = Callable[[], Output]
@@ -28,6 +34,14 @@ WARM_UP = 3
 """Runs before a capture, in which libraries choose kernels and allocate workspaces."""
 CAPTURE_MODE = "thread_local"
 """Other threads may allocate and copy on the device while this one captures (cudaStreamCaptureMode)."""
+INVALIDATED = re.compile("stream is capturing|error during capture")
+"""In the messages of errors by which CUDA says that a capture is lost, often by a call that has nothing to do with what
+is captured (cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated)."""
+
+_capturing = threading.Lock()
+"""Of the whole process, because its garbage collection is."""
+_unended: set[torch.cuda.CUDAGraph] = set()
+"""Graphs whose capture could not be ended. PyTorch's allocator refers to them as long as the process lives."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -53,7 +67,10 @@ def graph_sizes(largest: int) -> tuple[GraphSize, ...]:
 
 
 class CapturedStages:
-    """Every stage in every size, captured at construction, the largest first so that the others reuse its memory."""
+    """Every stage in every size. The graphs share memory: together they take that of the largest.
+
+    So no two graphs may run at the same time, and what a graph computes is copied before another one runs.
+    """
 
     def __init__(self, stages: TorchStages, sizes: Sequence[GraphSize], capture: Capture | None = None) -> None:
         """Capture every stage with `capture`; None captures CUDA graphs on the current stream's device.
@@ -62,14 +79,28 @@ class CapturedStages:
         """
         if stages.kernel is None:
             raise ValueError("CUDA graphs need fp16 or bf16 on a GPU with variable-length attention")
-        capture = capture or cuda_graphs()
-        self._sizes = sorted(sizes)
-        inputs = _largest_inputs(stages, self._sizes[-1])
-        self._captured = {
-            (stage, size): _CapturedStage(stages, stage, size, inputs, capture)
-            for size in reversed(self._sizes)
-            for stage in range(len(stages.config.stages))
-        }
+        self._stages, self._capture = stages, capture or cuda_graphs()
+        self._sizes: list[GraphSize] = []
+        self._captured: dict[tuple[int, GraphSize], _CapturedStage] = {}
+        self.extend(sizes)
+
+    def extend(self, sizes: Sequence[GraphSize]) -> None:
+        """Capture every stage in those of the sizes that are not there yet; an error leaves what was there.
+
+        The largest is captured first, so that the others reuse its memory.
+        """
+        added = sorted({*sizes} - {*self._sizes}, reverse=True)
+        if not added:
+            return
+        inputs = _largest_inputs(self._stages, added[0])
+        with _without_collection():
+            captured = {
+                (stage, size): _CapturedStage(self._stages, stage, size, inputs, self._capture)
+                for size in added
+                for stage in range(len(self._stages.config.stages))
+            }
+        self._captured |= captured
+        self._sizes = sorted([*self._sizes, *added])
 
     def size_for(self, tokens: int, pairs: int) -> GraphSize | None:
         """The smallest size with room for so many tokens and pairs; None when there is none."""
@@ -102,7 +133,16 @@ class _CapturedStage:
             tokens=None if stage else inputs.tokens[:, : size.tokens],
             hidden=inputs.hidden[: size.tokens] if stage else None,
         )
-        self._replay = capture(lambda: stages(stage, self._fixed))
+        last = stage == len(stages.config.stages) - 1
+        after = inputs.hidden[: 0 if last else size.tokens]  # nobody reads the hidden states after the last stage
+
+        def compute() -> Output:
+            hidden, logits = stages(stage, self._fixed)
+            # A graph keeps the memory of what it returns: hidden states of every size and stage would take gigabytes.
+            after.copy_(hidden[: len(after)])
+            return after, logits
+
+        self._replay = capture(compute)
 
     def __call__(self, inputs: StageInput) -> Output:
         pairs = len(inputs.offsets)
@@ -131,25 +171,59 @@ def cuda_graphs() -> Capture:
     pool = torch.cuda.graph_pool_handle()
 
     def capture(compute: Compute) -> Compute:
+        nonlocal pool
         for _ in range(WARM_UP):
             compute()
         torch.cuda.current_stream().synchronize()
-        graph = torch.cuda.CUDAGraph()
-        # `torch.cuda.graph` would empty the allocator's cache, which a serving version uses at the same time. In the
-        # mode "global" such a version's allocations would make the capture fail, and the capture would break them.
-        graph.capture_begin(pool=pool, capture_error_mode=CAPTURE_MODE)
         try:
-            output = compute()
-        except BaseException:
-            with suppress(RuntimeError):  # a capture that was invalidated cannot be ended without an error either
-                graph.capture_end()
-            raise
-        graph.capture_end()
-
-        def replay() -> Output:
-            graph.replay()
-            return output
-
-        return replay
+            return _recorded(compute, pool)
+        except RuntimeError as error:
+            if not INVALIDATED.search(str(error)):
+                raise
+            logger.warning("the capture of a CUDA graph was invalidated and is tried once more: %s", error)
+        # The allocator still takes the former pool for that of a capture under way, and would refuse it.
+        pool = torch.cuda.graph_pool_handle()
+        return _recorded(compute, pool)
 
     return capture
+
+
+def _recorded(compute: Compute, pool: tuple[int, int]) -> Compute:
+    """One capture of `compute` as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    _unended.add(graph)
+    # `torch.cuda.graph` would empty the allocator's cache, which a serving version uses at the same time. In the
+    # mode "global" such a version's allocations would make the capture fail, and the capture would break them.
+    graph.capture_begin(pool=pool, capture_error_mode=CAPTURE_MODE)
+    try:
+        output = compute()
+    except BaseException:
+        with suppress(RuntimeError):  # a capture that was invalidated cannot be ended without an error either
+            graph.capture_end()
+            _unended.discard(graph)
+        raise
+    graph.capture_end()
+    _unended.discard(graph)
+
+    def replay() -> Output:
+        graph.replay()
+        return output
+
+    return replay
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage is collected in the block: a CUDA graph or a kernel's module among it would be unloaded.
+
+    That is a call which CUDA forbids on a thread that captures, and which invalidates the capture.
+    """
+    with _capturing:
+        enabled = gc.isenabled()
+        gc.collect()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if enabled:
+                gc.enable()

@@ -137,6 +137,9 @@ class OnnxBackend:
     def free_memory(self) -> None:
         """Does nothing: hidden states are NumPy's, and ONNX Runtime returns no memory while a session is open."""
 
+    def prepare(self, step_tokens: int) -> None:
+        """Does nothing: a session runs every size in the same way."""
+
 
 def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
     """The padded inputs of one bucket: `index` are its tokens in the state, row after row."""

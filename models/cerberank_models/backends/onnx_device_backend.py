@@ -154,6 +154,9 @@ class OnnxDeviceBackend:
     def free_memory(self) -> None:
         """Does nothing: ONNX Runtime's arena shrinks only at the end of a run that asks for it."""
 
+    def prepare(self, step_tokens: int) -> None:
+        """Does nothing: a session runs every size in the same way."""
+
     def _batches(self, state: DeviceState) -> Iterator[_Batch]:
         if state.pairs is not None:
             yield from self._token_batches(state.pairs)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
 from cerberank_models.backends.half_precision import usable_precision
-from cerberank_models.backends.torch_stages import StageInput, TorchStages, dtype_of, kernel_of, token_table
+from cerberank_models.backends.torch_stages import StageInput, TorchStages, dtype_of, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
@@ -31,12 +32,14 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.transformer import OpaqueTransformer
 
+logger = logging.getLogger(__name__)
+
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 """On a processor a run is cut into blocks whose hidden states fit into the cache; only attention computes padding."""
 
 GRAPH_TOKENS = 16_384
-"""Steps of up to so many tokens run as CUDA graphs. Larger ones keep a GPU busy for longer than Python takes to launch
-their kernels. An estimate from a launch's time on a processor; `cerberank bench gpu --pieces graphs` measures it."""
+"""Steps of up to so many tokens run as CUDA graphs at least; of more where full steps have more (`prepare`), because
+other threads may delay the launch of their kernels by milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,11 @@ class TorchState:
 
 
 class TorchBackend:
-    """Runs a `Ranker` in evaluation mode; results do not depend on the other pairs in a batch."""
+    """Runs a `Ranker` in evaluation mode.
+
+    A pair's scores depend on the other pairs of its batch by rounding alone: libraries choose the order of sums by the
+    shape of a product (docs/reliability.md has the bounds).
+    """
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class TorchBackend:
         *,
         device: str = "cpu",
         precision: str = "fp32",
-        graph_tokens: int = 0,
+        graph_tokens: int | None = 0,
         kernel: VarlenAttention | None = None,
         capture: Capture | None = None,
         fuse: Fuse | None = None,
@@ -65,8 +72,9 @@ class TorchBackend:
         """Take over `ranker`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
 
         With `graph_tokens` every stage is captured for steps of up to so many tokens before this returns, as CUDA
-        graphs or by `capture`. `kernel` replaces the device's variable-length attention, and `fuse` compiles functions
-        of the body's layers (`Body.fuse`).
+        graphs or by `capture`; None takes `GRAPH_TOKENS`, and what `prepare` adds, where stages can be captured.
+        `kernel` replaces the device's variable-length attention, and `fuse` compiles functions of the body's layers
+        (`Body.fuse`).
         Raises ValueError for an unknown precision, or where stages cannot be captured, RuntimeError without the device.
         """
         place, dtype = torch.device(device), dtype_of(precision)
@@ -80,7 +88,9 @@ class TorchBackend:
         self._captured: CapturedStages | None = None
         with torch.cuda.stream(self._stream):  # not in inference mode: a caller may go on training what is not cast
             self._stages = TorchStages(ranker, device=place, precision=dtype, kernel=kernel, fuse=fuse)
-        if graph_tokens:
+        self._graphs_follow_steps = graph_tokens is None and self._stages.kernel is not None
+        if graph_tokens or self._graphs_follow_steps:
+            graph_tokens = graph_tokens or GRAPH_TOKENS
             with self._on_stream():
                 self._captured = CapturedStages(self._stages, graph_sizes(graph_tokens), capture)
         self.counts = BackendCounts()
@@ -92,13 +102,11 @@ class TorchBackend:
     ) -> TorchBackend:
         """Load `model.safetensors` strictly; fp16 becomes bf16 where float16 is too small (`usable_precision`).
 
-        `graph_tokens` None takes `GRAPH_TOKENS` where stages can be captured, else no graphs.
+        `graph_tokens` is the constructor's.
         Raises CheckpointError naming missing or unexpected keys, ValueError as the constructor does.
         """
         ranker = load_ranker(checkpoint)
         precision = usable_precision(ranker, checkpoint, precision)
-        if graph_tokens is None:
-            graph_tokens = GRAPH_TOKENS if kernel_of(ranker.config, torch.device(device), dtype_of(precision)) else 0
         return cls(ranker, device=device, precision=precision, graph_tokens=graph_tokens)
 
     @property
@@ -161,6 +169,16 @@ class TorchBackend:
         if self._stream is not None:
             with self._on_stream():
                 torch.cuda.empty_cache()
+
+    def prepare(self, step_tokens: int) -> None:
+        """Capture every stage for full steps too, where `graph_tokens` was None."""
+        if self._captured is None or not self._graphs_follow_steps:
+            return
+        try:
+            with self._on_stream():
+                self._captured.extend(graph_sizes(step_tokens))
+        except torch.OutOfMemoryError as error:
+            logger.warning("steps of %d tokens run without CUDA graphs, which do not fit: %s", step_tokens, error)
 
     @contextmanager
     def _on_stream(self) -> Iterator[None]:

@@ -87,3 +87,7 @@ class WithFirstStage(Generic[State]):
     def free_memory(self) -> None:
         """Return the unused memory of the device that both use."""
         self._pairs.free_memory()
+
+    def prepare(self, step_tokens: int) -> None:
+        """Make the stages that see pairs ready for full steps."""
+        self._pairs.prepare(step_tokens)

@@ -174,7 +174,7 @@ class Settings(BaseSettings):
         Field(
             ge=0,
             description="On a GPU in half precision, steps of up to so many tokens run as CUDA graphs; 0: none; unset: "
-            "16,384.",
+            "full steps too, and at least 16,384.",
         ),
     ] = None
     encode_workers: Annotated[int, Field(ge=1, le=64, description="Threads that parse, tokenise and render.")] = 2

@@ -56,7 +56,7 @@ def warm_up_steps(
     """The tokens of a step: `wanted`, or chosen where that is 0. On a GPU full steps are run, and observed in `speeds`.
 
     The steps are made of the `inputs`, over and over. Each runs twice, because the first run pays for
-    kernels and memory.
+    kernels and memory. At the end the backend is prepared for full steps.
     Raises MemoryError when not even the smallest size to be chosen fits into memory.
     """
     if backend.device_memory is None:
@@ -74,12 +74,14 @@ def warm_up_steps(
         if max(seconds) > LONGEST_STEP_SECONDS:
             break
     if wanted:
+        backend.prepare(wanted)
         return wanted
     if not rates:
         raise MemoryError(f"a step of {SIZES[0]} tokens does not fit into the device's memory")
     chosen = choose_step_tokens(rates)
     measured = ", ".join(f"{size}: {rate:.0f}" for size, rate in rates.items())
     logger.info("steps of %d tokens; tokens/s by size of a step: %s", chosen, measured)
+    backend.prepare(chosen)
     return chosen
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
 
+from cerberank_models.backends import torch_backend
 from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, WARM_UP, cuda_graphs, graph_sizes
 from cerberank_models.backends.torch_backend import TorchBackend
@@ -90,6 +94,103 @@ def test_steps_larger_than_every_graph_run_uncaptured(lengths: list[int]) -> Non
     assert backend.counts == BackendCounts(graph_misses=3)
 
 
+@pytest.mark.parametrize(("graph_tokens", "largest"), [(None, 640), (LEAST_TOKENS, LEAST_TOKENS)])
+def test_a_full_step_runs_in_a_graph(monkeypatch: pytest.MonkeyPatch, graph_tokens: int | None, largest: int) -> None:
+    """The graphs follow the step that warm-up chooses, where no size of them was set; no size is captured twice."""
+    monkeypatch.setattr(torch_backend, "GRAPH_TOKENS", LEAST_TOKENS)
+    sizes: list[int] = []
+
+    def noted(compute: Compute) -> Compute:
+        replay = repeated(compute)
+        sizes.append(len(replay()[0]))
+        return replay
+
+    backend = TorchBackend(random_ranker(), graph_tokens=graph_tokens, kernel=varlen_oracle, capture=noted)
+    small, full = random_pairs([30] * 8), random_pairs([30] * 20)
+    before = all_scores(backend, small)
+    backend.prepare(600)
+    assert sizes[::3] == [size.tokens for size in graph_sizes(LEAST_TOKENS)[::-1] + graph_sizes(largest)[:0:-1]]
+    for pairs in (small, full):
+        expected = all_scores(TorchBackend(random_ranker()), pairs)
+        assert np.abs(all_scores(backend, pairs)[-1] - expected[-1]).max() <= PROBABILITIES
+    assert np.array_equal(all_scores(backend, small)[-1], before[-1])
+    assert backend.counts.graph_misses == (0 if largest >= 600 else 3)
+
+
+def test_full_steps_run_uncaptured_where_their_graphs_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The graphs that are there stay."""
+    monkeypatch.setattr(torch_backend, "GRAPH_TOKENS", LEAST_TOKENS)
+
+    def small_device(compute: Compute) -> Compute:
+        replay = repeated(compute)
+        if len(replay()[0]) > LEAST_TOKENS:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return replay
+
+    backend = TorchBackend(random_ranker(), graph_tokens=None, kernel=varlen_oracle, capture=small_device)
+    backend.prepare(1024)
+    assert "steps of 1024 tokens run without CUDA graphs" in caplog.text
+    for count, counts in ((5, BackendCounts(padding_tokens=318, graph_hits=3)), (20, BackendCounts(graph_misses=3))):
+        before = backend.counts
+        assert np.isfinite(all_scores(backend, random_pairs([30] * count))[-1]).all()
+        assert before + counts == backend.counts
+
+
+def test_a_graph_keeps_no_hidden_states_of_its_own() -> None:
+    """All of them write into one tensor, which has the tokens of the largest: 25 sizes would take gigabytes."""
+    kept: list[torch.Tensor] = []
+
+    def noted(compute: Compute) -> Compute:
+        kept.append(compute()[0])
+        return compute
+
+    TorchBackend(random_ranker(), graph_tokens=512, kernel=varlen_oracle, capture=noted)
+    assert len({each.untyped_storage().data_ptr() for each in kept}) == 1
+    assert [len(each) for each in kept] == [tokens * full for tokens in (512, 448, 384, 320, 256) for full in (1, 1, 0)]
+
+
+class Garbage:
+    """Garbage that only a collection finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(params=[True, False], ids=["collecting", "not collecting"])
+def collecting(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether garbage is collected when the test begins."""
+    if not request.param:
+        gc.disable()
+    yield request.param
+    gc.enable()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_in_a_capture(collecting: bool, fails: bool) -> None:
+    """CUDA objects among it would invalidate the capture; afterwards collection is as it was, whatever happened."""
+    garbage = weakref.ref(Garbage())
+    seen: list[tuple[bool, bool]] = []
+
+    def watched(compute: Compute) -> Compute:
+        seen.append((gc.isenabled(), garbage() is None))
+        if fails:
+            raise RuntimeError("a capture that fails")
+        return repeated(compute)
+
+    def opened() -> TorchBackend:
+        return TorchBackend(random_ranker(), graph_tokens=LEAST_TOKENS, kernel=varlen_oracle, capture=watched)
+
+    if fails:
+        with pytest.raises(RuntimeError, match="a capture that fails"):
+            opened()
+    else:
+        opened()
+    assert set(seen) == {(False, True)}
+    assert gc.isenabled() is collecting
+
+
 def test_padded_attention_cannot_be_captured() -> None:
     """CUDA graphs on a CPU are refused when the backend opens, not when it runs."""
     with pytest.raises(ValueError, match="variable-length"):
@@ -120,7 +221,7 @@ class FakeGraph:
 
     def capture_end(self) -> None:
         self.log.append("end")
-        if "invalidated" in self.log:
+        if self.log[-2] == "invalidated":
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
 
     def replay(self) -> None:
@@ -143,7 +244,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     log: list[str] = []
     monkeypatch.setattr(FakeGraph, "log", log, raising=False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    pools = (f"pool {number}" for number in itertools.count(1))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: FakeStream(log))
     return log
 
@@ -157,21 +259,47 @@ def test_a_capture_disturbs_no_other_thread(fake_cuda: list[str]) -> None:
         return output
 
     replay = cuda_graphs()(compute)
-    assert fake_cuda == [*["compute"] * WARM_UP, "synchronize", "begin pool thread_local", "compute", "end"]
+    assert fake_cuda == [*["compute"] * WARM_UP, "synchronize", "begin pool 1 thread_local", "compute", "end"]
     assert replay() is output
     assert fake_cuda[-1] == "replay"
 
 
-def test_a_failing_capture_is_ended(fake_cuda: list[str]) -> None:
-    """An error while capturing ends the capture, so that the stream can be used again, and reaches the caller."""
+@pytest.mark.parametrize(
+    ("messages", "captures"),
+    [
+        (["CUDA error: operation not permitted when stream is capturing"], 2),
+        (["CUDA error: operation not permitted when stream is capturing", "a second error"], 2),
+        ([""], 2),
+        (["CUDA out of memory. Tried to allocate 2.00 GiB"], 1),
+    ],
+    ids=["refused call", "twice", "noticed at the end", "another error"],
+)
+def test_an_invalidated_capture_is_tried_once_more(fake_cuda: list[str], messages: list[str], captures: int) -> None:
+    """In a pool of its own, because the allocator does not forget a capture that could not be ended.
+
+    Every capture is ended, so that the stream can be used again; another error reaches the caller at once, and the
+    second error in any case.
+    """
+    errors = iter(messages)
 
     def compute() -> tuple[Tensor, Tensor]:
         fake_cuda.append("compute")
-        if "begin pool thread_local" in fake_cuda:
+        if any(line.startswith("begin") for line in fake_cuda) and (message := next(errors, None)) is not None:
             fake_cuda.append("invalidated")
-            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+            if message:
+                raise RuntimeError(message)
         return torch.zeros(1), torch.ones(1)
 
-    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
-        cuda_graphs()(compute)
-    assert fake_cuda[-1] == "end"
+    capture = cuda_graphs()
+    if len(messages) == captures or captures == 1:
+        with pytest.raises(RuntimeError, match=messages[-1]):
+            capture(compute)
+    else:
+        capture(compute)()
+        capture(compute)()
+        assert fake_cuda.count("replay") == 2
+        assert fake_cuda.count("begin pool 2 thread_local") == 2
+    lines = [line for line in fake_cuda if line.startswith(("begin", "end"))]
+    assert lines[: 2 * captures] == [
+        line for number in range(1, captures + 1) for line in (f"begin pool {number} thread_local", "end")
+    ]

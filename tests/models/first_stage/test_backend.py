@@ -47,6 +47,14 @@ def both(plain: Backend[Any]) -> WithFirstStage[Any]:
     return WithFirstStage(Sums(plain.config.transformer), plain)
 
 
+def test_the_stages_of_pairs_are_prepared_for_full_steps(tiny_checkpoint: Path) -> None:
+    """They may be captured; the first stage is not."""
+    pairs, prepared = open_backend(read_checkpoint(tiny_checkpoint), kind="torch", precision="fp32", threads=1), []
+    pairs.prepare = prepared.append  # type: ignore[method-assign]
+    WithFirstStage(Sums(pairs.config.transformer), pairs).prepare(4096)
+    assert prepared == [4096]
+
+
 def test_stage_0_gives_the_vectors_and_no_state(both: WithFirstStage[Any]) -> None:
     """Texts end with stage 0: one vector each, scores of 0, nothing to run further."""
     texts = random_pairs(LENGTHS)

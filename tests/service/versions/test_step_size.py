@@ -86,6 +86,7 @@ def test_a_gpu_gets_steps_that_keep_it_busy(encoder: PairEncoder, launch: float,
     gpu = Gpu(launch=launch)
     speeds = warmed(gpu, encoder)
     assert speeds.step_tokens == chosen
+    assert gpu.prepared == [chosen]
     assert speeds.fixed_seconds == pytest.approx([launch] * 3, rel=0.01, abs=1e-6)
     assert speeds.seconds_per_token == pytest.approx([1e-6] * 3, rel=0.01)
 
@@ -125,6 +126,7 @@ def test_a_size_that_was_set_is_taken_and_warmed_up(encoder: PairEncoder, fits: 
     gpu = Gpu(fits=fits)
     assert warmed(gpu, encoder, step_tokens=5000).step_tokens == 5000
     assert max(gpu.seen) == pytest.approx(5000, rel=0.05)
+    assert gpu.prepared == [5000]
 
 
 @pytest.mark.parametrize(
