@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -188,8 +189,8 @@ def cuda_graphs() -> Capture:
     return capture
 
 
-def _recorded(compute: Compute, pool: tuple[int, int]) -> Compute:
-    """One capture of `compute` as a CUDA graph."""
+def _recorded(compute: Compute, pool: Any) -> Compute:
+    """One capture of `compute` as a CUDA graph; PyTorch has no public type for a `pool`."""
     graph = torch.cuda.CUDAGraph()
     _unended.add(graph)
     # `torch.cuda.graph` would empty the allocator's cache, which a serving version uses at the same time. In the

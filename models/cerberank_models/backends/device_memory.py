@@ -47,7 +47,7 @@ def torch_memory(device: str) -> DeviceMemory | None:
         number = torch.cuda.current_device() if (index := torch.device(device).index) is None else index
         free += sum(
             segment["total_size"] - segment["active_size"]
-            for segment in torch.cuda.memory_snapshot()
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             if segment["device"] == number and tuple(segment["segment_pool_id"]) == COMMON_POOL
         )
     except (RuntimeError, AssertionError):  # no driver, a torch without CUDA, or a device that has failed
