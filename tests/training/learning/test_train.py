@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,10 @@ from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
 from cerberank_models.network.ranker import Ranker
+from cerberank_training.data.sampling import Group
+from cerberank_training.learning.batch import Batch
+from cerberank_training.learning.loop import Loop
+from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train import Run, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
 
@@ -61,6 +67,110 @@ def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Pat
     assert all(torch.equal(state[name], again[name]) for name in state)
     with pytest.raises(ValueError, match="another configuration"):
         run(tmp_path / "cut", replace(config, seed=2))
+
+
+class Noted:
+    """Groups that note which steps were asked for; that of a step in `breaks` cannot be read."""
+
+    def __init__(self, breaks: int | None = None) -> None:
+        self.steps: list[int] = []
+        self.fourth = threading.Event()
+        self._breaks = breaks
+
+    def step(self, step: int, size: int) -> list[Group]:
+        self.steps.append(step)
+        if step == self._breaks:
+            raise OSError("the groups cannot be read")
+        if step == 3:
+            self.fourth.set()
+        return GROUPS.step(step, size)
+
+
+def batch_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("batches")]
+
+
+def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> None:
+    """The fourth is prepared before the third step's evaluation ends; each once, in order, none after the last."""
+    groups = Noted()
+
+    def dev(ranker: Ranker) -> float:
+        assert groups.fourth.wait(timeout=60)
+        return 1.0
+
+    Run(tmp_path, random_ranker(), groups, LETTERS, CONFIG).train(dev)
+    assert groups.steps == list(range(CONFIG.steps))
+    assert batch_threads() == []
+
+
+def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:
+    """With the error itself, after the steps before it, and without a thread that goes on."""
+    with pytest.raises(OSError, match="the groups cannot be read"):
+        Run(tmp_path, random_ranker(), Noted(breaks=4), LETTERS, CONFIG).train(lambda ranker: 1.0)
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 4
+    assert batch_threads() == []
+
+
+def test_a_gpu_reads_batches_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting for the copies; a processor copies nothing."""
+    log: list[Any] = []
+
+    def pinned(tensor: torch.Tensor) -> torch.Tensor:
+        log.append("pinned")
+        return tensor
+
+    def moved(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool = False) -> torch.Tensor:
+        log.append((device.type, non_blocking))
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
+    monkeypatch.setattr(torch.Tensor, "to", moved)
+    batch = Batch(*(torch.tensor([number]) for number in range(6)))
+    batch.on(torch.device("cpu"))
+    assert log == [("cpu", False)] * 6
+    log.clear()
+    assert [int(tensor) for tensor in vars_of(batch.on(torch.device("cuda")))] == list(range(6))
+    assert log == ["pinned", ("cuda", True)] * 6
+
+
+def vars_of(batch: Batch) -> list[torch.Tensor]:
+    return [getattr(batch, name) for name in batch.__slots__]
+
+
+@pytest.mark.parametrize(("device", "during", "fused"), [("cuda", "high", True), ("cpu", "highest", None)])
+def test_a_gpu_trains_with_its_tensor_cores(
+    device: str, during: str, fused: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of fp32 in TF32 and one kernel for all weights, while steps and evaluations run, and on a GPU alone."""
+    seen: list[str] = []
+    network = random_ranker()
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device: module)
+    load = torch.load
+    monkeypatch.setattr(torch, "load", lambda path, **options: load(path, weights_only=True))
+
+    def loss(step: int, forward: torch.nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
+        seen.append(torch.get_float32_matmul_precision())
+        return network.get_parameter("embeddings.tokens.weight").square().sum(), {}
+
+    def dev(ranker: Ranker) -> float:
+        seen.append(torch.get_float32_matmul_precision())
+        return 1.0
+
+    Loop(
+        tmp_path,
+        network,
+        replace(CONFIG, steps=2, final_only=0.0),
+        forward=network,
+        loss=loss,
+        is_fresh=lambda name: False,
+        configuration="",
+        processes=Processes(),
+        device=torch.device(device),
+    ).train(dev)
+    assert seen == [during] * 3
+    assert torch.get_float32_matmul_precision() == "highest"
+    groups = load(tmp_path / "state.pt", weights_only=True)["optimizer"]["param_groups"]
+    assert [group["fused"] for group in groups] == [fused] * 2
 
 
 def test_the_best_weights_are_kept(tmp_path: Path) -> None:
@@ -145,9 +255,12 @@ def test_an_exit_alone_moves_the_token_embeddings(tmp_path: Path) -> None:
 def test_steps_by_tokens_are_full_and_leave_nothing_out(tokens: int, multiple: int, steps: int) -> None:
     """The groups of all steps are the sequence's, each step a multiple; no further multiple would have fitted."""
     cut = TokenSteps(GROUPS, LETTERS, tokens, multiple=multiple)
-    taken = [cut.take() for _ in range(steps)]
-    sequence = [GROUPS.step(index, 1)[0] for index in range(cut.position + multiple)]
-    assert [group for step in taken for group in step] == sequence[: cut.position]
+    taken: list[list[Group]] = []
+    for _ in range(steps):
+        taken.append(cut.take(sum(map(len, taken))))
+    together = [group for step in taken for group in step]
+    sequence = [GROUPS.step(index, 1)[0] for index in range(len(together) + multiple)]
+    assert together == sequence[: len(together)]
     sizes = [LETTERS.encode(group.question, group.candidates).tokens for group in sequence]
     start = 0
     for step in taken:

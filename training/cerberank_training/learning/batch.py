@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
@@ -37,11 +37,16 @@ class Batch:
     teachers: Tensor
     """`[N, t]` logit differences of t teachers."""
 
+    def on(self, device: torch.device) -> Batch:
+        """The batch on `device`; copied to a GPU from pinned memory, so that Python goes on meanwhile."""
+        tensors = (getattr(self, field.name) for field in fields(self))
+        if device.type == "cuda":
+            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
+        return Batch(*(tensor.to(device) for tensor in tensors))
 
-def make_batch(
-    groups: Sequence[Group], encoder: PairEncoder, device: torch.device, teachers: Sequence[TeacherScores] = ()
-) -> Batch:
-    """Encode and pack the groups of one step, and look up their teachers' scores."""
+
+def make_batch(groups: Sequence[Group], encoder: PairEncoder, teachers: Sequence[TeacherScores] = ()) -> Batch:
+    """Encode and pack the groups of one step, and look up their teachers' scores; on the processor."""
     pairs = concat_pairs([encoder.encode(group.question, group.candidates) for group in groups])
     sizes = np.cumsum([0, *(len(group.labels) for group in groups)])
     labels = np.asarray([label for group in groups for label in group.labels], dtype=np.float32)
@@ -49,4 +54,4 @@ def make_batch(
     for column, teacher in enumerate(teachers):
         scores[:, column] = np.concatenate([teacher.scores(group.question, group.candidates) for group in groups])
     arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets, labels, sizes, scores)
-    return Batch(*(torch.from_numpy(array).to(device) for array in arrays))
+    return Batch(*map(torch.from_numpy, arrays))

@@ -89,7 +89,8 @@ class Loop(Generic[NetworkT]):
         if processes.count > 1:
             self._forward = DistributedDataParallel(forward, find_unused_parameters=True)
         groups = _parameter_groups(network, config, is_fresh)
-        self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
+        fused = True if device.type == "cuda" else None  # one kernel for all weights
+        self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=fused)
         self._step, self._best, self._without_gain = 0, float("-inf"), 0
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,9 +104,10 @@ class Loop(Generic[NetworkT]):
         only the first calls it. Raises ValueError when another process trains in the folder.
         """
         if self._processes.rank > 0:
-            self._steps(dev_metric)
+            with _tensor_cores(self._device):
+                self._steps(dev_metric)
         elif self._is_left:
-            with running(self._folder):
+            with running(self._folder), _tensor_cores(self._device):
                 self._tracking.begin(self._step)
                 finished = False
                 try:
@@ -217,6 +219,21 @@ class Loop(Generic[NetworkT]):
     def _track(self, figures: Mapping[str, float]) -> None:
         if self._processes.rank == 0:
             self._tracking.figures(self._step, figures)
+
+
+@contextmanager
+def _tensor_cores(device: torch.device) -> Iterator[None]:
+    """The block's products of fp32 in TF32 on a GPU, as dev evaluation has them; elsewhere they stay as they are.
+
+    PyTorch has one such switch for the process.
+    """
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

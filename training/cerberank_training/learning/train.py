@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -40,22 +41,51 @@ class TokenSteps:
     def __init__(self, groups: Groups, encoder: PairEncoder, tokens: int, *, multiple: int = 1) -> None:
         """A step has at most `tokens` tokens, and a `multiple` of groups, one such at least."""
         self._groups, self._encoder, self._tokens, self._multiple = groups, encoder, tokens, multiple
-        self.position = 0
-        """How many groups were taken: what a run that goes on must know."""
 
-    def take(self) -> list[Group]:
-        """The next groups."""
+    def take(self, position: int) -> list[Group]:
+        """The groups of the step that begins after `position` groups."""
         taken: list[Group] = []
         tokens = 0
         while True:
-            group = self._groups.step(self.position + len(taken), 1)[0]
+            group = self._groups.step(position + len(taken), 1)[0]
             tokens += self._encoder.encode(group.question, group.candidates).tokens
             if tokens > self._tokens and len(taken) >= self._multiple:
                 break
             taken.append(group)
         del taken[len(taken) - len(taken) % self._multiple :]
-        self.position += len(taken)
         return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The part of a step that this process computes; `questions` are those of all processes."""
+
+    questions: int
+    batch: Batch
+
+
+class _StepsAhead:
+    """Prepares each step's batch in a thread while the step before it computes."""
+
+    def __init__(self, prepare: Callable[[int, int], _Prepared], steps: int) -> None:
+        """`prepare` makes a step's batch from its number and its position; there are `steps`, taken in order."""
+        self._prepare, self._steps = prepare, steps
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._next: Future[_Prepared] | None = None
+        self.position = 0
+        """How many questions were taken: what a run that goes on must know."""
+
+    def take(self, step: int) -> _Prepared:
+        """The batch of step `step`. Raises what its preparation raised."""
+        taken = (self._next or self._thread.submit(self._prepare, step, self.position)).result()
+        self.position += taken.questions
+        more = step + 1 < self._steps
+        self._next = self._thread.submit(self._prepare, step + 1, self.position) if more else None
+        return taken
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(cancel_futures=True)
 
 
 class Run:
@@ -84,9 +114,10 @@ class Run:
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)
         self._ranker = ranker
-        self._steps = None
+        self._token_steps = None
         if config.tokens_per_step is not None:
-            self._steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=self._processes.count)
+            self._token_steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=self._processes.count)
+        self._steps = _StepsAhead(self._prepare, config.steps)
         self._loop = Loop(
             folder,
             ranker,
@@ -107,19 +138,27 @@ class Run:
         `dev_map` gives it alone, or as `final` with those of exits and heads. With several processes only the first
         calls it.
         """
-        return self._loop.train(dev_map)
+        try:
+            return self._loop.train(dev_map)
+        finally:
+            self._steps.close()
+
+    def _prepare(self, step: int, position: int) -> _Prepared:
+        size = self._config.questions_per_step
+        groups = self._token_steps.take(position) if self._token_steps else self._groups.step(step, size)
+        return _Prepared(len(groups), make_batch(self._processes.share(groups), self._encoder, self._teachers))
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         config, last = self._config, len(self._ranker.config.stages) - 1
-        groups = self._steps.take() if self._steps else self._groups.step(step, config.questions_per_step)
-        batch = make_batch(self._processes.share(groups), self._encoder, self._device, self._teachers)
+        prepared = self._steps.take(step)
+        batch = prepared.batch.on(self._device)
         trained = config.trained(step, last + 1)
         watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
         with training_precision(self._device, config.precision):
             logits = dict(zip(watched, forward(batch, watched), strict=True))
         parts: dict[str, Tensor] = {}
         loss = self._loss({stage: value.float() for stage, value in logits.items()}, batch, trained, step, parts)
-        sizes = {"questions": len(groups), "pairs": len(batch.labels)}
+        sizes = {"questions": prepared.questions, "pairs": len(batch.labels)}
         return loss, sizes | {f"loss/{name}": part for name, part in parts.items()}
 
     def _loss(
