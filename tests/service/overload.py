@@ -121,7 +121,7 @@ class Replica:
         assert self._step is not None
         step, now, done = self._step, self.ends, []
         for key, rows in step.parts:
-            self.admission.ran(key, step.stage, len(rows) * TOKENS)
+            self.admission.ran(key, step.stage, len(rows) * TOKENS, reserved=key == step.reserved)
             if step.stage + 1 < len(self.shape.work):
                 self.scheduler.queue(key, step.stage + 1, rows, np.full(len(rows), TOKENS))
                 continue

@@ -26,11 +26,12 @@ def test_below_the_capacity_only_those_are_refused_that_would_wait_too_long(
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sixteen_clients_that_wait_for_their_answers_are_not_refused(shape: str) -> None:
     """No question is refused that waits less than 0.7 of the bound with admission off, and none at all where the
-    sixteen of them are less work than the bound.
+    sixteen of them are less work than the bound. Small ones wait for steps, not for the backlog of 20 seconds.
     """
     on, off = Replica(SHAPES[shape]), Replica(SHAPES[shape], bound=np.inf)
     loop(on, LOOPS, 40.0)
     loop(off, LOOPS, 40.0)
+    assert max(each.queued for replica in (on, off) for each in replica.answers if each.candidates == min(LOOPS)) <= 2.0
     if sum(LOOPS) / SHAPES[shape].rate < BOUND:
         assert on.refusals == []
     for size in {candidates for candidates, _ in on.refusals}:
@@ -54,11 +55,11 @@ def test_at_three_times_the_capacity_questions_of_one_size_wait_for_the_bound(sh
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_at_three_times_the_capacity_mixed_questions_wait_for_the_bound(shape: str) -> None:
-    """And a tenth, but for one in fifty: large ones that came before any was refused are overtaken by small ones."""
+    """And a tenth, but for one in forty: large ones that came before any was refused are overtaken by small ones."""
     replica = Replica(SHAPES[shape], slowness=(0.95, 1.05))
     serve([replica], arrivals(3.0 * replica.shape.rate, 2 * SECONDS, 0), 2 * SECONDS)
     late = sum(each.queued > 1.1 * BOUND for each in replica.answers)
-    assert late <= 0.02 * len(replica.answers)
+    assert late <= 0.025 * len(replica.answers)
     assert _goodput(replica) >= 0.95
 
 

@@ -278,19 +278,19 @@ class Engine:
         self.speeds.step_tokens = self._runner.step_tokens
         self._metrics.speeds(self.speeds.seconds_per_token, self.speeds.fixed_seconds, self.speeds.step_tokens)
         for result in results:
-            self._record(step.stage, result)
+            self._record(step, result)
         self._bound_states()
 
-    def _record(self, stage: int, result: Result) -> None:
+    def _record(self, step: Step, result: Result) -> None:
         part, output = result
-        job = part.job
+        job, stage = part.job, step.stage
         if job.key not in self._jobs:  # other rows of this question have failed
             return
         if isinstance(output, ServiceError):
             self._resolve(job, output)
             return
         with self._lock:
-            self._admission.ran(job.key, stage, part.tokens)
+            self._admission.ran(job.key, stage, part.tokens, reserved=job.key == step.reserved)
         job.record(stage, part.rows, output, self._backend)
         follow = job.follow(stage, part.rows, self._backend)
         if job.done:

@@ -35,8 +35,8 @@ NEAR = 0.125
 
 OLDEST_AFTER = 1
 """Number of full steps of work after which the oldest question leads a step. With 7, sixteen clients in a closed loop
-that the model can just serve (five with 200 candidates, five with 50, six with 4) let the large questions wait for 7.9
-seconds at most, with 1 for 5.5, and the small ones for 0.38 and 0.39 (`python -m tests.service.overload`)."""
+that the model can just serve (five with 200 candidates, five with 50, six with 4) let the large questions wait for 8.7
+seconds at most, with 1 for 6.1, and the small ones for 0.65 and 0.47 (`python -m tests.service.overload`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Step:
     parts: tuple[tuple[int, Rows], ...]
     """Pairs of a question and its rows; each question occurs at most once."""
     tokens: int
+    reserved: int | None = None
+    """The question whose part is of the work that is reserved for the oldest one."""
 
 
 @dataclass(slots=True)
@@ -72,6 +74,9 @@ class Scheduler:
         self._work = tuple(stage_work)
         self._questions: dict[int, _Question] = {}
         self._clock = FairClock()
+        self._reserved: set[int] = set()
+        """Questions that have had reserved work. Such work does not advance the fair clock, or small questions that
+        come later would wait for large ones whose turn has come too early; they leave the clock when answered."""
         self._without_oldest = 0.0
         """Work done since the oldest question last led a step."""
 
@@ -98,8 +103,9 @@ class Scheduler:
     def remove(self, question: int, *, answered: bool) -> None:
         """Remove a question that was `answered` in full or abandoned."""
         self._questions.pop(question, None)
-        if not answered:
+        if not answered or question in self._reserved:
             self._clock.leave(question)
+        self._reserved.discard(question)
         if not self._questions:
             self._clock.clear()
 
@@ -112,22 +118,26 @@ class Scheduler:
             return None
         oldest = max(ready, key=lambda item: item[1].weight)
         ready.sort(key=lambda item: (item[1].fair_end // near, -item[1].deepest, item[1].deadline))
-        if self._without_oldest >= OLDEST_AFTER * self.step_tokens * max(self._work):
+        reserved = None
+        if ready[0] is not oldest and self._without_oldest >= OLDEST_AFTER * self.step_tokens * max(self._work):
+            reserved = oldest[0]
+            self._reserved.add(reserved)
             ready.remove(oldest)
             ready.insert(0, oldest)
         stage = ready[0][1].deepest
         parts: list[tuple[int, Rows]] = []
-        spent = 0
+        spent = in_turn = 0
         for key, question in ready:
             if stage in question.waiting:
                 rows, tokens = self._take(question, stage, spent)
                 if len(rows):
                     parts.append((key, rows))
                     spent += tokens
-        self._clock.serve(spent * self._work[stage])
+                    in_turn += tokens * (key != reserved)
+        self._clock.serve(in_turn * self._work[stage])
         led_by_oldest = parts[0][0] == oldest[0]
         self._without_oldest = 0.0 if led_by_oldest else self._without_oldest + spent * self._work[stage]
-        return Step(stage, tuple(parts), spent)
+        return Step(stage, tuple(parts), spent, reserved)
 
     def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:
         """The rows that fit a step in which `spent` tokens are used; the leading question gets at least one row."""
