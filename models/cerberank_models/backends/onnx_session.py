@@ -37,12 +37,8 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     Raises RuntimeError when the device's provider is not installed or cannot run, or both runtimes are installed.
     """
     refuse_two_runtimes()
-    kind, number = place_of(device)
-    provider: str | tuple[str, dict[str, Any]] = "CPUExecutionProvider"
+    kind, provider = place_of(device)[0], provider_of(device)
     if kind != "cpu":
-        provider = ("CUDAExecutionProvider", {"device_id": number, **CUDA_OPTIONS})
-        if provider[0] not in onnxruntime.get_available_providers():
-            raise RuntimeError(f"device {device!r} needs ONNX Runtime's {provider[0]}: install cerberank[onnx-gpu]")
         onnxruntime.preload_dlls()  # CUDA's and cuDNN's libraries that pip has installed
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
@@ -63,6 +59,17 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     session = _exact(opened, graph) if products_saturate() else opened("0")
     check_provider(session.get_providers(), device)
     return session
+
+
+def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:
+    """The execution provider for a device, with its options. Raises RuntimeError where it is not installed."""
+    kind, number = place_of(device)
+    if kind == "cpu":
+        return "CPUExecutionProvider"
+    name = "CUDAExecutionProvider"
+    if name not in onnxruntime.get_available_providers():
+        raise RuntimeError(f"device {device!r} needs ONNX Runtime's {name}: install cerberank[onnx-gpu]")
+    return name, {"device_id": number, **CUDA_OPTIONS}
 
 
 def _exact(opened: Callable[[str], onnxruntime.InferenceSession], graph: Path) -> onnxruntime.InferenceSession:

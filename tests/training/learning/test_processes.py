@@ -11,7 +11,7 @@ import torch
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
-from cerberank_training.learning.processes import Processes, refuse_shared_process
+from cerberank_training.learning.processes import Processes, check_trainer_device
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -76,11 +76,11 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for steps that are as many times as large; torchrun's processes, one GPU and the CPU are fine."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    refuse_shared_process("cpu")
+    check_trainer_device("cpu", "bf16")
     with pytest.raises(ValueError, match="sees 4 GPUs: start one for each with torchrun --nproc-per-node 4, or choose"):
-        refuse_shared_process("auto")
+        check_trainer_device("auto", "bf16")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    refuse_shared_process("auto")
+    check_trainer_device("auto", "bf16")
     monkeypatch.delenv("WORLD_SIZE")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    refuse_shared_process("auto")
+    check_trainer_device("auto", "bf16")

@@ -39,6 +39,7 @@ from cerberank_training.evaluation.per_question import (
 )
 from cerberank_training.evaluation.report import agreement_markdown, markdown
 from cerberank_training.evaluation.sources.rankings import RankedQuestion, teacher_rankings
+from cerberank_training.runs.place import check_device
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 Agreements = dict[tuple[str, str], Agreement]
@@ -64,6 +65,8 @@ def _run(arguments: argparse.Namespace) -> None:
     }
     if len(teachers) < len(arguments.teacher):
         raise ValueError("teachers are told apart by their files' names, and two are the same")
+    if not (arguments.url or arguments.scores or arguments.run):
+        check_device(arguments.device, "torch" if arguments.text_ranker else backend_options(arguments).kind)
     trec = TrecOutput.of(arguments)
     source = open_source(arguments)
     costs = source.costs

@@ -17,7 +17,7 @@ from typing import get_args
 from cerberank_models.importing.bases import check_room, open_base
 from cerberank_models.importing.token_types import NewTypes
 from cerberank_training.data import DataError
-from cerberank_training.learning.processes import launched_processes, refuse_shared_process
+from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Base, build_start, check_base
 from cerberank_training.pretraining.documents import READERS, read_documents
@@ -79,7 +79,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     if arguments.dev_groups < 1:
         raise ValueError(f"dev_groups must be at least 1, not {arguments.dev_groups}")
     check_writable(out)
-    refuse_shared_process(arguments.device)
+    check_trainer_device(arguments.device, arguments.precision)
     found = find_base(arguments.base)
     check_base(replace(base, source=found.place))
     check_room(open_base(found.place), config.max_length)
@@ -155,5 +155,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
     parser.add_argument("--evaluate-every", type=int, default=defaults.evaluate_every, help="steps; saves as well")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU if there is one")
     return parser

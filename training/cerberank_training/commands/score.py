@@ -16,6 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.notes import print_on_stderr
+from cerberank_training.runs.place import check_device
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
@@ -80,6 +81,8 @@ def _model(arguments: argparse.Namespace) -> tuple[Engine, TeacherIdentity]:
         ),
         batch_tokens=arguments.batch_tokens,
     )
+    if arguments.engine == "local":  # Ray's workers have devices of their own
+        check_device(spec.device, spec.backend if spec.is_checkpoint else "torch")
     engine = local(open_teacher(spec)) if arguments.engine == "local" else _ray(spec, arguments.workers)
     return engine, teacher_identity(spec)
 

@@ -18,7 +18,7 @@ from cerberank_models.importing.bases import check_room, open_teacher_base
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling, sampler_for
-from cerberank_training.learning.processes import launched_processes, refuse_shared_process
+from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.content import data_content
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         help="how many of them to sample (default: 300, of asnq all)",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the teacher")
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU if there is one")
     texts = parser.add_argument_group("what it reads")
     texts.add_argument("--context", action="store_true", help="read the previous and the next sentence too (SSP)")
     texts.add_argument(
@@ -119,7 +119,7 @@ def _teach(arguments: argparse.Namespace) -> float:
     size = chosen_size(arguments.dev, arguments.dev_questions)
     out: Path = arguments.out
     check_writable(out)
-    refuse_shared_process(arguments.device)
+    check_trainer_device(arguments.device, arguments.precision)
     refuse_missing(arguments.base)
     opened = open_teacher_base(arguments.base)
     check_room(opened, arguments.max_length)

@@ -34,6 +34,7 @@ from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds, tune
+from cerberank_training.runs.place import check_device
 
 FEW = 20
 """With fewer candidates per question than this, the cost on dev says little about large questions."""
@@ -80,6 +81,7 @@ def _run(arguments: argparse.Namespace) -> None:
     max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
     form, windows = backend_options(arguments), arguments.windows or AS_SERVED.combine
+    check_device(form.device, form.kind)
     dev = _score(checkpoint, form, arguments)
     tuning = tune(dev, bounds, ratios=arguments.grid, trials=arguments.trials, seed=arguments.seed)
     data, size = _name(arguments.data), fmean(dev.sizes)

@@ -18,16 +18,24 @@ def launched_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def refuse_shared_process(device: str) -> None:
-    """Raise ValueError where one process sees several GPUs: transformers' Trainer would train a batch on each of them.
+def on_processor(device: str) -> bool:
+    """Whether transformers' Trainer computes on the processor: as `device` says, or for want of an accelerator."""
+    return device == "cpu" or not torch.accelerator.is_available()
 
-    A step would then be so many times as large as was asked, and an epoch as short.
+
+def check_trainer_device(device: str, precision: str) -> None:
+    """Raise ValueError, which names the option, where transformers' Trainer would fail or train otherwise.
+
+    One process that sees several GPUs trains a batch on each of them: a step would be so many times as large as was
+    asked, and an epoch as short. The processor has no fp16.
     """
     if device != "cpu" and launched_processes() == 1 and (gpus := torch.cuda.device_count()) > 1:
         raise ValueError(
             f"one process sees {gpus} GPUs: start one for each with torchrun --nproc-per-node {gpus}, "
             "or choose one with CUDA_VISIBLE_DEVICES"
         )
+    if precision == "fp16" and on_processor(device):
+        raise ValueError("--precision fp16 needs a GPU: the processor trains in bf16 or fp32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
+from cerberank_training.learning.processes import on_processor
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
@@ -126,7 +127,7 @@ def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
         remove_unused_columns=False,
         label_names=["ssp_labels"],
         seed=config.seed,
-        use_cpu=config.device == "cpu",
+        use_cpu=on_processor(config.device),
         dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
 

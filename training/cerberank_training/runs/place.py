@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 
 LEAST_FREE = 1 << 20
@@ -30,10 +29,20 @@ def check_writable(out: Path) -> None:
         raise OSError(f"--out {out} cannot be written: {error.strerror}") from error
 
 
-def check_device(device: str) -> None:
-    """Raise ValueError, which names the option, unless torch can compute on the device, such as cpu or cuda:1."""
+def check_device(device: str, backend: str = "torch") -> None:
+    """Raise ValueError, which names the option, unless the backend can compute on the device, such as cpu or cuda:1.
+
+    Of ONNX Runtime only the installed providers are checked: whether one starts shows when a graph is opened.
+    """
     try:
-        torch.empty(0, device=device)
+        if backend == "onnx":
+            from cerberank_models.backends.onnx_session import provider_of  # noqa: PLC0415 - an extra of its own
+
+            provider_of(device)
+        else:
+            import torch  # noqa: PLC0415 - an evaluation by ONNX Runtime needs none
+
+            torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"--device {device} cannot be used: {str(error).partition(chr(10))[0]}") from error
 

@@ -36,6 +36,7 @@ from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
+from cerberank_training.learning.processes import on_processor
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
@@ -196,7 +197,7 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         remove_unused_columns=False,
         label_names=["labels"],
         seed=config.seed,
-        use_cpu=config.device == "cpu",
+        use_cpu=on_processor(config.device),
         dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
 

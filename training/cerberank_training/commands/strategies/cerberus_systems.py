@@ -25,6 +25,8 @@ from cerberank_training.commands.strategies.runs import (
     seeds_of,
 )
 from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
+from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.runs.place import check_device
 
 SHARED = ("recipe", "base", "groups", "dev", "sample", "teacher", "hydra", "precision", "steps", "questions_per_step")
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
@@ -44,6 +46,9 @@ def _cerberus(argv: list[str]) -> int:
         read_recipe(arguments.recipe)  # an unknown one is refused before anything is written
         every = plan([str(path) for path in arguments.teacher], [str(path) for path in arguments.hydra])
         runs = chosen(every, arguments.only or ())
+        for run in runs:
+            check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
+        check_device(arguments.device)
         data = {name: getattr(arguments, name) for name in ("groups", "dev")}
         read = contents(arguments.base, data, [*arguments.teacher, *arguments.hydra])
         keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED} | read)

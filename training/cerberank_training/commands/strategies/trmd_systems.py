@@ -27,6 +27,7 @@ from cerberank_training.commands.strategies.runs import (
     seeds_of,
 )
 from cerberank_training.evaluation.trmd_table import ROWS, trmd_content, trmd_table
+from cerberank_training.runs.place import check_device
 from cerberank_training.students.text_rankers import SYSTEMS
 
 OWN = ("system", "mono", "bi", "seed", "out")
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> int:
         words = [word.partition("=")[0] for word in (*training, *mono)]
         if given := [name for name in OWN if f"--{name}" in words]:
             raise ValueError(f"--{given[0]} is set by the row, it cannot be given")
+        check_device(shared["device"])
         recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device")}
         recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
         recorded["sample"] = arguments.sample

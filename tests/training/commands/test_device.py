@@ -1,0 +1,85 @@
+"""`--device`: refused by its name before data are read, and what `auto` means without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tests.tiny import save_cross_encoder
+from tests.training.letters import jsonl
+
+from cerberank_training.commands import distil, evaluate, pairwise, score, teach, tune
+from cerberank_training.commands.strategies import cerberus_systems, trmd_systems
+
+LEARN = ("--base", "nowhere", "--train", "jsonl:nowhere", "--dev", "jsonl:nowhere", "--out", "OUT")
+STRATEGIES = (
+    "--recipe",
+    "tiny",
+    "--base",
+    "b",
+    "--groups",
+    "jsonl:g",
+    "--dev",
+    "jsonl:d",
+    "--test",
+    "t",
+    "--out",
+    "OUT",
+)
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (distil.main, ("--recipe", "tiny", "--strategy", "hard", *LEARN)),
+        (pairwise.main, ("--system", "mono", "--steps", "1", *LEARN)),
+        (score.main, ("OUT", "--teacher", "TEACHER", "--data", "jsonl:nowhere")),
+        (evaluate.main, ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere")),
+        (evaluate.main, ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere", "--backend", "onnx")),
+        (tune.main, ("CHECKPOINT", "--data", "jsonl:nowhere", "--out", "OUT")),
+        (cerberus_systems.main, (*STRATEGIES, "--out", "OUT", "--teacher", "a", "--only", "hard")),
+        (trmd_systems.main, (*LEARN, "--test", "jsonl:nowhere", "--steps", "1")),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_before_data_are_read(
+    *,
+    main: Callable[[list[str]], int],
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    tiny_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line that names the option, in every verb that computes; the data of these calls are not there either."""
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    teacher = save_cross_encoder("bert", tmp_path / "teacher")
+    named = {"OUT": tmp_path / "out", "CHECKPOINT": tiny_checkpoint, "TEACHER": teacher}
+    capsys.readouterr()
+    assert main([*(str(named.get(part, part)) for part in arguments), "--device", "cuda:99"]) == 1
+    error = capsys.readouterr().err
+    assert ": --device cuda:99 cannot be used: " in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_strategies_that_do_not_fit_are_refused_before_any_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One teacher is enough for some rows, whose runs would take hours before `kd_sum` fails."""
+    assert cerberus_systems.main([*STRATEGIES, "--out", str(tmp_path / "out"), "--teacher", "a"]) == 1
+    assert "strategy 'kd_sum' needs one head and two or more teachers" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_teacher_learns_on_the_processor_where_there_is_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With all defaults, bf16 among them; fp16 is refused before the base is looked for."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    base, data = save_cross_encoder("bert", tmp_path / "base"), jsonl(tmp_path)
+    options = ["--train", data, "--dev", data, "--steps", "1", "--max-length", "32", "--out", str(tmp_path / "out")]
+    assert teach.main(["--base", "nowhere", *options, "--precision", "fp16"]) == 1
+    assert "--precision fp16 needs a GPU" in capsys.readouterr().err
+    assert teach.main(["--base", str(base), *options]) == 0
