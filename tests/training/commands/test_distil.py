@@ -35,7 +35,10 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert {row["pairs"] for row in log if "pairs" in row} == {8}
     assert all({"dev_map/head_1", "dev_map/head_3"} <= set(row) for row in log if "dev_map" in row)
-    assert f"{run / 'checkpoint'}: tiny, dev MAP " in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"{run / 'checkpoint'}: tiny, dev MAP " in said.out
+    assert "the first step has " in said.err
+    assert " and 8 pairs, " in said.err
     checkpoint = read_checkpoint(run / "checkpoint")
     assert dev_map(checkpoint.manifest.metrics) == max(row["dev_map"] for row in log if "dev_map" in row)
     assert not list((run / "checkpoint").glob("onnx/*"))

@@ -20,14 +20,15 @@ from cerberank_training.data.sampling import (
     PairSampling,
     SampledGroups,
     Sampler,
+    possible_sampling,
     sampler_for,
 )
 from cerberank_training.learning.processes import Processes
 
 LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8).filter(
-    lambda labels: any(map(any, labels))
+    lambda labels: any(any(rows) and not all(rows) for rows in labels)
 )
-"""The labels of the candidates of each question; at least one is positive."""
+"""The labels of the candidates of each question; at least one question has a positive and a negative."""
 
 
 def labelled(labels: list[list[int]]) -> list[Question]:
@@ -85,6 +86,45 @@ def test_no_positive_nothing_to_learn() -> None:
     """An unlabelled set is refused before anything is loaded."""
     with pytest.raises(ValueError, match="positive"):
         Sampler([], NegativeSampling(), seed=1)
+
+
+def test_positives_alone_teach_no_ranking() -> None:
+    """A group of one candidate has a listwise loss of 0, and its best dev MAP is the base's: groups, pairs, and groups
+    that were sampled beforehand are refused. One negative in the set is enough, or an article to draw from.
+    """
+    data = labelled([[1], [1, 1]])
+    for refused in (
+        lambda: Sampler(data, NegativeSampling(), seed=1),
+        lambda: PairSampler(data, PairSampling(), seed=1),
+        lambda: PairSampler([*data, *labelled([[0]])], PairSampling(), seed=1),
+        lambda: SampledGroups(data),
+    ):
+        with pytest.raises(ValueError, match="no question has a negative candidate"):
+            refused()
+    with pytest.raises(ValueError, match="--own is 0: no question would get a negative"):
+        Sampler(questions(), NegativeSampling(own=0), seed=1)
+    outside = Sampler(data, NegativeSampling(), seed=1, outside=lambda _: [Candidate(text="other")])
+    assert outside.step(0, 1)[0].labels == (1.0, 0.0)
+    PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=True), seed=1)
+
+
+def test_negatives_from_articles_that_are_not_there(tmp_path: Path) -> None:
+    """Refused where an option asks for them; a default is left out with a line that says how many negatives remain."""
+    (tmp_path / "q.jsonl").touch()
+    spec, told = f"jsonl:{tmp_path / 'q.jsonl'}", list[str]()
+    for name in ("hard", "hard_pool", "random"):
+        flag = name.replace("_", "-")
+        with pytest.raises(ValueError, match=f"^--{flag} [0-9]+ would have no effect: jsonl:.* has no articles"):
+            possible_sampling(spec, NegativeSampling(), explicit=[name], report=told.append)
+    assert possible_sampling(spec, NegativeSampling(own=3), explicit=["own"], report=told.append) == NegativeSampling(
+        own=3, hard=0, random=0
+    )
+    assert "a question gets at most 3 negatives" in told.pop()
+    for fits in (NegativeSampling(hard=0, random=0), PairSampling()):
+        assert possible_sampling(spec, fits, explicit=["hard"], report=told.append) == fits
+    (tmp_path / "articles-q.jsonl").touch()
+    assert possible_sampling(spec, NegativeSampling(), explicit=["hard"], report=told.append) == NegativeSampling()
+    assert not told
 
 
 def test_sampled_groups_come_in_order_and_again() -> None:

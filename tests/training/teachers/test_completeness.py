@@ -59,7 +59,8 @@ def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monke
         for name, rows in (("all", every), ("four", four), ("positives", positives))
     }
     grouped = Sampler([UNANSWERED, *every], NegativeSampling(own=1, hard=0, random=0), seed=1)
-    alone = Sampler([UNANSWERED, *every], NegativeSampling(own=0, hard=0, random=0), seed=1)
+    article = NegativeSampling(own=0, hard=0, random=1)
+    alone = Sampler([UNANSWERED, *every], article, seed=1, outside=lambda _: [Candidate(text="of the article")])
     single = PairSampler([UNANSWERED, *every], PairSampling(), seed=1)
     with_all = PairSampler([UNANSWERED, *every], PairSampling(unanswered=True), seed=1)
     for groups, lacking in (

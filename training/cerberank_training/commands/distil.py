@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +26,8 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
 from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.data import DataError, Question, open_questions
-from cerberank_training.data.sampling import SampledGroups, sampler_for
+from cerberank_training.data.notes import print_on_stderr
+from cerberank_training.data.sampling import SampledGroups, first_sizes, possible_sampling, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes, launched_processes
 from cerberank_training.learning.strategies import check_strategy
@@ -115,6 +117,10 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     dev = dev_set(arguments.dev, size)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
     data = arguments.groups or arguments.train
+    if arguments.train:
+        explicit = [name for name in ("hard", "hard_pool", "random") if getattr(arguments, name) is not None]
+        sampling = possible_sampling(arguments.train, recipe.sampling, explicit=explicit, report=_say)
+        recipe = replace(recipe, sampling=sampling)
     questions = open_questions(data, training=True)
     groups = (
         SampledGroups(questions)
@@ -166,7 +172,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         record.write(out)
-        print(f"cerberank distil: {student.start.replace(base.place, arguments.base)}", file=sys.stderr)  # noqa: T201
+        _say(f"{student.start.replace(base.place, arguments.base)}; {first_sizes(run.first_step())}")
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
         best = run.train(dev_map(encoder, dev, arguments.device))
@@ -242,12 +248,17 @@ def _is_finished(checkpoint: Path, record: RunRecord, arguments: argparse.Namesp
     if changes:
         other = f"export {checkpoint} OUT" if changes[0] == "precisions" else f"card {checkpoint}"
         raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
-    print(  # noqa: T201
-        f"cerberank distil: {checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
-        f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
-        file=sys.stderr,
+    _say(
+        f"{checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
+        f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it"
     )
     return True
+
+
+def _say(line: str) -> None:
+    """Print a line of the first process of a run."""
+    if os.environ.get("RANK", "0") == "0":
+        print_on_stderr(f"cerberank distil: {line}")
 
 
 def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], dict[str, float]]:

@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.data import DataError, open_questions
-from cerberank_training.data.sampling import Group, sampler_for
+from cerberank_training.data.notes import print_on_stderr
+from cerberank_training.data.sampling import Group, possible_sampling, sampler_for
 
 
 def main(argv: list[str]) -> int:
@@ -31,7 +32,8 @@ def main(argv: list[str]) -> int:
     try:
         recipe = read_recipe(arguments.recipe).recipe
         questions = open_questions(arguments.train, training=True)
-        sampler = sampler_for(arguments.train, questions, recipe.sampling, seed=arguments.seed)
+        sampling = possible_sampling(arguments.train, recipe.sampling, report=_say)
+        sampler = sampler_for(arguments.train, questions, sampling, seed=arguments.seed)
         partial = arguments.out.with_name(f".{arguments.out.name}.partial")
         with (
             gzip.open(partial, "wt", encoding="utf-8")
@@ -45,6 +47,10 @@ def main(argv: list[str]) -> int:
         print(f"cerberank sample: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    print_on_stderr(f"cerberank sample: {line}")
 
 
 def _line(group: Group) -> str:

@@ -17,7 +17,15 @@ from typing import Any
 from cerberank_models.importing.bases import check_room, open_teacher_base
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_training.data import DataError, open_questions
-from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling, sampler_for
+from cerberank_training.data.notes import print_on_stderr
+from cerberank_training.data.sampling import (
+    NegativeSampling,
+    PairSampling,
+    Sampling,
+    first_sizes,
+    possible_sampling,
+    sampler_for,
+)
 from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
@@ -46,13 +54,17 @@ def main(argv: list[str]) -> int:
         print(f"cerberank teach: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(f"{arguments.out}: on {arguments.dev}, best dev MAP {best:.2f}")  # noqa: T201
-    if os.environ.get("RANK", "0") == "0":
-        print(  # noqa: T201
-            f"next: cerberank score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
-            f"{arguments.out} CHECKPOINT, or cerberank distil --base {arguments.out}",
-            file=sys.stderr,
-        )
+    _say(
+        f"next: cerberank score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
+        f"{arguments.out} CHECKPOINT, or cerberank distil --base {arguments.out}"
+    )
     return 0
+
+
+def _say(line: str) -> None:
+    """Print a line of the first process of a run."""
+    if os.environ.get("RANK", "0") == "0":
+        print_on_stderr(f"cerberank teach: {line}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,6 +137,8 @@ def _teach(arguments: argparse.Namespace) -> float:
     check_room(opened, arguments.max_length)
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
+    explicit = [name for name in ("hard", "random") if getattr(arguments, name) is not None]
+    sampling = possible_sampling(arguments.train, sampling, explicit=explicit, report=_say)
     questions = open_questions(arguments.train, training=True)
     sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
     processes = launched_processes()
@@ -151,13 +165,14 @@ def _teach(arguments: argparse.Namespace) -> float:
         begun=last_checkpoint(out / RUN) is not None,
     )
     if record.ended and (out / FILE).is_file():
-        print(f"cerberank teach: {out} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
+        _say(f"{out} is finished; more --steps extend it")
         return float(record.results["best"])
     first = os.environ.get("RANK", "0") == "0"
     if first:
         record.write(out)
         own = "" if opened.is_cross_encoder else ", and its classifier of two logits from random weights"
-        print(f"cerberank teach: starts from {arguments.base}, {opened.kind}{own}", file=sys.stderr)  # noqa: T201
+        step = [sampler.step(each, 1)[0] for each in range(config.questions_per_step * config.accumulate * processes)]
+        _say(f"starts from {arguments.base}, {opened.kind}{own}; {first_sizes(step)}")
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base.place, out, sampler, dev, config, further=bool(record.results))

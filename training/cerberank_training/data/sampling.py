@@ -10,8 +10,8 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +23,10 @@ from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.data.question_table import QuestionTable, QuestionTexts
 
 WORD = re.compile(r"\w+")
+NOTHING_TO_RANK = (
+    "no question has a negative candidate, and positives alone teach no ranking: `run=` of beir data names the ranking "
+    "that candidates come from, and `cerberank mine` finds negatives"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +77,7 @@ class Sampler:
         seed: int,
         outside: Callable[[Question], Sequence[Candidate]] | None = None,
     ) -> None:
-        """Questions without a positive are left out; raises ValueError when none is left."""
+        """Questions without a positive are left out; raises ValueError when none is left, or none has a negative."""
         self._questions = QuestionTable.of(questions)
         self._usable = np.flatnonzero(self._questions.positives)
         if not len(self._usable):
@@ -81,6 +85,9 @@ class Sampler:
         self._sampling = sampling
         self._seed = seed
         self._outside = outside
+        own = sampling.own and (self._questions.sizes > self._questions.positives)[self._usable].any()
+        if not own and not self.draws_outside:
+            raise ValueError(NOTHING_TO_RANK if sampling.own else "--own is 0: no question would get a negative")
         self._rarity = _rarity(self._questions[int(index)].text for index in (() if outside is None else self._usable))
         self._words: dict[str, frozenset[str]] = {}
         self._order = EpochOrder(len(self._usable), seed=seed)
@@ -140,12 +147,14 @@ class PairSampler:
     """Gives the pairs of each step as groups of one. In memory are eight bytes a pair at most, and 40 a question."""
 
     def __init__(self, questions: Sequence[Question], sampling: PairSampling, *, seed: int) -> None:
-        """Raises ValueError when no question has a positive."""
+        """Raises ValueError when no question has a positive, or no kept one a negative."""
         self._questions = QuestionTable.of(questions)
         if not self._questions.positives.any():
             raise ValueError("no question has a positive candidate: nothing can be learnt")
         self._unanswered = sampling.unanswered
         self._kept = np.flatnonzero((self._questions.positives > 0) | self._unanswered)
+        if (self._questions.sizes == self._questions.positives)[self._kept].all():
+            raise ValueError(NOTHING_TO_RANK)
         self._ends = np.cumsum(self._questions.sizes[self._kept])
         self._order = EpochOrder(len(self), seed=seed, compact=True)
 
@@ -174,14 +183,16 @@ class SampledGroups:
     """Groups that were sampled beforehand, in the order of the file; each question's candidates are one group."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        """Raises ValueError when `questions` is empty."""
+        """Raises ValueError when `questions` is empty, or none has a negative."""
         if not questions:
             raise ValueError("no question: nothing can be learnt")
-        self._questions = questions
+        self._questions = QuestionTable.of(questions)
+        if (self._questions.sizes == self._questions.positives).all():
+            raise ValueError(NOTHING_TO_RANK)
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with all candidates of their groups."""
-        return QuestionTable.of(self._questions).texts()
+        return self._questions.texts()
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups from `step * size` on; after the last group the first follows again."""
@@ -196,13 +207,56 @@ class SampledGroups:
         ]
 
 
+def possible_sampling(
+    spec: str, sampling: Sampling, *, explicit: Collection[str] = (), report: Callable[[str], object]
+) -> Sampling:
+    """The sampling without negatives from articles, where `FORMAT:PATH` has no articles; `report` gets a line then.
+
+    Raises ValueError, which names the option, for such negatives that an option asks for: `explicit` are the fields
+    that options set.
+    """
+    if isinstance(sampling, PairSampling) or _articles(spec) or not sampling.hard + sampling.random:
+        return sampling
+    why = f"{spec} has no articles (no file articles-* beside it) to draw negatives from"
+    for name in ("hard", "hard_pool", "random"):
+        if name in explicit and (number := getattr(sampling, name)):
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} {number} would have no effect: {why}; --own takes a question's own candidates")
+    report(
+        f"the default --hard {sampling.hard} and --random {sampling.random} have no effect: {why}; a question gets at "
+        f"most {sampling.own} negatives, of its own candidates (--own)"
+    )
+    return replace(sampling, hard=0, random=0)
+
+
+def first_sizes(groups: Sequence[Group]) -> str:
+    """The sizes of the first step, for people.
+
+    >>> rows = tuple(Candidate(text=text) for text in "abc")
+    >>> first_sizes([Group(question="q", candidates=rows, labels=(1.0, 0.0, 0.0))])
+    'the first step has 1 question and 3 pairs, 1 positive and 2 negative'
+    """
+    questions, pairs = len({group.question for group in groups}), sum(len(group.labels) for group in groups)
+    positives = sum(label > 0 for group in groups for label in group.labels)
+    return (
+        f"the first step has {questions} question{'s' if questions > 1 else ''} and {pairs} pairs, {positives} "
+        f"positive and {pairs - positives} negative"
+    )
+
+
 def sampler_for(spec: str, questions: Sequence[Question], sampling: Sampling, *, seed: int) -> Sampler | PairSampler:
     """A sampler for `FORMAT:PATH`; groups draw negatives from articles if there is an `articles-*` file beside PATH."""
     if isinstance(sampling, PairSampling):
         return PairSampler(questions, sampling, seed=seed)
-    path = Path(spec.partition(":")[2])
-    outside = Articles(articles).outside if path.is_file() and (articles := articles_path(path)).exists() else None
+    articles = _articles(spec)
+    outside = Articles(articles).outside if articles and sampling.hard + sampling.random else None
     return Sampler(questions, sampling, seed=seed, outside=outside)
+
+
+def _articles(spec: str) -> Path | None:
+    """The file of articles beside that of `FORMAT:PATH`, if there is one."""
+    path = Path(spec.partition(":")[2])
+    return articles if path.is_file() and (articles := articles_path(path)).exists() else None
 
 
 def _words(text: str) -> frozenset[str]:

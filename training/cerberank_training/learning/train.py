@@ -148,6 +148,13 @@ class Run:
         groups = self._token_steps.take(position) if self._token_steps else self._groups.step(step, size)
         return _Prepared(len(groups), make_batch(self._processes.share(groups), self._encoder, self._teachers))
 
+    def first_step(self) -> list[Group]:
+        """The groups of step 0, of all processes."""
+        tokens = self._config.tokens_per_step
+        if tokens is None:
+            return self._groups.step(0, self._config.questions_per_step)
+        return TokenSteps(self._groups, self._encoder, tokens, multiple=self._processes.count).take()
+
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         config, last = self._config, len(self._ranker.config.stages) - 1
         prepared = self._steps.take(step)
