@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from tests.deploy.dockerfile import Instruction, Stage, read_dockerfile
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.backends.registry import usual_backend, usual_precision
 
@@ -206,7 +206,8 @@ def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
     _verb("import", source, imported / "checkpoint")
     data = jsonl(scratch)
     _verb(
-        *("distil", "--recipe", "tiny", "--strategy", "hard", "--base", source, "--train", data, "--dev", data),
+        *("distil", "--recipe", "tiny", "--strategy", "hard", "--base", source, "--train", data),
+        *("--dev", dev_jsonl(scratch)),
         *("--max-length", 32, "--question-length", 12, "--steps", 2, "--evaluate-every", 2, "--out", distilled),
     )
     return imported / "checkpoint", distilled / "checkpoint"

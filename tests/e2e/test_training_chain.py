@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.e2e.conftest import start, wait_until_ready
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.store import pull, push
@@ -32,7 +32,8 @@ def data(tmp_path: Path) -> str:
 def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path) -> None:
     """Three teachers by TANDA, scored groups, one head a teacher, exits, a tuned schedule, a push, a pull."""
     bases = {family: save_cross_encoder(family, tmp_path / "bases" / family) for family in FAMILIES}
-    common = ["--dev", data, "--steps", 2, "--questions-per-step", 2, "--evaluate-every", 1, "--max-length", 32]
+    common = ["--steps", 2, "--questions-per-step", 2, "--evaluate-every", 1, "--max-length", 32]
+    common += ["--dev", dev_jsonl(tmp_path)]
     for family, base in bases.items():
         for stage, origin in (("transferred", base), ("adapted", tmp_path / family / "transferred")):
             out = tmp_path / family / stage
@@ -46,7 +47,8 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
     teachers = [part for family in FAMILIES for part in ("--teacher", tmp_path / f"{family}.scores")]
     call(
         distil.main,
-        *("--recipe", "electra-base-b11-3h1", "--base", bases["electra"], "--groups", f"jsonl:{groups}", "--dev", data),
+        *("--recipe", "electra-base-b11-3h1", "--base", bases["electra"], "--groups", f"jsonl:{groups}"),
+        *("--dev", dev_jsonl(tmp_path)),
         *(*teachers, "--body-layers", 3, "--exits", "1,2", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", run),
     )
     assert str(read_checkpoint(run / "checkpoint").config.architecture) == "B3 3H1"
@@ -91,7 +93,8 @@ def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
     base = save_cross_encoder("roberta", tmp_path / "base")
     call(
         distil.main,
-        *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--dev", data, "--body-layers", 4),
+        *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--body-layers", 4),
+        *("--dev", dev_jsonl(tmp_path)),
         *("--exits", "2,4", "--steps", 4, "--warmup", 2, "--evaluate-every", 2, "--tokens-per-step", 100),
         *("--max-length", 32, "--question-length", 12, "--out", tmp_path / "run"),
     )
@@ -104,7 +107,8 @@ def test_a_strategy_that_does_not_fit_ends_before_anything_is_trained(
 ) -> None:
     """A recipe without its teachers: exit code 1, what is needed, and no folder."""
     base = save_cross_encoder("electra", tmp_path / "base")
-    arguments = ["--recipe", "electra-base-b11-3h1", "--base", base, "--train", data, "--dev", data, "--body-layers", 3]
+    arguments = ["--recipe", "electra-base-b11-3h1", "--base", base, "--train", data, "--body-layers", 3]
+    arguments += ["--dev", dev_jsonl(tmp_path)]
     code = distil.main([str(argument) for argument in [*arguments, *SMALL, "--out", tmp_path / "run"]])
     assert code == 1
     assert "needs as many teachers as heads" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.runs.record import RunRecord
 
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:
     command = [
         *(sys.executable, "-m", "cerberank_models", "distil", "--recipe", "tiny", "--strategy", "hard"),
-        *("--base", str(base), "--train", data, "--dev", data, "--steps", "60", "--precisions", "", "--out", str(out)),
+        *("--base", str(base), "--train", data, "--steps", "60", "--precisions", "", "--out", str(out)),
+        *("--dev", dev_jsonl(out.parent)),
     ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -37,9 +37,18 @@ def encoder() -> PairEncoder:
 
 def jsonl(folder: Path) -> str:
     """The questions as generic JSONL in `folder`, named as the verbs want it."""
+    return _written(folder / "data.jsonl", questions())
+
+
+def dev_jsonl(folder: Path) -> str:
+    """The same questions in the opposite order: data of other content to choose weights by."""
+    return _written(folder / "dev.jsonl", questions()[::-1])
+
+
+def _written(path: Path, written: list[Question]) -> str:
     rows = [
         {"question": q.text, "candidates": [{"text": c.candidate.text, "label": c.label} for c in q.candidates]}
-        for q in questions()
+        for q in written
     ]
-    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"jsonl:{folder / 'data.jsonl'}"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"jsonl:{path}"

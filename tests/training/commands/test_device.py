@@ -8,26 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.commands import distil, evaluate, pairwise, score, teach, tune
 from cerberank_training.commands.strategies import cerberus_systems, trmd_systems
 
 LEARN = ("--base", "nowhere", "--train", "jsonl:nowhere", "--dev", "jsonl:nowhere", "--out", "OUT")
-STRATEGIES = (
-    "--recipe",
-    "tiny",
-    "--base",
-    "b",
-    "--groups",
-    "jsonl:g",
-    "--dev",
-    "jsonl:d",
-    "--test",
-    "t",
-    "--out",
-    "OUT",
-)
+STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev", "jsonl:d", "--test", "t"),)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +66,8 @@ def test_a_teacher_learns_on_the_processor_where_there_is_no_gpu(
     """With all defaults, bf16 among them; fp16 is refused before the base is looked for."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     base, data = save_cross_encoder("bert", tmp_path / "base"), jsonl(tmp_path)
-    options = ["--train", data, "--dev", data, "--steps", "1", "--max-length", "32", "--out", str(tmp_path / "out")]
+    options = ["--train", data, "--steps", "1", "--max-length", "32", "--out", str(tmp_path / "out")]
+    options += ["--dev", dev_jsonl(tmp_path)]
     assert teach.main(["--base", "nowhere", *options, "--precision", "fp16"]) == 1
     assert "--precision fp16 needs a GPU" in capsys.readouterr().err
     assert teach.main(["--base", str(base), *options]) == 0

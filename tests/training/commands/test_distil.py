@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
@@ -20,7 +20,8 @@ def pairs(folder: Path, *more: str) -> list[str]:
         save_cross_encoder("bert", folder / "base")
     data = jsonl(folder)
     return [
-        *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--dev", data, "--exits", ""),
+        *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--exits", ""),
+        *("--dev", dev_jsonl(folder)),
         *("--strategy", "hard", "--sampling", "pairs", "--questions-per-step", "8", "--steps", "30"),
         *("--learning-rate", "5e-3", "--evaluate-every", "10", "--precisions", "", "--out", str(folder / "run"), *more),
     ]
@@ -36,7 +37,8 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     assert {row["pairs"] for row in log if "pairs" in row} == {8}
     assert all({"dev_map/head_1", "dev_map/head_3"} <= set(row) for row in log if "dev_map" in row)
     said = capsys.readouterr()
-    assert f"{run / 'checkpoint'}: tiny, dev MAP " in said.out
+    assert f"{run / 'checkpoint'}: run, dev MAP " in said.out  # named after its folder, not after the recipe
+    assert "5 of 5 questions of --dev are trained on too" in said.err
     assert "the first step has " in said.err
     assert " and 8 pairs, " in said.err
     checkpoint = read_checkpoint(run / "checkpoint")
@@ -82,6 +84,7 @@ def test_a_run_does_not_go_on_with_another_collection(tmp_path: Path, capsys: py
         ["--dev-questions", "0"],
         ["--strategy", "hard", "--teacher", "nowhere"],
         ["--recipe", "tinny"],
+        ["--out", "no name"],
         ["--recipe", "nowhere.toml"],
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.tiny import save_cross_encoder
 from tests.training.commands.test_grid import scores
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.checkpoint.card import terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -22,10 +22,9 @@ def run(tmp_path: Path) -> list[str]:
     """The arguments of a run of 10 steps, which was made."""
     save_cross_encoder("bert", tmp_path / "base")
     data = jsonl(tmp_path)
-    (tmp_path / "dev.jsonl").write_bytes((tmp_path / "data.jsonl").read_bytes())
     arguments = [
         *("--recipe", "tiny", "--base", str(tmp_path / "base"), "--train", data, "--exits", "", "--heads", "2"),
-        *("--dev", f"jsonl:{tmp_path / 'dev.jsonl'}", "--strategy", "single_all_heads", "--precisions", ""),
+        *("--dev", dev_jsonl(tmp_path), "--strategy", "single_all_heads", "--precisions", ""),
         *("--teacher", str(scores(tmp_path / "scores")), "--evaluate-every", "5", "--out", str(tmp_path / "run")),
     ]
     assert distil.main([*arguments, "--steps", "10"]) == 0
@@ -75,7 +74,7 @@ def test_the_same_content_elsewhere_is_the_same_run(
     moved = [part.replace("data.jsonl", "renamed.jsonl").replace("/base", "/elsewhere") for part in run]
     assert distil.main([*moved, "--steps", "10"]) == 0
     said = capsys.readouterr().err
-    assert said.startswith(f"cerberank distil: {tmp_path / 'run' / 'checkpoint'} is finished (tiny@single_all_heads-")
+    assert said.startswith(f"cerberank distil: {tmp_path / 'run' / 'checkpoint'} is finished (run@single_all_heads-")
     assert "--steps of more than 10 extends it" in said
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
 

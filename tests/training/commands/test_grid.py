@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl, questions
+from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil, grid
@@ -56,7 +56,8 @@ def command(folder: Path, *more: str) -> list[str]:
         scores(folder / "scores")
     data = jsonl(folder)
     return [
-        *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--dev", data, "--steps", "2"),
+        *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--steps", "2"),
+        *("--dev", dev_jsonl(folder)),
         *("--evaluate-every", "1", "--exits", "", "--strategy", "single_all_heads"),
         *("--teacher", str(folder / "scores"), "--out", str(folder / "out"), *more),
     ]
@@ -166,5 +167,5 @@ def test_a_grid_is_bound_to_the_content_of_what_it_reads(
     assert grid.main(options) == 0
     (tmp_path / "data.jsonl").write_text((tmp_path / "data.jsonl").read_text().replace("city", "town"))
     assert grid.main(options) == 1
-    assert "begun with other content of contents.dev (SHA-256: data.jsonl " in capsys.readouterr().err
+    assert "begun with other content of contents.train (SHA-256: data.jsonl " in capsys.readouterr().err
     assert len(ran) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.text_ranker_folder import read_text_ranker
 from cerberank_training.commands import pairwise
@@ -17,7 +17,8 @@ def call(folder: Path, system: str, *more: str) -> int:
     data = jsonl(folder)
     return pairwise.main(
         [
-            *("--system", system, "--base", str(folder / "base"), "--dev", data, "--out", str(folder / system)),
+            *("--system", system, "--base", str(folder / "base"), "--out", str(folder / system)),
+            *("--dev", dev_jsonl(folder)),
             *("--steps", "4", "--triples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
             *("--question-length", "12", "--document-length", "30", "--window", "16"),
             *("--train", data, *more),

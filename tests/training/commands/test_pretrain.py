@@ -25,9 +25,9 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, eve
     base = folder / family
     if not base.is_dir():
         save_base(family, base)
-    documents = articles(folder)
+    documents, dev = articles(folder), articles(folder / "dev", sizes=(4, 3, 5))
     return [
-        *("--objective", "all", "--base", str(base), "--documents", documents, "--dev", documents, "--dev-groups", "3"),
+        *("--objective", "all", "--base", str(base), "--documents", documents, "--dev", dev, "--dev-groups", "3"),
         *("--out", str(folder / out), "--steps", str(steps), "--batch-size", "8", "--warmup", "1", "--device", "cpu"),
         *("--learning-rate", "1e-3", "--max-length", "48", "--evaluate-every", str(every), "--precision", "fp32"),
     ]
@@ -148,4 +148,4 @@ def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert pretrain.main(asked) == 0
     articles(tmp_path, count=5)
     assert pretrain.main(asked) == 1
-    assert "begun with other content of dev (SHA-256: " in capsys.readouterr().err
+    assert "begun with other content of documents (SHA-256: " in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 from transformers import AutoConfig, AutoModel
 
 from cerberank_models.importing.teacher_input import TeacherInput
@@ -18,7 +18,8 @@ from cerberank_training.runs.record import read_record
 
 
 def call(folder: Path, *changes: object) -> int:
-    arguments = ["--base", folder / "base", "--train", jsonl(folder), "--dev", jsonl(folder), "--out", folder / "out"]
+    arguments = ["--base", folder / "base", "--train", jsonl(folder), "--out", folder / "out"]
+    arguments += ["--dev", dev_jsonl(folder)]
     common = ["--device", "cpu", "--precision", "fp32", "--max-length", 32, "--questions-per-step", 2]
     return main([str(argument) for argument in (*arguments, *common, *changes)])
 
@@ -41,7 +42,7 @@ def test_the_papers_settings(tmp_path: Path) -> None:
 def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_path: Path) -> None:
     """As in CERBERUS and CT; of other sets 300 questions are drawn where nothing is said."""
     save_cross_encoder("bert", tmp_path / "base")
-    dev = jsonl(tmp_path)
+    dev = dev_jsonl(tmp_path)
     if kind == "asnq":
         (tmp_path / "dev.tsv").write_text("a b\ta b\t4\na b\tc\t1\n")
         dev = f"asnq:{tmp_path / 'dev.tsv'}"
@@ -90,7 +91,7 @@ def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest
     """What differs is named with both values, also data and dev sets of other content under the same name."""
     save_cross_encoder("bert", tmp_path / "base")
     assert call(tmp_path, "--steps", 2, "--evaluate-every", 1) == 0
-    best = float(capsys.readouterr().out.rpartition(" ")[2])
+    best = capsys.readouterr().out.splitlines()[-1]
     for changes, said in (
         (["--seed", 2], "begun with settings.seed 1, not 2"),
         (["--loss", "both"], "begun with settings.loss 'pointwise', not 'both'"),
@@ -102,15 +103,12 @@ def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest
     assert call(tmp_path, "--steps", 2) == 0  # finished: the same best MAP, at once
     said = capsys.readouterr()
     assert "is finished; more --steps extend it" in said.err
-    assert float(said.out.rpartition(" ")[2]) == best
-    jsonl(tmp_path)
-    arguments = ["--base", "base", "--train", "data", "--dev", "data", "--out", "out"]
-    (tmp_path / "other.jsonl").write_text((tmp_path / "data.jsonl").read_text().replace("city", "town"))
-    named = {"base": str(tmp_path / "base"), "data": f"jsonl:{tmp_path / 'other.jsonl'}", "out": str(tmp_path / "out")}
-    common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--questions-per-step", "2"]
-    assert main([*(named.get(part, part) for part in arguments), *common, "--steps", "2"]) == 1
-    error = capsys.readouterr().err
-    assert "begun with other content of data (SHA-256: data.jsonl " in error
+    assert said.out.splitlines()[-1] == best
+    for option, name in (("--train", "data.jsonl"), ("--dev", "dev.jsonl")):
+        (tmp_path / "other.jsonl").write_text((tmp_path / name).read_text().replace("city", "town"))
+        assert call(tmp_path, "--steps", 2, option, f"jsonl:{tmp_path / 'other.jsonl'}") == 1
+        field = name.partition(".")[0]
+        assert f"begun with other content of {field} (SHA-256: {name} " in capsys.readouterr().err
 
 
 def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,13 +138,13 @@ def test_a_dev_set_that_cannot_choose_is_refused(
     save_cross_encoder("bert", tmp_path / "base", num_labels=2)
     (tmp_path / "base" / "model.safetensors").write_bytes(b"no weights")
     row = {"question": "q", "candidates": [{"text": "a", "label": label} for label in labels]}
-    (tmp_path / "dev.jsonl").write_text(json.dumps(row) + "\n" if labels else "")
+    (tmp_path / "bad.jsonl").write_text(json.dumps(row) + "\n" if labels else "")
     capsys.readouterr()
-    assert call(tmp_path, "--dev", f"jsonl:{tmp_path / 'dev.jsonl'}") == 1
+    assert call(tmp_path, "--dev", f"jsonl:{tmp_path / 'bad.jsonl'}") == 1
     error = capsys.readouterr().err.splitlines()[-1]  # behind what the file's reader notes
     assert error.startswith("cerberank teach: ")
     assert message in error
-    assert "dev.jsonl" in error
+    assert "bad.jsonl" in error
 
 
 def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 import cerberank_training.evaluation.strategy_table
 from cerberank_training.commands import sample
@@ -68,7 +68,7 @@ def test_the_verb_goes_on_where_it_stopped(
     recipe = ["--recipe", "tiny"]
     assert sample.main([*recipe, "--train", data, "--questions", "4", "--out", str(groups)]) == 0
     call = [
-        *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", data, "--test", data),
+        *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", dev_jsonl(tmp_path), "--test", data),
         *("--teacher", "a", "--teacher", "b", "--only", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
     ]
     assert cerberus_systems.main(call) == 0

@@ -27,5 +27,6 @@ def documents(shape: list[list[int]]) -> list[Document]:
 def articles(folder: Path, *, count: int = 4, sizes: tuple[int, ...] = (3, 5, 4, 4)) -> str:
     """Articles in a file of `folder`, named as the verb wants it."""
     rows = [{"title": str(number), "paragraphs": paragraphs(number, list(sizes))} for number in range(count)]
+    folder.mkdir(exist_ok=True)
     (folder / "articles.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"articles:{folder / 'articles.jsonl'}"

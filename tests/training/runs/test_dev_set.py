@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.data import DataError
-from cerberank_training.runs.dev_set import chosen_size, dev_set, measured
+from cerberank_training.data import DataError, open_questions
+from cerberank_training.runs.content import data_content
+from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 
 
 def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:
@@ -47,3 +48,19 @@ def test_a_sample_that_cannot_choose_is_told_from_the_whole(tmp_path: Path) -> N
     assert measured(dev_set(spec, "all")) == 1
     with pytest.raises(DataError, match="all 1 questions that were drawn of 50 are without a positive"):
         dev_set(spec, 1)
+
+
+def test_what_is_trained_on_chooses_nothing(tmp_path: Path) -> None:
+    """The same content is refused under any name; another part of the same file is not, and questions in common are
+    counted by their texts, whatever case and blanks.
+    """
+    dev = written(tmp_path, (1, 0), (1, 1))
+    (tmp_path / "train.jsonl").write_bytes((tmp_path / "dev.jsonl").read_bytes())
+    train = f"jsonl:{tmp_path / 'train.jsonl'}"
+    with pytest.raises(DataError, match=r"^--dev jsonl:.*dev.jsonl has the same content as jsonl:.*train.jsonl: "):
+        check_held_out(dev, data_content(dev), train=train, train_content=data_content(train))
+    check_held_out(dev, data_content(dev), train=train, train_content=data_content(train) | {"options": "part=1"})
+    questions = open_questions(dev)
+    assert in_common(questions, ["other", "  Q "]).startswith("2 of 2 questions of --dev are trained on too")
+    assert in_common(questions, ["other"]) == ""
+    assert list(questions.question_texts()) == ["q", "q"]

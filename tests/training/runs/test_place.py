@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.runs import place
 from cerberank_training.runs.place import check_device, check_writable, writing
@@ -56,7 +56,8 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
     data = jsonl(tmp_path)
     command = [
         *(sys.executable, "-m", "cerberank_models", "distil", "--recipe", "tiny", "--strategy", "hard"),
-        *("--base", str(tmp_path / "base"), "--train", data, "--dev", data, "--out", str(tmp_path / "out")),
+        *("--base", str(tmp_path / "base"), "--train", data, "--out", str(tmp_path / "out")),
+        *("--dev", dev_jsonl(tmp_path)),
     ]
 
     def limit() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl, questions
+from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.commands import distil, score
@@ -127,7 +127,8 @@ def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
     capsys.readouterr()
     monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("the base was loaded"))
     run = [
-        *("--recipe", "tiny", "--base", "ce2", "--dev", data, "--exits", "", "--heads", "2", "--steps", "2"),
+        *("--recipe", "tiny", "--base", "ce2", "--exits", "", "--heads", "2", "--steps", "2"),
+        *("--dev", dev_jsonl(tmp_path)),
         *("--strategy", "single_all_heads", "--no-export", *way),
         *(("--questions-per-step", "4") if source == "pairs" else ()),
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.tiny import save_cross_encoder
 from tests.training.commands.test_grid import scores
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.commands import score, teach
 from cerberank_training.teachers.origin import cache_content, teacher_origin
@@ -17,13 +17,13 @@ def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(t
     """With the set that it is of; not for a teacher that has changed since, nor for one that is gone."""
     save_cross_encoder("bert", tmp_path / "base")
     data, teacher, made = jsonl(tmp_path), tmp_path / "teacher", tmp_path / "made"
-    arguments = ["--base", str(tmp_path / "base"), "--train", data, "--dev", data, "--out", str(teacher)]
+    arguments = ["--base", str(tmp_path / "base"), "--train", data, "--dev", dev_jsonl(tmp_path), "--out", str(teacher)]
     common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--questions-per-step", "2"]
     assert teach.main([*arguments, *common, "--steps", "2"]) == 0
     assert score.main([str(made), "--teacher", str(teacher), "--data", data]) == 0
     cache = TeacherScoreCache.open(made)
     told = teacher_origin(cache)
-    assert (told["name"], told["dev"], told["questions"]) == ("teacher", "jsonl:data.jsonl", 5)
+    assert (told["name"], told["dev"], told["questions"]) == ("teacher", "jsonl:dev.jsonl", 5)
     assert 0 < told["dev_map"] <= 100
     (teacher / "config.json").write_text((teacher / "config.json").read_text() + " ")
     assert teacher_origin(cache) == {"name": "teacher", "revision": cache.teacher.revision}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.commands import distil
 from cerberank_training.tracking import command
@@ -22,7 +22,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("listed")
     save_cross_encoder("bert", folder / "base")
     data = jsonl(folder)
-    options = ["--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--dev", data, "--exits", ""]
+    options = ["--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--exits", ""]
+    options += ["--dev", dev_jsonl(folder)]
     options += ["--strategy", "hard", "--steps", "4", "--evaluate-every", "2", "--seed", "7", "--no-export"]
     out = folder / "runs"
     assert distil.main([*options, "--out", str(out / "a")]) == 0
@@ -55,7 +56,7 @@ def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFi
     assert (a["recipe"], a["name"], a["steps"], a["of"], a["seed"], a["state"]) == ("tiny", "tiny", 4, 4, 7, "finished")
     log = [json.loads(line) for line in (runs / "a" / "log.jsonl").read_text().splitlines()]
     assert a["best"] == pytest.approx(max(line["dev_map"] for line in log if "dev_map" in line), abs=1e-3)
-    assert a["data"] == a["dev"] == f"jsonl:{runs.parent / 'data.jsonl'}"
+    assert (a["data"], a["dev"]) == tuple(f"jsonl:{runs.parent / name}" for name in ("data.jsonl", "dev.jsonl"))
     assert (b["steps"], b["of"], b["state"]) == (2, 4, "killed")
     assert rows["broken"]["best"] is None
     recorded = {"base": "minilm", "data": "jsonl:t", "dev": "jsonl:d", "seed": 5, "best": 61.5, "state": "killed"}

@@ -37,7 +37,7 @@ from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, dev_size, measured
+from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, dev_size, in_common, measured
 from cerberank_training.runs.kept import names_of
 from cerberank_training.runs.place import check_device, check_writable, writing
 from cerberank_training.runs.record import RunRecord, open_record
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     later = "write the weights alone, in seconds; `cerberank export` makes the forms later"
     forms.add_argument("--no-export", dest="precisions", action="store_const", const=(), help=later)
     add_tracking_option(parser)
-    parser.add_argument("--name", help="the model's name in stores and services (default: the recipe's)")
+    parser.add_argument("--name", help="the model's name in stores and services (default: OUT's)")
     version = "its version there (default: strategy, steps, seed and a digest of the run's record)"
     parser.add_argument("--version", help=version)
     parser.add_argument("--terms", metavar="TEXT|FILE", help="licence and terms of the data, for the model card")
@@ -127,14 +127,16 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         if arguments.groups
         else sampler_for(arguments.train, questions, recipe.sampling, seed=recipe.train.seed)
     )
+    content, dev_content = data_content(data, questions), data_content(arguments.dev, dev)
+    check_held_out(arguments.dev, dev_content, train=data, train_content=content)
     places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(arguments, name))}
     record = open_record(
         out,
         "distil",
         bound={
             "base": base.content,
-            "data": {"drawn": not arguments.groups} | data_content(data, questions),
-            "dev": {"size": size} | data_content(arguments.dev, dev),
+            "data": {"drawn": not arguments.groups} | content,
+            "dev": {"size": size} | dev_content,
             "teachers": [cache_content(cache, path) for cache, path in zip(teachers, arguments.teacher, strict=True)],
             "settings": settings_of(recipe, drawn=not arguments.groups),
             "processes": launched_processes(),
@@ -152,7 +154,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     if checkpoint.is_dir() and _is_finished(checkpoint, record, arguments):
         return
     refuse_missing_scores(dict(zip(arguments.teacher, teachers, strict=True)), groups, data=data)
-    names = names_of(out, asked=arguments.name, default=recipe.shape.name, terms=terms)
+    names = names_of(out, asked=arguments.name, default=out.resolve().name, terms=terms)
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
@@ -172,6 +174,8 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         record.write(out)
+        if line := in_common(dev, questions.question_texts()):
+            _say(line)
         _say(f"{student.start.replace(base.place, arguments.base)}; {first_sizes(run.first_step())}")
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
@@ -217,6 +221,8 @@ def _checked(recipe: Recipe, arguments: argparse.Namespace) -> tuple[tuple[str, 
     for option in ("name", "version"):
         if (value := getattr(arguments, option)) is not None and not is_name(value):
             raise ValueError(f"--{option} {value!r} is no name: letters, digits, '.', '_' and '-', at most 96")
+    if arguments.name is None and not is_name(name := arguments.out.resolve().name):
+        raise ValueError(f"--out ends in {name!r}, which cannot name a model: give --name")
     size = chosen_size(arguments.dev, arguments.dev_questions)
     terms = None if arguments.terms is None else read_terms(arguments.terms)
     check_device(arguments.device)

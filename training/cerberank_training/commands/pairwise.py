@@ -19,6 +19,7 @@ from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.text_ranker_folder import read_text_ranker, text_encoder, write_text_ranker
 from cerberank_models.texts.config import TextEncodingConfig
 from cerberank_training.data import DataError, read_questions
+from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
 from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.sources.text_ranker import dev_metric
@@ -29,7 +30,7 @@ from cerberank_training.learning.processes import Processes, launched_processes
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content, folder_content
-from cerberank_training.runs.dev_set import chosen_size, dev_set, measured
+from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_device, check_writable, writing
 from cerberank_training.runs.record import open_record
@@ -127,6 +128,8 @@ def _train(arguments: argparse.Namespace) -> float:
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
     questions = list(read_questions(arguments.train, training=True))
+    content, dev_content = data_content(arguments.train, questions), data_content(arguments.dev, dev)
+    check_held_out(arguments.dev, dev_content, train=arguments.train, train_content=content)
     sampling = TripleSampling(top=arguments.top, own=arguments.own)
     triples = triple_sampler_for(arguments.train, questions, sampling, seed=config.seed)
     ranker_folder = arguments.out / "ranker"
@@ -135,8 +138,8 @@ def _train(arguments: argparse.Namespace) -> float:
         "pairwise",
         bound={
             "base": base.content,
-            "data": data_content(arguments.train, questions),
-            "dev": {"size": size, "select": arguments.select} | data_content(arguments.dev, dev),
+            "data": content,
+            "dev": {"size": size, "select": arguments.select} | dev_content,
             "teachers": {role: folder_content(given[role]) for role in ("mono", "bi") if role in given},
             "settings": {name: getattr(arguments, name) for name in ("system", "layers")}
             | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
@@ -180,6 +183,8 @@ def _train(arguments: argparse.Namespace) -> float:
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         record.write(arguments.out)
+        if line := in_common(dev, (question.text for question in questions)):
+            print_on_stderr(f"cerberank pairwise: {line}")
     best = run.train(dev_metric(text_encoder(ranker.config, tokenizer), dev, arguments.select))
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended

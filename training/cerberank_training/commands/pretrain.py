@@ -26,6 +26,7 @@ from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import METRICS, PretrainingConfig, pretrain
 from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content
+from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_record
@@ -87,6 +88,8 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     documents, held_out = read_documents(arguments.documents), read_documents(arguments.dev)
     train = ExampleGroups(documents, arguments.objective, seed=config.seed)
     dev = ExampleGroups(held_out, arguments.objective, seed=0)
+    content, dev_content = data_content(arguments.documents), data_content(arguments.dev)
+    check_held_out(arguments.dev, dev_content, train=arguments.documents, train_content=content)
     settings = {name: getattr(arguments, name) for name in ("objective", "layers", "token_types", "dev_groups")}
     record = open_record(
         out,
@@ -94,8 +97,8 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
         bound={
             "base": found.content,
             "generator": generator.content if generator else None,
-            "documents": data_content(arguments.documents),
-            "dev": data_content(arguments.dev),
+            "documents": content,
+            "dev": dev_content,
             "settings": settings
             | {"weights": asdict(weights)}
             | {name: value for name, value in asdict(config).items() if name not in FREE},

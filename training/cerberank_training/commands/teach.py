@@ -30,7 +30,7 @@ from cerberank_training.learning.processes import check_trainer_device, launched
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import chosen_size, dev_set, dev_size, measured
+from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, dev_size, in_common, measured
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_record, read_record
@@ -145,13 +145,15 @@ def _teach(arguments: argparse.Namespace) -> float:
     if arguments.epochs is not None:
         step = config.questions_per_step * config.accumulate * processes
         config = _config(arguments, math.ceil(arguments.epochs * len(sampler) / step))
+    content, dev_content = data_content(arguments.train, questions), data_content(arguments.dev, dev)
+    check_held_out(arguments.dev, dev_content, train=arguments.train, train_content=content)
     record = open_record(
         out,
         "teach",
         bound={
             "base": base.content,
-            "data": data_content(arguments.train, questions),
-            "dev": {"size": size} | data_content(arguments.dev, dev),
+            "data": content,
+            "dev": {"size": size} | dev_content,
             "sampling": {"mode": arguments.sampling} | asdict(sampling),
             "settings": _bound(config),
             "processes": processes,
@@ -170,6 +172,8 @@ def _teach(arguments: argparse.Namespace) -> float:
     first = os.environ.get("RANK", "0") == "0"
     if first:
         record.write(out)
+        if line := in_common(dev, questions.question_texts()):
+            _say(line)
         own = "" if opened.is_cross_encoder else ", and its classifier of two logits from random weights"
         step = [sampler.step(each, 1)[0] for each in range(config.questions_per_step * config.accumulate * processes)]
         _say(f"starts from {arguments.base}, {opened.kind}{own}; {first_sizes(step)}")

@@ -104,6 +104,10 @@ class QuestionTable(Sequence[Question]):
             lists.values[lists.offsets[row].as_py() + candidate].as_py()
         )
 
+    def question_texts(self) -> Iterator[str]:
+        """The text of every question, in order, without reading a candidate."""
+        return chain.from_iterable(batch.column("text").to_pylist() for batch in self._batches)
+
     def texts(self, kept: NDArray[np.bool_] | None = None, *, relevant: bool = False) -> Iterator[QuestionTexts]:
         """The text and the candidates of all questions, or of those `kept` [Q], in order, a column at a time.
 

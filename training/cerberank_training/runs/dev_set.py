@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from cerberank_training.data import DataError, Question, open_questions
+from cerberank_training.data.question import folded
+from cerberank_training.runs.content import SHA256, Content
 
 DRAWN = 300
 """How many questions are drawn where nothing is said."""
@@ -47,6 +49,32 @@ def dev_set(spec: str, size: Size) -> Sequence[Question]:
             "so that every ranking has the same MAP"
         )
     return chosen
+
+
+def check_held_out(dev: str, content: Content, *, train: str, train_content: Content) -> None:
+    """Raise DataError when `FORMAT:PATH` of --dev has the content of what is trained on, whatever the files' names."""
+    same = sorted(content[SHA256].values()) == sorted(train_content[SHA256].values())
+    if same and content["options"] == train_content["options"]:
+        raise DataError(f"--dev {dev} has the same content as {train}: what is trained on says nothing of new data")
+
+
+def in_common(dev: Sequence[Question], texts: Iterable[str]) -> str:
+    """A line for people that counts the questions of `dev` among `texts`, those of training; empty without any.
+
+    >>> asked = Question(id="1", text="Who wrote it?", candidates=())
+    >>> in_common([asked], ["who  wrote it?"])
+    '1 of 1 questions of --dev is trained on too: dev figures are higher than those of new questions'
+    """
+    wanted = {folded(question.text) for question in dev}
+    seen = wanted.intersection(map(folded, texts))
+    count = sum(folded(question.text) in seen for question in dev)
+    if not count:
+        return ""
+    verb = "is" if count == 1 else "are"
+    return (
+        f"{count} of {len(dev)} questions of --dev {verb} trained on too: dev figures are higher than those of new "
+        "questions"
+    )
 
 
 def _all(chosen: Sequence[Question], questions: Sequence[Question]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.tiny import save_cross_encoder
-from tests.training.letters import jsonl
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models import cli
 from cerberank_models.text_ranker_folder import read_text_ranker
@@ -43,7 +43,8 @@ def call(folder: Path, *more: str) -> int:
     data = jsonl(folder)
     return cerberus_systems.main(
         [
-            *("--paper", "trmd", "--base", str(folder / "base"), "--train", data, "--dev", data, "--test", data),
+            *("--paper", "trmd", "--base", str(folder / "base"), "--train", data, "--test", data),
+            *("--dev", dev_jsonl(folder)),
             *("--out", str(folder / "out"), "--layers", "2", "--steps", "2", "--triples-per-step", "2", "--top", "3"),
             *("--question-length", "12", "--document-length", "30", "--window", "16", *more),
         ]

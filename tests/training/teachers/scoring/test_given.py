@@ -129,12 +129,14 @@ def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
     rows = [(letter, other, int(letter == other), float(letter == other)) for letter in "abcde" for other in "abcde"]
     table = "".join(f"{letter},{other},{label},{score}\n" for letter, other, label, score in rows)
     (tmp_path / "d.csv").write_text(f"question,text,label,score\n{table}")
-    spec = f"csv:{tmp_path / 'd.csv'}"
+    spec, dev = f"csv:{tmp_path / 'd.csv'}", f"csv:{tmp_path / 'dev.csv'}"
+    backwards = "".join(reversed(table.splitlines(keepends=True)))
+    (tmp_path / "dev.csv").write_text(f"question,text,label,score\n{backwards}")
     given = ["--own-scores", "--as", "probability", "--name", "judge", "--data", spec]
     assert main([str(tmp_path / "cache"), *given]) == 0
     base = save_cross_encoder("bert", tmp_path / "base")
     options = [
-        *("--recipe", "tiny", "--base", str(base), "--train", spec, "--dev", spec, "--exits", "", "--heads", "1"),
+        *("--recipe", "tiny", "--base", str(base), "--train", spec, "--dev", dev, "--exits", "", "--heads", "1"),
         *("--strategy", "single", "--alpha", "0", "--soft-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
         *("--own", "4", "--hard", "0", "--random", "0", "--questions-per-step", "5", "--steps", "60"),
         *("--learning-rate", "5e-3", "--evaluate-every", "20", "--precisions", "", "--out", str(tmp_path / "run")),
