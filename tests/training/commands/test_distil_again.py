@@ -159,3 +159,22 @@ def test_a_run_without_a_record_is_refused(run: list[str], tmp_path: Path, capsy
     (tmp_path / "run" / "record.json").unlink()
     assert distil.main([*run, "--steps", "10"]) == 1
     assert "holds a run without record.json" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_before_its_first_state_says_so(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It begins anew with its own settings alone; the start is in the record, `run.json` and the closing line."""
+    out = tmp_path / "run"
+    for name in ("checkpoint", "state.pt"):
+        (out / name).rename(tmp_path / name)
+    assert distil.main([*run, "--steps", "10", "--seed", "3"]) == 1
+    assert "begun with settings.train.seed 1, not 3" in capsys.readouterr().err
+    assert distil.main([*run, "--steps", "10"]) == 0
+    said = capsys.readouterr()
+    assert "nothing saved yet: from step 0" in said.err
+    start = log(out)[0]["dev_map"]
+    assert log(out)[0]["step"] == 0
+    assert f" ({start:.2f} at step 0" in said.out
+    assert json.loads((out / "record.json").read_text())["results"]["start"] == start
+    assert json.loads((out / "checkpoint" / "run.json").read_text())["dev_map_at_start"] == start

@@ -17,11 +17,13 @@ from tests.training.letters import encoder, sampler
 
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
+from cerberank_training.learning import loop
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.loop import Loop
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train import Run, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.runs.step_log import dev_at_start
 
 CONFIG = TrainConfig(
     steps=6,
@@ -50,7 +52,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Pat
     class Killed(Exception):
         pass
 
-    values = iter([1.0])
+    values = iter([1.0, 1.0])
 
     def fail_in_step_6(ranker: Ranker) -> float:
         value = next(values, None)
@@ -174,17 +176,37 @@ def test_a_gpu_trains_with_its_tensor_cores(
 
 
 def test_the_best_weights_are_kept(tmp_path: Path) -> None:
-    """Dev MAP falls after step 3: the weights of step 3 come back."""
+    """Dev MAP falls after step 3: the weights of step 3 come back. That of the start is logged, and chooses nothing."""
     ranker = random_ranker()
-    values = iter([80.0, 70.0])
+    values = iter([90.0, 80.0, 70.0])
     assert run(tmp_path, ranker=ranker).train(lambda ranker: next(values)) == 80.0
     best = torch.load(tmp_path / "best.pt", weights_only=True)
     assert all(torch.equal(best[name], value) for name, value in ranker.state_dict().items())
+    assert dev_at_start(tmp_path / "log.jsonl") == 90.0
+
+
+def test_a_state_is_saved_by_time_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a hundred steps take an hour; without a state the run begins anew, and its start is logged once."""
+    config = replace(CONFIG, steps=4, evaluate_every=4, save_every=1000)
+
+    def killed(folder: Path) -> None:
+        values = iter([1.0])  # of the start; there is none at step 4
+        with pytest.raises(StopIteration):
+            run(folder, config).train(lambda ranker: next(values))
+
+    killed(tmp_path / "steps")
+    assert not (tmp_path / "steps" / "state.pt").exists()
+    run(tmp_path / "steps", config).train(lambda ranker: 1.0)
+    log = [json.loads(line) for line in (tmp_path / "steps" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if "dev_map" in line] == [0, 4]
+    monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
+    killed(tmp_path / "time")
+    assert torch.load(tmp_path / "time" / "state.pt", weights_only=True)["step"] == 3
 
 
 def test_weights_of_the_warm_start_are_not_kept(tmp_path: Path) -> None:
     """A dev MAP from the warm start does not count as the best, because exits are random then."""
-    values = iter([99.0, 70.0])
+    values = iter([98.0, 99.0, 70.0])
     config = replace(CONFIG, final_only=0.5)
     assert run(tmp_path, config).train(lambda ranker: next(values)) == 70.0
 

@@ -106,10 +106,12 @@ def test_when_a_run_has_ended(out: Path) -> None:
 
 
 def test_a_folder_of_another_run_is_refused(out: Path) -> None:
-    """A record of another verb, a missing one, one that cannot be read; one that holds nothing yet is begun anew."""
+    """A record of another verb, a missing one, one that cannot be read; also before anything else was saved."""
     with pytest.raises(RunError, match="holds a run of `cerberank distil`"):
         open_record(out, "teach", bound=BOUND, free=FREE, software={}, begun=True)
-    assert opened(out, bound=changed("settings.train.seed", 2), begun=False).calls[0].changed == {}
+    with pytest.raises(RunError, match=r"was begun with settings\.train\.seed 1, not 2"):
+        opened(out, bound=changed("settings.train.seed", 2), begun=False)
+    assert opened(out, begun=False).is_repeated
     (out / RECORD).write_text("{")
     with pytest.raises(RunError, match=r"record\.json: content: Invalid JSON"):
         opened(out)

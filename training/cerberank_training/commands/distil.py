@@ -40,9 +40,9 @@ from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, dev_size, in_common, measured
 from cerberank_training.runs.kept import names_of
 from cerberank_training.runs.place import check_device, check_writable, writing
-from cerberank_training.runs.record import RunRecord, open_record
+from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
 from cerberank_training.runs.software import software
-from cerberank_training.runs.step_log import last_step
+from cerberank_training.runs.step_log import dev_at_start, last_step
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, check_base
@@ -174,15 +174,17 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         record.write(out)
-        if line := in_common(dev, questions.question_texts()):
+        anew = NOTHING_SAVED if record.is_repeated and not (out / "state.pt").is_file() else ""
+        starts = f"{student.start.replace(base.place, arguments.base)}; {first_sizes(run.first_step())}"
+        for line in filter(None, (anew, in_common(dev, questions.question_texts()), starts)):
             _say(line)
-        _say(f"{student.start.replace(base.place, arguments.base)}; {first_sizes(run.first_step())}")
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
         best = run.train(dev_map(encoder, dev, arguments.device))
     if not first:
         return
-    record = record.with_results(reached=last_step(out / LOG), best=best, questions=measured(dev))
+    start = dev_at_start(out / LOG)
+    record = record.with_results(reached=last_step(out / LOG), best=best, start=start, questions=measured(dev))
     record.write(out)
     summary = summary_of(record, teachers=[teacher_origin(cache) for cache in teachers])
     if checkpoint.is_dir():  # of the run before it was extended
@@ -203,7 +205,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         calibration=calibration_texts(questions),
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
-    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {arguments.dev}"
+    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {arguments.dev}{said_of_start(start, best)}"
     kept = names.said(version)
     print(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))  # noqa: T201
 

@@ -33,9 +33,9 @@ from cerberank_training.runs.content import data_content, folder_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_device, check_writable, writing
-from cerberank_training.runs.record import open_record
+from cerberank_training.runs.record import NOTHING_SAVED, open_record, said_of_start
 from cerberank_training.runs.software import software
-from cerberank_training.runs.step_log import last_step
+from cerberank_training.runs.step_log import dev_at_start, last_step
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
@@ -51,11 +51,12 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     try:
         with writing(arguments.out):
-            best = _train(arguments)
+            best, start = _train(arguments)
     except (CheckpointError, DataError, UnsupportedModelError, ValueError, OSError) as error:
         print(f"cerberank pairwise: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{arguments.out / 'ranker'}: best dev {arguments.select} {best:.2f}")  # noqa: T201
+    ranker = arguments.out / "ranker"
+    print(f"{ranker}: best dev {arguments.select} {best:.2f}{said_of_start(start, best)}")  # noqa: T201
     return 0
 
 
@@ -105,7 +106,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _train(arguments: argparse.Namespace) -> float:
+def _train(arguments: argparse.Namespace) -> tuple[float, float | None]:
+    """Train as the options say; returns the best figure on dev, and that before the first step."""
     system = SYSTEMS[arguments.system]
     if system.taught != bool(arguments.mono or arguments.bi):
         need = "needs --mono or --bi, or both" if system.taught else "learns from no teacher"
@@ -154,7 +156,7 @@ def _train(arguments: argparse.Namespace) -> float:
     )
     if record.ended and ranker_folder.is_dir():
         print(f"cerberank pairwise: {ranker_folder} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
-        return float(record.results["best"])
+        return float(record.results["best"]), record.results.get("start")
     if ranker_folder.is_dir() and not (arguments.out / "state.pt").is_file():
         raise ValueError(f"{arguments.out} has no state.pt any more: the run cannot be extended")
     if record.planned["steps"] != config.steps:
@@ -183,14 +185,16 @@ def _train(arguments: argparse.Namespace) -> float:
     first = Processes.join(torch.device(arguments.device)).rank == 0
     if first:
         record.write(arguments.out)
+        if record.is_repeated and not (arguments.out / "state.pt").is_file():
+            print_on_stderr(f"cerberank pairwise: {NOTHING_SAVED}")
         if line := in_common(dev, (question.text for question in questions)):
             print_on_stderr(f"cerberank pairwise: {line}")
     best = run.train(dev_metric(text_encoder(ranker.config, tokenizer), dev, arguments.select))
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended
             ranker_folder.rename(arguments.out / f"ranker-{record.result_digest}")
-        reached = last_step(arguments.out / "log.jsonl")
-        record.with_results(reached=reached, best=best, questions=measured(dev)).write(arguments.out)
+        reached, start = last_step(arguments.out / "log.jsonl"), dev_at_start(arguments.out / "log.jsonl")
+        record.with_results(reached=reached, best=best, start=start, questions=measured(dev)).write(arguments.out)
         write_text_ranker(
             ranker_folder,
             ranker,
@@ -199,7 +203,7 @@ def _train(arguments: argparse.Namespace) -> float:
             source=f"TRMD {arguments.system}, run {record.digest}",
             metrics={f"dev_{arguments.select}": best},
         )
-    return best
+    return best, dev_at_start(arguments.out / "log.jsonl")
 
 
 def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:

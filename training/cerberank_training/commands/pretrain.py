@@ -29,7 +29,7 @@ from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_record
+from cerberank_training.runs.record import NOTHING_SAVED, open_record
 from cerberank_training.runs.software import software
 
 FREE = ("steps", "device", "planned")
@@ -118,6 +118,8 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     start = build_start(placed, weights, seed=config.seed)
     if os.environ.get("RANK", "0") == "0":
         record.write(out)
+        if record.is_repeated and last_checkpoint(out / "run") is None:
+            print(f"cerberank pretrain: {NOTHING_SAVED}", file=sys.stderr)  # noqa: T201
     print(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))  # noqa: T201
     examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
     metrics = pretrain(start, out, train, examples, config)

@@ -27,13 +27,13 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.learning.processes import check_trainer_device, launched_processes
-from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.learning.trainer_checkpoint import dev_at_start, last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, dev_size, in_common, measured
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_record, read_record
+from cerberank_training.runs.record import NOTHING_SAVED, open_record, read_record, said_of_start
 from cerberank_training.runs.software import software
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 
@@ -49,11 +49,11 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         with writing(arguments.out):
-            best = _teach(arguments)
+            best, start = _teach(arguments)
     except (DataError, ValueError, OSError) as error:
         print(f"cerberank teach: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{arguments.out}: on {arguments.dev}, best dev MAP {best:.2f}")  # noqa: T201
+    print(f"{arguments.out}: on {arguments.dev}, best dev MAP {best:.2f}{said_of_start(start, best)}")  # noqa: T201
     _say(
         f"next: cerberank score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
         f"{arguments.out} CHECKPOINT, or cerberank distil --base {arguments.out}"
@@ -121,8 +121,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _teach(arguments: argparse.Namespace) -> float:
-    """Fine-tune as the options say; returns the best dev MAP, in percent. Raises ValueError, which names the option."""
+def _teach(arguments: argparse.Namespace) -> tuple[float, float | None]:
+    """Fine-tune as the options say; returns the best dev MAP, in percent, and that before the first step.
+
+    Raises ValueError, which names the option.
+    """
     if arguments.epochs is not None and not 0 < arguments.epochs < math.inf:
         raise ValueError(f"--epochs is {arguments.epochs}; it must be above 0")
     sampling = _sampling(arguments)
@@ -168,22 +171,26 @@ def _teach(arguments: argparse.Namespace) -> float:
     )
     if record.ended and (out / FILE).is_file():
         _say(f"{out} is finished; more --steps extend it")
-        return float(record.results["best"])
+        return float(record.results["best"]), record.results.get("start")
     first = os.environ.get("RANK", "0") == "0"
     if first:
         record.write(out)
+        if record.is_repeated and last_checkpoint(out / RUN) is None:
+            _say(NOTHING_SAVED)
         if line := in_common(dev, questions.question_texts()):
             _say(line)
         own = "" if opened.is_cross_encoder else ", and its classifier of two logits from random weights"
-        step = [sampler.step(each, 1)[0] for each in range(config.questions_per_step * config.accumulate * processes)]
-        _say(f"starts from {arguments.base}, {opened.kind}{own}; {first_sizes(step)}")
+        size_of_step = config.questions_per_step * config.accumulate * processes
+        groups = [sampler.step(each, 1)[0] for each in range(size_of_step)]
+        _say(f"starts from {arguments.base}, {opened.kind}{own}; {first_sizes(groups)}")
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base.place, out, sampler, dev, config, further=bool(record.results))
+    start = dev_at_start(out / RUN)
     if first:
         reached = int(str(last_checkpoint(out / RUN)).rpartition("-")[2])
-        record.with_results(reached=reached, best=best, questions=measured(dev)).write(out)
-    return best
+        record.with_results(reached=reached, best=best, start=start, questions=measured(dev)).write(out)
+    return best, start
 
 
 def _bound(config: TeacherConfig) -> dict[str, Any]:
@@ -232,5 +239,5 @@ def _evaluate_every(arguments: argparse.Namespace, steps: int) -> int:
     """The steps that were given; or as many as the run in the folder was begun with; or 250, or all of fewer."""
     if arguments.evaluate_every is not None:
         return int(arguments.evaluate_every)
-    have = read_record(arguments.out) if last_checkpoint(arguments.out / RUN) else None
-    return min(250, steps) if have is None else int(have.bound["settings"]["evaluate_every"])
+    have = read_record(arguments.out)
+    return min(250, steps) if have is None or have.verb != "teach" else int(have.bound["settings"]["evaluate_every"])

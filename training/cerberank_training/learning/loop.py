@@ -1,7 +1,7 @@
 """The training loop: steps, evaluations, state that a killed run resumes from, in one process or several.
 
-State is written beside the weights with an atomic rename; a killed run continues from the last such file with the same
-batches in the same order. What a step computes is its caller's.
+State is written beside the weights with an atomic rename, by steps and by time; a killed run continues from the last
+such file with the same batches in the same order. What a step computes is its caller's.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ FINAL = "final"
 """The figure of an evaluation by which weights are chosen."""
 RATES = ("learning_rate", "fresh_learning_rate")
 """What the log calls the rates of pretrained weights and of those that start from random values."""
+SAVE_SECONDS = 600.0
+"""A state is saved after so many seconds at the latest, however long steps are."""
 NOT_A_TERMINAL = 30.0
 """Seconds between two lines of the bar where it is written to a file."""
 
@@ -92,6 +94,7 @@ class Loop(Generic[NetworkT]):
         fused = True if device.type == "cuda" else None  # one kernel for all weights
         self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=fused)
         self._step, self._best, self._without_gain = 0, float("-inf"), 0
+        self._saved = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "state.pt").exists():
@@ -132,6 +135,11 @@ class Loop(Generic[NetworkT]):
             disable=self._processes.rank > 0,
             mininterval=0.1 if sys.stderr.isatty() else NOT_A_TERMINAL,
         ) as bar:
+            if not self._step:  # the start, which is never the best: what starts from random values is in it
+                bar.set_description(f"{self._folder.name}, on dev")
+                known["start"] = f"{self._measure(dev_metric):.2f}"
+                bar.set_description(self._folder.name, refresh=False)
+            self._saved = time.monotonic()
             while self._is_left:
                 started = time.perf_counter()
                 figures = self._train_step()
@@ -148,7 +156,8 @@ class Loop(Generic[NetworkT]):
                     bar.set_description(self._folder.name, refresh=False)
                 bar.set_postfix(known | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
                 bar.update()
-                if evaluated or self._step % config.save_every == 0:  # best.pt is never later than state.pt
+                late = time.monotonic() - self._saved >= SAVE_SECONDS
+                if evaluated or late or self._step % config.save_every == 0:  # best.pt is never later than state.pt
                     self._save()
 
     @property
@@ -175,13 +184,17 @@ class Loop(Generic[NetworkT]):
         rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=True))
         return _numbers({"loss": loss, **figures, "gradient_norm": norm}) | rates
 
-    def _evaluate(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
+    def _measure(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
         self._network.eval()
         measured = dev_metric(self._network) if self._processes.rank == 0 else 0.0
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
         value = self._processes.sum(by_name[FINAL])
         parts = {f"dev_map/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
         self._track({"dev_map": value, **parts})
+        return value
+
+    def _evaluate(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
+        value = self._measure(dev_metric)
         if not self._config.all_trained(self._step):
             return value
         if value <= self._best:
@@ -205,6 +218,7 @@ class Loop(Generic[NetworkT]):
             "position": self._stream.position if self._stream else 0,
         }
         _atomic_save(state, self._folder / "state.pt")
+        self._saved = time.monotonic()
 
     def _resume(self) -> None:
         state = torch.load(self._folder / "state.pt", map_location=self._device, weights_only=True)

@@ -144,16 +144,17 @@ class Run:
             self._steps.close()
 
     def _prepare(self, step: int, position: int) -> _Prepared:
-        size = self._config.questions_per_step
-        groups = self._token_steps.take(position) if self._token_steps else self._groups.step(step, size)
+        groups = self._groups_of(step, position)
         return _Prepared(len(groups), make_batch(self._processes.share(groups), self._encoder, self._teachers))
+
+    def _groups_of(self, step: int, position: int) -> list[Group]:
+        if self._token_steps:
+            return self._token_steps.take(position)
+        return self._groups.step(step, self._config.questions_per_step)
 
     def first_step(self) -> list[Group]:
         """The groups of step 0, of all processes."""
-        tokens = self._config.tokens_per_step
-        if tokens is None:
-            return self._groups.step(0, self._config.questions_per_step)
-        return TokenSteps(self._groups, self._encoder, tokens, multiple=self._processes.count).take()
+        return self._groups_of(0, 0)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         config, last = self._config, len(self._ranker.config.stages) - 1

@@ -19,3 +19,10 @@ def last_checkpoint(run: Path) -> str | None:
             continue
         return str(path)
     return None
+
+
+def dev_at_start(run: Path) -> float | None:
+    """The dev MAP before the first step, as the newest checkpoint has it; None where an earlier version wrote it."""
+    newest = last_checkpoint(run)
+    history = TrainerState.load_from_json(str(Path(newest) / STATE)).log_history if newest else []
+    return next((line["eval_map"] for line in history if line["step"] == 0 and "eval_map" in line), None)

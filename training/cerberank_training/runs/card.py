@@ -96,6 +96,7 @@ def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> d
         "begun_with_steps": record.planned["steps"],
         "reached": record.results["reached"],
         "dev_map": record.results["best"],
+        "dev_map_at_start": record.results.get("start"),
         "software": _software(record.calls),
     }
 

@@ -20,6 +20,7 @@ from cerberank_models.transformer import Frozen
 from cerberank_training.runs.content import SHA256, SHORT
 
 RECORD = "record.json"
+NOTHING_SAVED = "the run was begun before, and nothing saved yet: from step 0"
 ANEW = "choose another folder, or remove this one"
 
 
@@ -83,10 +84,16 @@ class RunRecord(Frozen):
         """`digest` of the call whose results these are."""
         return self._digest({"steps": self.results.get("asked"), "patience": self.results.get("patience")})
 
-    def with_results(self, *, reached: int, **figures: float) -> Self:
+    @property
+    def is_repeated(self) -> bool:
+        """Whether an earlier call has begun the run."""
+        return len(self.calls) > 1
+
+    def with_results(self, *, reached: int, **figures: float | None) -> Self:
         """The record of the run that has ended after the step `reached`, and what was measured then.
 
-        A ranker's figures are `best`, its dev MAP in percent, and of how many `questions`.
+        A ranker's figures are `best`, its dev MAP in percent, `start`, that before the first step, which an earlier
+        version has not measured, and of how many `questions`.
         """
         asked = {"asked": self.free["steps"], "patience": self.free.get("patience")}
         return self.model_copy(update={"results": asked | {"reached": reached} | figures})
@@ -121,14 +128,15 @@ def open_record(
     software: Mapping[str, str],
     begun: bool,
 ) -> RunRecord:
-    """The record with this call in it, not yet written. `begun` says whether the folder holds anything of a run.
+    """The record with this call in it, not yet written. `begun` says whether the folder holds what a run has saved.
 
-    Raises RunError when the folder's run was begun otherwise, or when `steps` would become fewer.
+    A folder with a record is begun as well: its run may have been killed before it saved anything. Raises RunError when
+    the folder's run was begun otherwise, or when `steps` would become fewer.
     """
     bound, free = _plain(bound), _plain(free)
     call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=dict(software))
     have = read_record(out)
-    if not begun:
+    if have is None and not begun:
         return RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
     if have is None:
         raise RunError(f"{out} holds a run without {RECORD}, so that nobody knows what it is; {ANEW}")
@@ -141,6 +149,19 @@ def open_record(
     changed = {name: (have.free.get(name), free[name]) for name in free if have.free.get(name) != free[name]}
     call = call.model_copy(update={"changed": changed})
     return have.model_copy(update={"free": free, "calls": (*have.calls, call)})
+
+
+def said_of_start(start: float | None, best: float) -> str:
+    """What is said behind the best dev figure of that before the first step; empty where it was not measured.
+
+    >>> said_of_start(61.25, 70.0), said_of_start(None, 70.0)
+    (' (61.25 at step 0)', '')
+    >>> said_of_start(71.5, 70.0)
+    ' (71.50 at step 0, which is the best: training has made it worse)'
+    """
+    if start is None:
+        return ""
+    return f" ({start:.2f} at step 0{', which is the best: training has made it worse' if start > best else ''})"
 
 
 def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -24,6 +24,15 @@ def last_step(path: Path) -> int:
     return max((int(step) for step in map(_step, lines) if step != float("inf")), default=0)
 
 
+def dev_at_start(path: Path) -> float | None:
+    """The figure on dev before the first step; None where the log of an earlier version has none."""
+    for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else ():
+        if _step(line) == 0:
+            value: float | None = json.loads(line).get("dev_map")
+            return value
+    return None
+
+
 def _step(line: bytes) -> float:
     """The step of a line; infinity for one that was not finished."""
     if not line.endswith(b"\n"):

@@ -120,7 +120,7 @@ def fine_tune(
     tokenizer = open_teacher_base(base).tokenizer()
     model = classifier(base, config)
     run = out / "run"
-    arguments = training_arguments(run, config)
+    arguments = training_arguments(run, config, measure_start=newest is None)
     groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
     trainer = _TeacherTrainer(
         model=model,
@@ -169,7 +169,7 @@ def classifier(base: str, config: TeacherConfig) -> Any:
     return model
 
 
-def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
+def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool = True) -> TrainingArguments:
     """The Trainer's settings; its optimiser is AdamW, which without decay is Adam."""
     return TrainingArguments(
         output_dir=str(run),
@@ -185,6 +185,7 @@ def training_arguments(run: Path, config: TeacherConfig) -> TrainingArguments:
         bf16=config.precision == "bf16",
         fp16=config.precision == "fp16",
         eval_strategy="steps",
+        eval_on_start=measure_start,
         eval_steps=config.evaluate_every,
         save_steps=config.evaluate_every,
         save_total_limit=2,

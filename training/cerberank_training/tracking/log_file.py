@@ -26,7 +26,7 @@ class LogFile:
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
         """Remove the lines after `step`, and a last line that was not written to its end."""
-        cut_log(self._path, step)
+        cut_log(self._path, step or -1)  # a run that begins anew measures its start anew
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Append a line, with six significant digits of each figure; JSON has no infinities, so they become null."""

@@ -78,7 +78,7 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
         line.get("dev_map", line.get("eval_map"))
         for lines in lists
         for line in lines
-        if float(train.get("final_only") or 0) >= 1 or line.get("step", 0) > warm_start
+        if line.get("step", 0) > (0 if float(train.get("final_only") or 0) >= 1 else warm_start)
     ]
     found = [float(value) for value in counted if isinstance(value, int | float)]
     best = _part(record, "results").get("best")
