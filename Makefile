@@ -53,11 +53,12 @@ bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--q
 	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
 		$(if $(INFINITY),--infinity $(INFINITY))
 
-bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 9"]
+bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 16"]
 	$(DEV)/bin/cerberank bench gpu $(BENCH)
 
-gpu-kit: $(DEV)/.installed ## wheels for bench gpu on a machine without a network: make gpu-kit [GPU_PYTHON=3.12]
-	PATH="$(abspath $(DEV))/bin:$$PATH" requirements/gpu_kit.sh gpu-kit $(GPU_PYTHON)
+gpu-kit: $(DEV)/.installed ## wheels for bench gpu without a network: make gpu-kit [GPU_PYTHON=3.12] [GPU_PACKAGES=FILE]
+	$(DEV)/bin/python requirements/gpu_kit.py gpu-kit $(if $(GPU_PYTHON),--python $(GPU_PYTHON)) \
+		$(if $(GPU_PACKAGES),--packages $(GPU_PACKAGES))
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
 	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \

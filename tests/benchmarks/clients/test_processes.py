@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from tokenizers import Tokenizer
@@ -55,6 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         answer = {"results": request["candidates"], "timing_ms": {"encode": 1.0, "compute": 2.0}}
         status, content = self.server.status, json.dumps(answer).encode()  # type: ignore[attr-defined]
+        self.server.answers.wait()  # type: ignore[attr-defined]
         self.send_response(status)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
@@ -68,9 +69,12 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.status = 200  # type: ignore[attr-defined]
+        server.answers = Event()  # type: ignore[attr-defined]
+        server.answers.set()  # type: ignore[attr-defined]
         thread = Thread(target=server.serve_forever)
         thread.start()
         yield server
+        server.answers.set()  # type: ignore[attr-defined]
         server.shutdown()
         thread.join()
 
@@ -90,3 +94,10 @@ def test_a_server_that_refuses_ends_the_measurement(server: ThreadingHTTPServer)
     server.status = 503  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="answered 503"):
         ask_from_processes(job(server.server_port))
+
+
+def test_clients_of_a_silent_server_are_ended(server: ThreadingHTTPServer) -> None:
+    """After the caller's patience, not after the connection's two minutes."""
+    server.answers.clear()  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="a process failed"):
+        ask_from_processes(job(server.server_port), patience=0.5)

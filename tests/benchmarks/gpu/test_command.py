@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from cerberank_benchmarks.gpu.lab import TINY, Findings, Lab, Problem, Sizes, la
 from cerberank_models.backends.cuda_graphs import Compute
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
+ROOT = Path(__file__).resolve().parents[3]
 TOKENIZER = default_checkpoint() / "tokenizer.json"
 KINDS: dict[str, set[str]] = {
     "ceilings": {"of", "rate", "unit"},
@@ -27,10 +30,13 @@ KINDS: dict[str, set[str]] = {
     "steps": {"tokens/s", "share of the matmul rate", "smallest step with 95%"},
     "table5": {"ms", "pairs/s", "TFLOP/s", "B11 3H1 / B11 1H1", "time / op count", "ensemble of 3 BASE / B11 3H1"},
     "peers": {"batch", "pairs/s", "ratio", "largest difference"},
-    "served": {"start, s", "clients", "pairs/s", "p50 ms", "p99 ms", "encode ms", "graph hits"},
+    "shapes": {"M", "N", "K", "product, TFLOP/s", "fused, TFLOP/s", "fused, difference", "FP8, TFLOP/s"},
+    "lock": {"form", "busy threads", "launch, ms", "launch p95, ms", "step, ms"},
+    "encode": {"processes", "threads of a process", "inner threads", "arenas", "texts/s"},
+    "fusion": {"eager / eager, fused", "compile and capture, s"},
+    "served": {"encode workers", "start, s", "clients", "pairs/s", "p50 ms", "p99 ms", "encode ms", "graph hits"},
     "faults": {"raised", "status", "ready", "out of memory"},
     "training": {"verb", "questions/s"},
-    "fusion": {"eager / eager, fused", "compile and capture, s"},
 }
 """Columns that each piece must have."""
 MAY_BE_ZERO = ("difference", "error", "bitwise equal", "MB", "memory", "alpha")
@@ -78,6 +84,15 @@ def test_the_networks_and_forms_are_all_there(tiny: dict[str, dict[str, Any]]) -
     assert costs == [1.0, 0.65, 0.51]
     served = [row for row in tiny["served"]["rows"] if "clients" in row]
     assert {(row["clients"], row["texts"]) for row in served} == {(n, t) for n in (1, 2) for t in ("cold", "cached")}
+    default = [row for row in served if "default" in str(row["encode workers"])]
+    assert [(row["clients"], row["candidates"], row["texts"]) for row in default] == [(2, 3, "cold")]
+    products = [(row["network"], row["product"]) for row in tiny["shapes"]["rows"] if "product" in row]
+    assert len(products) == len(set(products)) == 10
+    fused = [row["fused, difference"] for row in tiny["shapes"]["rows"] if row.get("product") == "up"]
+    assert all(0 < difference < 1e-3 for difference in fused)  # GELU by erf on a processor, by tanh on a GPU
+    locks = {(row["form"], row["busy threads"]) for row in tiny["lock"]["rows"]}
+    assert locks == {(form, busy) for form in ("eager", "graph") for busy in (0, 1)}
+    assert {row["arenas"] for row in tiny["encode"]["rows"]} == {"default", "2"}
     assert [row["verb"] for row in tiny["training"]["rows"]] == ["teach", "distil"]
     assert [row["raised"] for row in tiny["faults"]["rows"] if "raised" in row] == ["OutOfMemoryError"]
     assert {row["network"] for row in tiny["peers"]["rows"]} == {"MiniLM-L6", "B11 1H1"}
@@ -177,6 +192,47 @@ def test_a_figure_ends_at_the_deadline(tmp_path: Path, monkeypatch: pytest.Monke
     record = measure(replace(lab(tmp_path, clock=lambda: now[0], end=50.0), sizes=sizes), ["endless"], tmp_path / "out")
     assert [(piece.status, piece.rows) for piece in record.pieces] == [("cut", [])]
     assert now[0] == 50.0
+
+
+def test_table_5_is_captured_beyond_the_size_of_the_service(tmp_path: Path) -> None:
+    """A question of 300 tokens where the service would capture 256: every stage of every network runs as a graph."""
+    sizes = replace(TINY, candidates=15, graph_tokens=256)
+    record = measure(replace(lab(tmp_path), sizes=sizes), ["table5"], tmp_path / "out")
+    (rows,) = [piece.rows for piece in record.pieces if piece.name == "table5"]
+    assert {row["stages as graphs"] for row in rows if "network" in row} == {1.0}
+
+
+def test_a_process_that_is_ended_at_the_deadline_is_no_failure(tmp_path: Path) -> None:
+    """`distil` has just been started: it is ended at once, the piece is cut and keeps what `teach` gave."""
+    here = lab(
+        tmp_path, end=50.0, clock=lambda: 100.0 if (tmp_path / "distil 1.log").exists() else time.monotonic() / 1e9
+    )
+    record = measure(here, ["training"], tmp_path / "out")
+    (piece,) = [piece for piece in record.pieces if piece.name == "training"]
+    assert (piece.status, [row["verb"] for row in piece.rows]) == ("cut", ["teach"])
+
+
+def test_an_error_after_the_deadline_is_a_cut_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of clients which were ended then."""
+    now = [0.0]
+
+    def late(_: Lab) -> Findings:
+        yield {"figure": 1.0}
+        now[0] = 2.0
+        raise RuntimeError("a process failed")
+
+    monkeypatch.setattr(command, "PIECES", {"late": Piece("Late.", late)})
+    record = measure(lab(tmp_path, clock=lambda: now[0], end=1.0), ["late"], tmp_path / "out")
+    (piece,) = record.pieces
+    assert (piece.status, piece.reason) == ("cut", "out of time: RuntimeError: a process failed")
+
+
+def test_the_two_documented_commands_measure_every_piece_once() -> None:
+    """Each for eight minutes, into the folder that is kept."""
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    commands = re.findall(r'bench gpu --minutes 8 .* --out "\$OUT/(\w)" \\\n +--pieces (\S+)', page)
+    assert [name for name, _ in commands] == ["a", "b"]
+    assert [piece for _, pieces in commands for piece in pieces.split(",")] == list(PIECES)
 
 
 def test_a_wrong_call_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

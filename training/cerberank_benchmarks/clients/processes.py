@@ -13,10 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 MOST_PROCESSES = 8
+PATIENCE = 3600.0
+"""Seconds after which processes are ended, unless the caller has fewer."""
 VARIANTS = 4
 """Different questions of a job whose texts repeat."""
 PARSED = 8
@@ -67,28 +70,51 @@ class Outcome:
         self.processor_seconds += more.processor_seconds
 
 
-def ask_from_processes(job: Job) -> tuple[Outcome, int]:
+def ask_from_processes(job: Job, *, patience: float = PATIENCE) -> tuple[Outcome, int]:
     """Run the job in up to `MOST_PROCESSES` processes; returns the outcome and their number.
 
-    Raises RuntimeError when a process fails, which it does when its first request is not answered.
+    Raises RuntimeError when a process fails, which it does when its first request is not answered, and when it is ended
+    after `patience` seconds.
     """
     count = min(job.clients, MOST_PROCESSES)
     shares = [(job.clients + place) // count for place in range(count)]
-    children, first = [], job.first_client
+    firsts = [job.first_client + sum(shares[:place]) for place in range(count)]
+    jobs = [
+        asdict(replace(job, clients=share, first_client=first)) for share, first in zip(shares, firsts, strict=True)
+    ]
+    outcome = Outcome()
+    for result in run_together("cerberank_benchmarks.clients.processes", jobs, patience=patience):
+        outcome.add(Outcome(**result))
+    return outcome, count
+
+
+def run_together(
+    module: str,
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    patience: float = PATIENCE,
+    environment: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Run `module` once for each job, each in a process, all from the same moment on; returns what they report.
+
+    A process reads its job from stdin, answers with a line when it is ready, begins after a second line, and reports
+    in a third; all are ended after `patience` seconds. Raises RuntimeError when a process ends without its report.
+    """
+    children: list[subprocess.Popen[str]] = []
+    late = threading.Timer(patience, lambda: [child.kill() for child in children])
+    late.daemon = True
+    late.start()
     try:
-        for share in shares:
-            children.append(_child())
-            _tell(children[-1], json.dumps(asdict(replace(job, clients=share, first_client=first))))
-            first += share
+        for job in jobs:
+            children.append(_child(module, environment))
+            _tell(children[-1], json.dumps(job))
         for child in children:
             _expect(child)  # ready
         for child in children:
             _tell(child, "go")
-        outcome = Outcome()
-        for child in children:
-            outcome.add(Outcome(**json.loads(_expect(child))))
-        return outcome, count
+        return [json.loads(_expect(child)) for child in children]
     finally:
+        late.cancel()
         for child in children:
             child.kill()
             child.communicate()
@@ -123,10 +149,10 @@ def _number(serial: int, vocabulary: Sequence[str]) -> str:
     return " ".join(words)
 
 
-def _child() -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "cerberank_benchmarks.clients.processes"]
+def _child(module: str, environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    command = [sys.executable, "-m", module]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def _tell(child: subprocess.Popen[str], line: str) -> None:
@@ -143,7 +169,7 @@ def _expect(child: subprocess.Popen[str]) -> str:
     assert child.stderr is not None, "a child is started with pipes"
     line = child.stdout.readline()
     if not line:
-        raise RuntimeError(f"a client process failed: {child.stderr.read()[-500:]}")
+        raise RuntimeError(f"a process failed: {child.stderr.read()[-500:]}")
     return line
 
 

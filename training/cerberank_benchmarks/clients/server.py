@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +45,16 @@ class ServerError(RuntimeError):
 
 @contextmanager
 def cerberank_server(
-    checkpoint: Path | None, scratch: Path, *, patience: float = START_SECONDS, **settings: str | float
+    checkpoint: Path | None,
+    scratch: Path,
+    *,
+    remaining: Callable[[], float] = lambda: float("inf"),
+    **settings: str | float,
 ) -> Iterator[Server]:
     """Run `cerberank serve` with `settings` as CERBERANK_* variables; without them it queues for an hour.
 
-    Raises ServerError, also when it is not ready after `patience` seconds.
+    Neither its start nor its end takes longer than the seconds `remaining` then, but for one. Raises ServerError, also
+    when it is not ready in time.
     """
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
@@ -59,7 +64,9 @@ def cerberank_server(
     if checkpoint is not None:
         environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
     command = [sys.executable, "-m", "cerberank_models", "serve"]
-    with _running(command, environment, port, "/health/ready", scratch / "cerberank.log", patience=patience) as server:
+    with _running(
+        command, environment, port, "/health/ready", scratch / "cerberank.log", remaining=remaining
+    ) as server:
         yield server
 
 
@@ -85,18 +92,18 @@ def _running(
     probe: str,
     log: Path,
     *,
-    patience: float = START_SECONDS,
+    remaining: Callable[[], float] = lambda: float("inf"),
 ) -> Iterator[Server]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600.0) as client:
-            _wait_until_ready(client, probe, process, log, patience)
+            _wait_until_ready(client, probe, process, log, min(START_SECONDS, max(1.0, remaining())))
             yield Server(client, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(min(STOP_SECONDS, max(1.0, remaining())))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -20,7 +20,21 @@ from typing import Any
 
 import torch
 
-from cerberank_benchmarks.gpu import ceilings, faults, graphs, kernel, peers, scores, served, steps, table5, training
+from cerberank_benchmarks.gpu import (
+    ceilings,
+    encode,
+    faults,
+    graphs,
+    kernel,
+    lock,
+    peers,
+    scores,
+    served,
+    shapes,
+    steps,
+    table5,
+    training,
+)
 from cerberank_benchmarks.gpu.lab import TINY, Findings, Lab, OutOfTimeError, Sizes, lab_for
 from cerberank_benchmarks.gpu.record import PieceRecord, Record
 from cerberank_benchmarks.machine import describe_gpu, describe_machine
@@ -45,10 +59,13 @@ PIECES: dict[str, Piece] = {
     "steps": Piece(steps.TEXT, steps.run),
     "table5": Piece(table5.TEXT, table5.run),
     "peers": Piece(peers.TEXT, peers.run),
+    "shapes": Piece(shapes.TEXT, shapes.run),
+    "lock": Piece(lock.TEXT, lock.run),
+    "encode": Piece(encode.TEXT, encode.run),
+    "fusion": Piece(graphs.FUSION, graphs.fusion),
     "served": Piece(served.TEXT, served.run),
     "faults": Piece(faults.TEXT, faults.run),
     "training": Piece(training.TEXT, training.run),
-    "fusion": Piece(graphs.FUSION, graphs.fusion),
 }
 """By name, in the order in which they run."""
 
@@ -123,6 +140,8 @@ class _Run:
             piece.status, piece.reason = "cut", "out of time"
         except Exception as error:  # one piece must not end the others
             piece.status, piece.reason = "failed", f"{type(error).__name__}: {error}"
+            if self.lab.remaining <= 0:  # such as that of a process which was ended then
+                piece.status, piece.reason = "cut", f"out of time: {piece.reason}"
         piece.seconds = self.lab.clock() - started
         self.lab.taken_bytes()  # returns the piece's memory, for the pieces that start processes
         with self.lock:

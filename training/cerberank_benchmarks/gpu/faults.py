@@ -91,7 +91,7 @@ def _asked(lab: Lab, server: Server, body: bytes) -> tuple[int, list[int], float
     """The status, the best candidate, and how long it took."""
     started = lab.clock()
     try:
-        response = server.client.post("/v1/rank", content=body)
+        response = server.client.post("/v1/rank", content=body, timeout=max(1.0, lab.remaining))
     except httpx.TransportError:
         return 0, [], lab.clock() - started
     document: dict[str, Any] = response.json() if response.status_code == 200 else {"results": []}

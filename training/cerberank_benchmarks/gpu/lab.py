@@ -68,12 +68,21 @@ class Sizes:
     graph_tokens: int = GRAPH_TOKENS
     """Graphs are captured up to so many tokens, by default as in the service; a larger question runs without."""
     graph_steps: tuple[int, ...] = (256, 1024, 4096, 16_384, 32_768, 65_536)
+    products: tuple[int, ...] = (8192, 16_384, 32_768, 65_536)
+    """Rows M of the matrix products of a body."""
+    lock_steps: tuple[int, ...] = (4096, 16_384, 65_536)
+    lock_rounds: int = 50
+    encode_threads: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Threads, and processes of one thread, that tokenise."""
+    encode_seconds: float = 0.5
     steps: tuple[int, ...] = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144)
     batches: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Batch sizes that the peer is tried with."""
-    clients: tuple[int, ...] = (1, 4, 16, 64)
-    served: tuple[int, ...] = (20, 500, 5000)
+    clients: tuple[int, ...] = (1, 16, 64)
+    served: tuple[int, ...] = (20, 100, 500, 5000)
     """Candidates of a request."""
+    served_by_default: tuple[tuple[int, int], ...] = ((16, 100), (16, 500))
+    """Clients and candidates that are measured with the service's default number of encode workers too."""
     served_seconds: float = 1.5
     served_networks: int = 2
     """1 leaves the smaller network out."""
@@ -99,10 +108,16 @@ TINY = Sizes(
     questions=1,
     graph_tokens=256,
     graph_steps=(64, 300),
+    products=(64,),
+    lock_steps=(256,),
+    lock_rounds=3,
+    encode_threads=(1, 2),
+    encode_seconds=0.05,
     steps=(64, 128),
     batches=(2, 4),
     clients=(1, 2),
     served=(3,),
+    served_by_default=((2, 3),),
     served_seconds=0.1,
     served_networks=1,
     fault_step=400,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -40,42 +40,48 @@ SERVER_LOG = "server.log"
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each network, number of clients, candidates, and kind of texts."""
+    """A row for each network, number of encode workers, clients, candidates, and kind of texts."""
+    every = [
+        (clients, candidates, repeated)
+        for clients in lab.sizes.clients
+        for candidates in lab.sizes.served
+        if candidates <= LARGE or clients <= MOST_CLIENTS
+        for repeated in (False, True)
+    ]
+    by_default = [(*load, False) for load in lab.sizes.served_by_default]
     for shape in (THREE_HEADS, MINI)[: lab.sizes.served_networks]:
-        checkpoint = served_checkpoint(lab, shape)
-        started = lab.clock()
-        with service(lab, checkpoint) as server:
-            yield {
-                "network": shape.name,
-                "start, s": lab.clock() - started,
-                "tokens of a step": counted(server, "cerberank_step_tokens"),
-                "encode workers": encode_workers(),
-                "token cache, MB": TOKEN_CACHE / 1e6,
-            }
-            for clients in lab.sizes.clients:
-                for candidates in lab.sizes.served:
-                    if candidates > LARGE and clients > MOST_CLIENTS:
-                        continue
-                    for repeated in (False, True):
-                        outcome, processes = ask_from_processes(
-                            job(lab, server, clients=clients, candidates=candidates, repeated=repeated)
-                        )
-                        row: Row = {
-                            "network": shape.name,
-                            "clients": clients,
-                            "candidates": candidates,
-                            "texts": "cached" if repeated else "cold",
-                        }
-                        yield {**row, **_figures(outcome, candidates, processes)}
-                        if outcome.failed:
-                            yield Problem(f"{shape.name}, {clients} x {candidates}: {outcome.failed} requests failed")
-            yield {
-                "network": shape.name,
-                "graph hits": counted(server, "cerberank_graph_hits_total"),
-                "graph misses": counted(server, "cerberank_graph_misses_total"),
-                "padding tokens": counted(server, "cerberank_padding_tokens_total"),
-                "out of memory": counted(server, OUT_OF_MEMORY),
-            }
+        for workers, loads in ((encode_workers(), every), (None, by_default)):
+            yield from _serving(lab, shape, workers, loads)
+
+
+def _serving(lab: Lab, shape: Shape, workers: int | None, loads: Sequence[tuple[int, int, bool]]) -> Findings:
+    checkpoint, started = served_checkpoint(lab, shape), lab.clock()
+    with service(lab, checkpoint, encode_workers=workers) as server:
+        used: int = server.client.get("/info").raise_for_status().json()["tokenization_workers"]
+        named: Row = {"network": shape.name, "encode workers": f"{used} (default)" if workers is None else used}
+        yield {
+            **named,
+            "start, s": lab.clock() - started,
+            "tokens of a step": counted(server, "cerberank_step_tokens"),
+            "token cache, MB": TOKEN_CACHE / 1e6,
+        }
+        for clients, candidates, repeated in loads:
+            outcome, processes = ask_from_processes(
+                job(lab, server, clients=clients, candidates=candidates, repeated=repeated),
+                patience=max(1.0, lab.remaining),
+            )
+            texts = "cached" if repeated else "cold"
+            row: Row = {**named, "clients": clients, "candidates": candidates, "texts": texts}
+            yield {**row, **_figures(outcome, candidates, processes)}
+            if outcome.failed:
+                yield Problem(f"{shape.name}, {clients} x {candidates}: {outcome.failed} requests failed")
+        yield {
+            **named,
+            "graph hits": counted(server, "cerberank_graph_hits_total"),
+            "graph misses": counted(server, "cerberank_graph_misses_total"),
+            "padding tokens": counted(server, "cerberank_padding_tokens_total"),
+            "out of memory": counted(server, OUT_OF_MEMORY),
+        }
 
 
 def served_checkpoint(lab: Lab, shape: Shape) -> Path:
@@ -95,24 +101,27 @@ def served_checkpoint(lab: Lab, shape: Shape) -> Path:
 
 
 @contextmanager
-def service(lab: Lab, checkpoint: Path, **settings: str | float) -> Iterator[Server]:
-    """`cerberank serve` on the lab's device; what it printed is appended to `SERVER_LOG` when it ends."""
+def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Iterator[Server]:
+    """`cerberank serve` on the lab's device; what it printed is appended to `SERVER_LOG` when it ends.
+
+    A setting that is None keeps the service's default.
+    """
+    chosen = {
+        "backend": "torch",
+        "precision": lab.precision,
+        "device": lab.device,
+        "threads": torch.get_num_threads(),  # on a processor, as many as this process uses
+        "encode_workers": encode_workers(),
+        "token_cache_bytes": TOKEN_CACHE,
+        "log_level": "warning",
+    } | settings
     own = Path(tempfile.mkdtemp(dir=lab.scratch))
     try:
         with cerberank_server(
             checkpoint,
             own,
-            patience=min(300.0, max(1.0, lab.remaining)),
-            **{
-                "backend": "torch",
-                "precision": lab.precision,
-                "device": lab.device,
-                "threads": torch.get_num_threads(),  # on a processor, as many as this process uses
-                "encode_workers": encode_workers(),
-                "token_cache_bytes": TOKEN_CACHE,
-                "log_level": "warning",
-                **settings,
-            },
+            remaining=lambda: lab.remaining,
+            **{name: value for name, value in chosen.items() if value is not None},
         ) as server:
             yield server
     finally:
@@ -121,7 +130,7 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float) -> Iterator[Ser
 
 
 def encode_workers() -> int:
-    """More than the service's default of two where there are many processors: cold texts would wait for them."""
+    """More than the service's default where there are many processors: cold texts would wait for them."""
     return max(2, min(8, usable_processors() // 2))
 
 

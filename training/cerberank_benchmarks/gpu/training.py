@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ TEXT = (
     "between its first and its last record of the loss; distil: B_(n-1) 3H1 on the labels, the later half of the steps."
 )
 QUESTIONS, CANDIDATES = 64, 10
+STOP_SECONDS = 30.0
 LOGGED = 50
 """`teach` records the loss after so many steps, or after each evaluation where these are more frequent."""
 
@@ -70,11 +72,7 @@ def _teach(lab: Lab, task: _Task) -> float:
     options += ["--device", "auto" if lab.on_gpu else "cpu", "--steps", steps]
     if lab.on_gpu:
         with _started(lab, task, out, options) as process:
-            try:
-                process.wait(max(1.0, lab.remaining))
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                raise
+            process.wait(max(1.0, lab.remaining))
         _check(process, out)
     elif code := cerberank(_arguments(lab, task, out, options)):  # in a process of its own, importing takes longest
         raise RuntimeError(f"exit code {code}")
@@ -101,9 +99,8 @@ def _distil(lab: Lab, task: _Task) -> float:
         while len(records) < steps and process.poll() is None and lab.remaining > 0:
             time.sleep(0.05)
             records = _logged(out / "log.jsonl")
-        process.terminate()
-        process.wait(60)
     if len(records) < steps:
+        lab.check_time()
         _check(process, out)
         raise RuntimeError(f"distil made {len(records)} of {steps} steps")
     late = records[steps // 2 : steps]
@@ -118,8 +115,9 @@ def _logged(path: Path) -> list[float]:
     return [record["seconds"] for line in lines if "seconds" in (record := json.loads(line))]
 
 
-def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> subprocess.Popen[bytes]:
-    """The verb as a user starts it; what it prints goes to `<out>.log`."""
+@contextmanager
+def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> Iterator[subprocess.Popen[bytes]]:
+    """The verb as a user starts it, ended with the block; what it prints goes to `<out>.log`."""
     several = ["torch.distributed.run", f"--nproc-per-node={task.processes}", "-m"] if task.processes > 1 else []
     command = [sys.executable, "-m", *several, "cerberank_models", *_arguments(lab, task, out, options)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
@@ -130,7 +128,16 @@ def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> 
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
         environment["CUDA_VISIBLE_DEVICES"] = first
     with out.with_name(out.name + ".log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(min(STOP_SECONDS, max(1.0, lab.remaining)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _arguments(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> list[str]:
