@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,9 @@ def test_a_process_that_is_ended_at_the_deadline_is_no_failure(tmp_path: Path) -
     record = measure(here, ["training"], tmp_path / "out")
     (piece,) = [piece for piece in record.pieces if piece.name == "training"]
     assert (piece.status, [row["verb"] for row in piece.rows]) == ("cut", ["teach"])
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # a process that has ended meanwhile
+            assert str(tmp_path).encode() not in path.read_bytes()
 
 
 def test_an_error_after_the_deadline_is_a_cut_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,12 @@ def run_together(
     in a third; all are ended after `patience` seconds. Raises RuntimeError when a process ends without its report.
     """
     children: list[subprocess.Popen[str]] = []
-    late = threading.Timer(patience, lambda: [child.kill() for child in children])
+
+    def end() -> None:
+        for child in children:
+            child.kill()
+
+    late = threading.Timer(patience, end)
     late.daemon = True
     late.start()
     try:

@@ -17,8 +17,8 @@ from cerberank_models.backends.torch_stages import StageInput, TorchStages, toke
 
 TEXT = (
     "Milliseconds until Python has launched all kernels of a step, and until the device has computed them, eager and "
-    "as a captured graph of just its size: alone, and beside a thread of pure Python, which gives up the lock only when "
-    "it must. On a processor nothing is launched: both figures are the computation."
+    "as a captured graph of just its size: alone, and beside a thread of pure Python, which gives up the lock only "
+    "when it must. On a processor nothing is launched: both figures are the computation."
 )
 
 

@@ -106,7 +106,7 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Itera
 
     A setting that is None keeps the service's default.
     """
-    chosen = {
+    chosen: dict[str, str | float | None] = {
         "backend": "torch",
         "precision": lab.precision,
         "device": lab.device,
