@@ -114,7 +114,8 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Itera
         "encode_workers": encode_workers(),
         "token_cache_bytes": TOKEN_CACHE,
         "log_level": "warning",
-    } | settings
+        **settings,
+    }
     own = Path(tempfile.mkdtemp(dir=lab.scratch))
     try:
         with cerberank_server(
