@@ -38,7 +38,7 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
     assert (saved.ranker.config.first_ranker, saved.ranker.config.token_ranker) == ("residual", "twin")
     assert set(read_text_ranker(tmp_path / "twin" / "ranker").manifest.metrics) == {"dev_p@20"}
     records = [json.loads(line) for line in (tmp_path / "trmd-twin" / "log.jsonl").read_text().splitlines()]
-    assert {"hard", "cls", "representations"} <= set(records[0])
+    assert {"hard", "cls", "representations"} <= set(records[1])
 
 
 def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

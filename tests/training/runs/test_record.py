@@ -80,7 +80,8 @@ def test_the_digest_is_of_what_decides_about_the_result(out: Path) -> None:
     digest = opened(out).digest
     assert opened(out, names={"base": "there"}).digest == digest
     assert opened(out, steps=20).digest != digest
-    others = {opened(out, bound=changed(place, 9), begun=False).digest for place in ("settings.train.seed", "base.x")}
+    places = ("settings.train.seed", "base.x")
+    others = {opened(out / place, bound=changed(place, 9), begun=False).digest for place in places}
     assert len({digest, *others}) == 3
 
 

@@ -27,7 +27,7 @@ class Killed(Exception):
 def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Points:
     """Killed in the evaluation of step 6, after a state, or in that of step 3, before any; the points of log.jsonl."""
     config = replace(CONFIG, final_only=0.0, stages="joint", save_every=4)
-    values = iter([1.0][:evaluations])
+    values = iter([0.5, 1.0][: 1 + evaluations])
 
     def metric(_: object) -> Mapping[str, float]:
         value = next(values, None)
@@ -41,7 +41,7 @@ def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Point
 
     with pytest.raises(Killed):
         run().train(metric)
-    values = iter([1.0, 2.0][evaluations:])
+    values = iter([2.0] if evaluations else [0.5, 1.0, 2.0])
     time.sleep(1)  # TensorBoard orders the files of one process and second by a number as text, 10 before 9
     run().train(metric)
     points: Points = {}
@@ -50,8 +50,8 @@ def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Point
             if name != "step":
                 points.setdefault(name, []).append((line["step"], value))
     assert [step for step, _ in points["loss"]] == [1, 2, 3, 4, 5, 6]
-    assert points["dev_map"] == [(3, 1.0), (6, 2.0)]
-    assert points["dev_map/head_1"] == [(3, 2.0), (6, 3.0)]
+    assert points["dev_map"] == [(0, 0.5), (3, 1.0), (6, 2.0)]
+    assert points["dev_map/head_1"] == [(0, 1.5), (3, 2.0), (6, 3.0)]
     return points
 
 

@@ -19,8 +19,8 @@ class TensorBoard:
         self._writer: SummaryWriter
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
-        """Open a file, which tells its readers to forget what comes after `step`."""
-        purge = step + 1 if step or seen else None
+        """Open a file, which tells its readers to forget what comes after `step`; a run from 0 measures 0 anew."""
+        purge = (step + 1 if step else 0) if step or seen else None
         self._writer = SummaryWriter(str(self._folder), purge_step=purge, flush_secs=FLUSH_SECONDS)
         rows = [f"| {name} | {value} |" for name, value in self._settings.items()]
         self._writer.add_text("settings", "\n".join(["| setting | value |", "| --- | --- |", *rows]), step + 1)

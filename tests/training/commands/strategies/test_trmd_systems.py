@@ -62,7 +62,7 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
     config = read_text_ranker(out / "trmd-twin-1" / "ranker").ranker.config
     assert (config.name, config.first_ranker, config.transformer.layers) == ("trmd-twin", "residual", 2)
     log = [json.loads(line) for line in (out / "trmd-twin-1" / "log.jsonl").read_text().splitlines()]
-    assert {"cls", "representations"} <= set(log[0])
+    assert {"cls", "representations"} <= set(log[1])
     assert "TRMD-TwinBERT against TwinBERT" in capsys.readouterr().out
 
     ran.clear()
