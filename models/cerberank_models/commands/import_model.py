@@ -12,6 +12,7 @@ from threading import Thread
 
 from safetensors import SafetensorError, safe_open
 
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
@@ -99,6 +100,13 @@ def main(argv: list[str]) -> int:
             calibration=read_questions(arguments.calibrate) if arguments.calibrate else (),
             opaque=arguments.opaque,
             graph=arguments.graph,
+        )
+        made = read_checkpoint(arguments.out)
+        forms = ", ".join(f"ONNX {each}" for each in made.precisions)
+        print(  # noqa: T201
+            f"cerberank import: {arguments.out} is {made.config.name}, {forms or 'weights alone'}; next: "
+            f"CERBERANK_CHECKPOINT={arguments.out} cerberank serve, or cerberank push {arguments.out} STORE",
+            file=sys.stderr,
         )
     except (UnsupportedModelError, ParityError, OSError, ValueError) as error:
         print(f"cerberank import: {error}", file=sys.stderr)  # noqa: T201

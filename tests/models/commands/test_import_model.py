@@ -53,7 +53,7 @@ FEW_LAYERS = {"num_hidden_layers": 2}
     ],
 )
 def test_an_imported_model_scores_as_sentence_transformers(
-    family: str, labels: int, changes: dict[str, object], tmp_path: Path
+    family: str, labels: int, changes: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """ONNX fp32 against CrossEncoder.predict on texts: what docs/api.md says of one and two labels, and of Identity.
 
@@ -63,6 +63,7 @@ def test_an_imported_model_scores_as_sentence_transformers(
     source = save_cross_encoder(family, tmp_path / "source", num_labels=labels, **(layers | changes))
     state(source, model_max_length=48)
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32", "--name", "imported"]) == 0
+    assert f"{tmp_path / 'out'} is imported, ONNX fp32; next:" in capsys.readouterr().err
     checkpoint = read_checkpoint(tmp_path / "out")
     backend, encoder = open_backend(checkpoint, precision="fp32"), checkpoint.encoder()
     model = CrossEncoder(str(source), device="cpu")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil, grid
+from cerberank_training.commands.strategies.runs import VerbError
 from cerberank_training.runs.card import dev_map
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
@@ -29,7 +29,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         out = Path(str(options[list(options).index("--out") + 1]))
         names.append(out.name)
         if (out.parent / "killed").exists() and len(names) == 2:
-            raise subprocess.CalledProcessError(137, verb)
+            raise VerbError("`cerberank distil` ended with exit code 137")
         assert distil.main([str(option) for option in options]) == 0
 
     monkeypatch.setattr(grid, "run_verb", run_verb)
@@ -72,7 +72,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "killed").touch()
     assert grid.main(options) == 1
-    assert "returned non-zero exit status 137" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("cerberank grid: `cerberank distil` ended with exit code 137\n")
     assert grid.main(options) == 0
     assert ran == [*names, names[1]]
     shown = capsys.readouterr().out

@@ -64,6 +64,13 @@ def test_what_binds_is_named_with_both_values(place: str, value: Any, said: str,
         opened(out, bound=changed(place, value))
 
 
+def test_every_difference_is_named(out: Path) -> None:
+    """A rate that follows from another one is not named alone."""
+    bound = changed("settings.train.seed", 2) | {"base": changed("base.x", 9)["base"]}
+    with pytest.raises(RunError, match=r"begun with base\.x .*, not 9; settings\.train\.seed 1, not 2; choose"):
+        opened(out, bound=bound)
+
+
 def test_what_may_change_is_written_down_with_its_call(out: Path) -> None:
     """Files that were renamed are the same; more steps and more patience are the second call's."""
     moved = changed("base.sha256", {"other.json": "a" * 64, "weights": "b" * 64})

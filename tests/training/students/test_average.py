@@ -75,11 +75,12 @@ def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
 
 
 def test_the_verb_writes_a_checkpoint_to_learn_on_from(
-    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path
+    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The checkpoint has weights, ONNX and a card that names the parts; an existing folder is kept."""
     assert main([str(tmp_path / "mean"), str(tiny_checkpoint), str(other_checkpoint), "--version", "3"]) == 0
     mean = read_checkpoint(tmp_path / "mean")
+    assert f"{tmp_path / 'mean'} is random-tiny@3, the mean of 2 checkpoints" in capsys.readouterr().err
     parts = (tiny_checkpoint, other_checkpoint)
     weights = [load_ranker(read_checkpoint(path)).state_dict()["body.0.up.weight"] for path in parts]
     torch.testing.assert_close(load_ranker(mean).state_dict()["body.0.up.weight"], (weights[0] + weights[1]) / 2)

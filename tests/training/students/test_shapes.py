@@ -109,19 +109,23 @@ def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
     assert_every_head_gives(student.ranker, pairs, expected, layers=4)
 
 
+def sized(max_length: int) -> StudentShape:
+    return replace(shape(heads=1), encoding=EncodingConfig(max_length=max_length, question_length=8))
+
+
 def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     """Before its weights are loaded, which these folders do not have; transformers would make an empty vocabulary."""
     transformers.DebertaV2Config(num_hidden_layers=1).save_pretrained(tmp_path / "deberta")
     with pytest.raises(UnsupportedModelError, match=r"'deberta-v2' is not one of .*score --teacher.*one graph"):
-        check_base(str(tmp_path / "deberta"), max_length=48)
+        check_base(str(tmp_path / "deberta"), sized(48))
     base = save_cross_encoder("bert", tmp_path / "base")
-    check_base(str(base), max_length=48)
+    check_base(str(base), sized(48))
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         (base / name).unlink()
     with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
         build_student(shape(heads=1), str(base), seed=1, dropout=0.0)
     with pytest.raises(SourceError, match="no such folder, and it is no id on the Hugging Face hub"):
-        check_base(str(tmp_path / "typo"), max_length=48)
+        check_base(str(tmp_path / "typo"), sized(48))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -131,10 +135,14 @@ def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(fa
     import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
     (base / "model.safetensors").unlink()
     for each in (base, tmp_path / "imported"):
-        check_base(str(each), max_length=64)
+        check_base(str(each), sized(64))
         with pytest.raises(UnsupportedModelError) as error:
-            check_base(str(each), max_length=65)
+            check_base(str(each), sized(65))
         assert str(error.value) == f"--max-length 65: {each} has 64 positions"
+        with pytest.raises(UnsupportedModelError, match=r"--body-layers 9: of .* 4 layers are used"):
+            check_base(str(each), shape(heads=1, body_layers=9))
+        with pytest.raises(UnsupportedModelError, match=r"--layers 5: .* has 4"):
+            check_base(str(each), replace(shape(heads=1), layers=5))
 
 
 @pytest.mark.parametrize("family", ["electra", "modernbert"])
@@ -149,7 +157,9 @@ def test_an_imported_classifier_gives_all_four_shapes(family: str, tmp_path: Pat
         assert str(student.ranker.config.architecture) == f"B{12 - heads_layers} 3H{heads_layers}"
         assert_every_head_gives(student.ranker, pairs, expected, layers=12)
     cascade = shape(body_layers=12, heads=0, exits=(ExitConfig(after=12),))
-    plain = build_student(cascade, str(tmp_path / "imported"), seed=1, dropout=0.0).ranker
+    without_heads = build_student(cascade, str(tmp_path / "imported"), seed=1, dropout=0.0)
+    assert without_heads.start.endswith("without heads; the exits start from random weights")
+    plain = without_heads.ranker
     last = student.ranker.get_parameter("heads.2.layers.5.up.weight")
     assert torch.equal(plain.get_parameter("body.11.up.weight"), last)
 

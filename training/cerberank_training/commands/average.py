@@ -39,14 +39,22 @@ def _run(arguments: argparse.Namespace) -> None:
     checkpoints = [read_checkpoint(path) for path in arguments.checkpoints]
     names = ", ".join(f"{each.config.name} {each.manifest.version}" for each in checkpoints)
     first = checkpoints[0]
+    mean = average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints])
+    again = "\n`cerberank tune` measures schedules for it." if mean.config.exits else ""
     card = (first.path / "README.md").read_text(encoding="utf-8")
     export_checkpoint(
-        average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints]),
+        mean,
         Tokenizer.from_file(str(first.path / "tokenizer.json")),
         arguments.out,
         card=f"{card}\n## Average\n\nThe mean of the weights of {names}; the figures above are the first one's. "
-        "It drops nothing by default:\n`cerberank tune` measures schedules for it.\n",
+        f"It drops nothing by default.{again}\n",
         version=arguments.version,
         source=f"average of {names}",
         precisions=("fp32",),
+    )
+    print(  # noqa: T201
+        f"cerberank average: {arguments.out} is {first.config.name}@{arguments.version}, the mean of "
+        f"{len(checkpoints)} checkpoints, with weights and ONNX fp32; next: "
+        f"cerberank evaluate --checkpoint {arguments.out} --precision fp32 --data FORMAT:PATH",
+        file=sys.stderr,
     )

@@ -112,7 +112,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     precisions, terms, size = _checked(recipe, arguments)
     out: Path = arguments.out
     refuse_missing(arguments.base)
-    check_base(arguments.base, max_length=recipe.shape.encoding.max_length)
+    check_base(arguments.base, recipe.shape)
     base = find_base(arguments.base)
     dev = dev_set(arguments.dev, size)
     teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]

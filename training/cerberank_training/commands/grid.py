@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from itertools import product
@@ -26,7 +25,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
 from cerberank_training.commands.recipe_options import changed_recipe, numbers
 from cerberank_training.commands.recipes.read import read_recipe
-from cerberank_training.commands.strategies.runs import contents, keep_settings, run_verb
+from cerberank_training.commands.strategies.runs import VerbError, contents, keep_settings, run_verb
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map
 
@@ -86,7 +85,7 @@ def main(argv: list[str]) -> int:
                 run_verb("distil", *forms, *point.options(training, folder))
             _record(study, point, dev_map(read_checkpoint(folder / "checkpoint").manifest.metrics))
             _report(study, arguments.out, training)
-    except (CheckpointError, subprocess.CalledProcessError, ValueError, OSError) as error:
+    except (CheckpointError, VerbError, ValueError, OSError) as error:
         print(f"cerberank grid: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201

@@ -43,6 +43,10 @@ def main(argv: list[str]) -> int:
             for index in tqdm(range(arguments.questions), unit="question", disable=None):
                 file.write(_line(sampler.step(index, 1)[0]))
         partial.replace(arguments.out)
+        _say(
+            f"{arguments.out} holds {arguments.questions} groups; next: cerberank score --teacher TEACHER --data "
+            f"jsonl:{arguments.out} --out CACHE"
+        )
     except (DataError, ValueError, OSError) as error:
         print(f"cerberank sample: {error}", file=sys.stderr)  # noqa: T201
         return 1

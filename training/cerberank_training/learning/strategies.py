@@ -53,4 +53,7 @@ def check_strategy(strategy: Strategy, *, heads: int, teachers: int) -> None:
     }
     fits, needs = wanted[strategy]
     if not fits:
-        raise ValueError(f"strategy {strategy!r} needs {needs}; there are {heads} head(s) and {teachers} teacher(s)")
+        labels = "" if teachers else "; --teacher CACHE gives one, and --strategy hard learns from the labels alone"
+        raise ValueError(
+            f"strategy {strategy!r} needs {needs}; there are {heads} head(s) and {teachers} teacher(s){labels}"
+        )

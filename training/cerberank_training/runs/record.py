@@ -142,8 +142,8 @@ def open_record(
         raise RunError(f"{out} holds a run without {RECORD}, so that nobody knows what it is; {ANEW}")
     if have.verb != verb:
         raise RunError(f"{out} holds a run of `cerberank {have.verb}`; {ANEW}")
-    for field, old, new in differences(have.bound, bound):
-        raise RunError(f"{out} was begun with {difference(field, old, new)}; {ANEW}")
+    if found := [difference(*each) for each in differences(have.bound, bound)]:
+        raise RunError(f"{out} was begun with {'; '.join(found)}; {ANEW}")
     if (free.get("steps") or 0) < (have.free.get("steps") or 0):
         raise RunError(f"{out} was begun with steps {have.free['steps']}, not {free['steps']}: steps may only grow")
     changed = {name: (have.free.get(name), free[name]) for name in free if have.free.get(name) != free[name]}

@@ -88,19 +88,24 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     initialise(ranker.exits, seed=seed)
     if fresh:
         _initialise_classifiers(ranker, seed=seed)
-    start = _start(ranker, f"{base}, {found.kind}", fresh)
+    start = _start(ranker, f"{base}, {found.kind}", fresh, carried=0)
     return Student(ranker, tokenizer.backend_tokenizer, start)
 
 
-def check_base(base: str, *, max_length: int) -> None:
-    """Raise UnsupportedModelError or SourceError for a base that no student of `max_length` tokens can start from.
+def check_base(base: str, shape: StudentShape) -> None:
+    """Raise UnsupportedModelError or SourceError for a base that no student of the shape can start from.
 
     Its files' names and its configuration alone decide.
     """
     transformer = read_checkpoint(Path(base)).config.transformer if is_checkpoint(base) else open_base(base).layers()
     room = transformer.max_positions - transformer.position_offset
-    if max_length > room:
-        raise UnsupportedModelError(f"--max-length {max_length}: {base} has {room} positions")
+    if shape.encoding.max_length > room:
+        raise UnsupportedModelError(f"--max-length {shape.encoding.max_length}: {base} has {room} positions")
+    if shape.layers is not None and shape.layers > transformer.layers:
+        raise UnsupportedModelError(f"--layers {shape.layers}: {base} has {transformer.layers}")
+    layers = shape.layers or transformer.layers
+    if shape.body_layers > layers:
+        raise UnsupportedModelError(f"--body-layers {shape.body_layers}: of {base} {layers} layers are used")
 
 
 def pretrained_encoder(base: str, *, layers: int | None) -> Any:
@@ -171,10 +176,11 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
         if not fresh:
             for part in ("norm", "classifier"):
                 head.get_submodule(part).load_state_dict(source.heads[of].get_submodule(part).state_dict())
-    for exit_, own in zip(ranker.exits, config.exits, strict=True):
-        if own in have.exits:
+    carried = [own in have.exits for own in config.exits]
+    for exit_, own, there in zip(ranker.exits, config.exits, carried, strict=True):
+        if there:
             exit_.load_state_dict(source.exits[have.exits.index(own)].state_dict())
-    start = _start(ranker, f"{path}, a checkpoint of {architecture}", fresh)
+    start = _start(ranker, f"{path}, a checkpoint of {architecture}", fresh, carried=sum(carried))
     return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")), start)
 
 
@@ -203,11 +209,14 @@ def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:
         initialise(head.get_submodule("classifier"), seed=seed + 1 + index)
 
 
-def _start(ranker: Ranker, base: str, fresh: str) -> str:
+def _start(ranker: Ranker, base: str, fresh: str, *, carried: int) -> str:
+    """What everything starts from; `carried` is the number of exits that are the base's."""
+    exits = "; the exits are the base's" if ranker.exits else ""
+    if carried < len(ranker.exits):
+        some = f"{carried} of {len(ranker.exits)} exits are the base's, the others" if carried else "the exits"
+        exits = f"; {some} start from random weights"
     if not len(ranker.heads):
-        return (
-            f"starts from {base}; there are no heads, and exits start from random weights unless the base has the same"
-        )
+        return f"starts from {base}, without heads{exits}"
     if fresh:
-        return f"starts from {base}, which {fresh}: the heads' classifiers start from random weights"
-    return f"starts from {base}, whose classifier the heads start from"
+        return f"starts from {base}, which {fresh}: the heads' classifiers start from random weights{exits}"
+    return f"starts from {base}, whose classifier the heads start from{exits}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,12 +49,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
             return UrlStore(Objects(), str(tmp_path / "store"))
 
 
-def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path) -> None:
-    """file:// gives a folder store; for a URL whose library is missing, the error names it."""
+def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """file:// gives a folder store; for a URL whose library is missing, the error names the extra that has it."""
     assert isinstance(open_store(f"file://{tmp_path}"), FolderStore)
     assert isinstance(open_store("memory://x"), UrlStore)
     with pytest.raises(StoreError, match="nowhere://x"):
         open_store("nowhere://x")
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(StoreError, match=r"s3://bucket: .*install cerberank\[s3\]"):
+        open_store("s3://bucket")
 
 
 def test_an_empty_store_holds_nothing(store: Store) -> None:

@@ -77,7 +77,7 @@ def test_unjudged_copies_are_no_negatives_of_training(tmp_path: Path, capsys: py
     assert [len(question.candidates) for question in open_questions(spec)] == [3, 1]
 
 
-def test_groups_for_training_hold_no_unjudged_copy(tmp_path: Path) -> None:
+def test_groups_for_training_hold_no_unjudged_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`sample` draws from what training reads."""
     folder, out = write_beir(tmp_path / "b"), tmp_path / "groups.jsonl"
     rows = [*CORPUS, {"_id": "d4", "text": "rhine A long  river"}]
@@ -85,6 +85,7 @@ def test_groups_for_training_hold_no_unjudged_copy(tmp_path: Path) -> None:
     spec = f"beir:{folder}?run=bm25&k=4"
     assert "rhine A long  river" in {row.candidate.text for each in read_questions(spec) for row in each.candidates}
     assert sample(["--recipe", "mini", "--train", spec, "--questions", "8", "--out", str(out)]) == 0
+    assert f"{out} holds 8 groups; next: cerberank score" in capsys.readouterr().err
     assert "a river in Egypt is long" in out.read_text()
     assert "rhine A long  river" not in out.read_text()
 

@@ -8,7 +8,6 @@ TRMD's table has its own options: `cerberank strategies --paper trmd --help`.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.commands.strategies import trmd_systems
 from cerberank_training.commands.strategies.runs import (
+    VerbError,
     add_table_options,
     contents,
     evaluate_run,
@@ -60,7 +60,7 @@ def _cerberus(argv: list[str]) -> int:
                 for test in arguments.test:
                     evaluate_run(folder, test, source=source, sample=arguments.sample)
                 _report(arguments)
-    except (subprocess.CalledProcessError, ValueError, OSError) as error:
+    except (VerbError, ValueError, OSError) as error:
         print(f"cerberank strategies: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201

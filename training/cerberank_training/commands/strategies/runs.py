@@ -68,9 +68,15 @@ def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path]
     }
 
 
+class VerbError(RuntimeError):
+    """A verb that ran in a process of its own has failed, and has said why."""
+
+
 def run_verb(name: str, *arguments: object) -> None:
-    """Run a verb of `cerberank` in a process of its own; raises CalledProcessError when it fails."""
-    subprocess.run([sys.executable, "-m", "cerberank_models", name, *map(str, arguments)], check=True)
+    """Run a verb of `cerberank` in a process of its own; raises VerbError when it fails."""
+    done = subprocess.run([sys.executable, "-m", "cerberank_models", name, *map(str, arguments)], check=False)
+    if done.returncode:
+        raise VerbError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
 
 
 def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample: int | None) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_training.commands import pairwise
 from cerberank_training.commands.strategies.runs import (
+    VerbError,
     add_table_options,
     contents,
     evaluate_run,
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
                 for test in arguments.test:
                     evaluate_run(arguments.out / f"{row}-{seed}", test, source=source, sample=arguments.sample)
                 _report(arguments, recorded)
-    except (subprocess.CalledProcessError, ValueError, OSError) as error:
+    except (VerbError, ValueError, OSError) as error:
         print(f"cerberank strategies: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201
