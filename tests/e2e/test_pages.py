@@ -10,9 +10,13 @@ import httpx
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 from tests.e2e.browser import DESKTOP, PHONE, Browser, open_browser
-from tests.e2e.conftest import Process
+from tests.e2e.conftest import Process, serving, start
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +89,82 @@ def test_the_slider_shows_where_each_candidate_was_dropped(browser: Browser, ser
     titles = browser.texts("tbody th")
     assert "last stage" in titles[0]
     assert all("Dropped at exit" in title for title in titles[1:])
+
+
+def test_the_default_schedule_is_the_service_s(chromium: Browser, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Nothing is sent of it, so that its minimum holds, too; a slider takes its place, and the box brings it back."""
+    old = read_checkpoint(tiny_checkpoint)
+    config = old.config.model_copy(update={"drop_schedule": (0.5, 0.8), "drop_minimum": 4})
+    tuned = revise_checkpoint(old, tmp_path / "tuned", version="2", config=config)
+    with serving(tuned.path, tmp_path / "log") as service:
+        chromium.look("light", DESKTOP)
+        chromium.driver.get(f"{service.url}/")
+        chromium.wait_for("#default-help", "It drops 50 %, then 80 % of the candidates, and keeps at least 4.")
+        fill_in(chromium, TEXTS)
+        chromium.find("#rank").click()
+        chromium.wait_for("#summary", ", 6 dropped")
+        expected = native(service, TEXTS)
+        assert sum(result["stage"] < 2 for result in expected) == 6
+        assert chromium.texts("td.text") == [TEXTS[result["index"]].strip() for result in expected]
+        chromium.slide("#ratio", 0.0)
+        chromium.wait_for("#summary", ", 0 dropped")
+        chromium.find("#default").click()
+        chromium.wait_for("#summary", ", 6 dropped")
+
+
+def test_a_model_that_failed_is_told_with_its_reason(chromium: Browser, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """On both pages, with a link to all versions; nothing can be ranked."""
+    store = FolderStore(tmp_path / "store")
+    store.push(read_checkpoint(tiny_checkpoint))
+    store.move_label("random-tiny", "stable", "1")
+    (tmp_path / "store" / "random-tiny" / "1" / "tokenizer.json").write_text("{}")
+    service = start(Path(), tmp_path / "log", CERBERANK_STORE=str(tmp_path / "store"), TMPDIR=str(tmp_path))
+    try:
+        for page in ("", "status"):
+            chromium.driver.get(f"{service.url}/{page}")
+            chromium.wait_for("#problem", "random-tiny 1 could not be loaded.")
+            (reason,) = [model["reason"] for model in httpx.get(f"{service.url}/v1/models").json()["models"]]
+            assert reason in chromium.texts("#problem")[0]
+            assert chromium.find("#problem a").get_attribute("href") == f"{service.url}/v1/models"
+        chromium.driver.get(f"{service.url}/")
+        chromium.wait_for("#problem", reason)
+        assert not chromium.find("#rank").is_enabled()
+    finally:
+        service.process.kill()
+        service.process.wait()
+
+
+def test_long_texts_are_folded_and_low_scores_are_not_bold(browser: Browser, service: Process) -> None:
+    """A button shows the whole text; a text in windows begins with its best one."""
+    texts = [f"start {'word ' * 400}end", "330 metres"]
+    fill_in(browser, ["x"])
+    script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
+    browser.driver.execute_script(script, browser.find("#candidates"), "\n".join(texts))
+    assert browser.texts("#count") == ["2 candidates."]
+    browser.find("#rank").click()
+    browser.wait_for("#summary", "2 candidates in")
+    expected = {result["index"]: result for result in native(service, texts)}
+    window = expected[0]["window"]
+    assert browser.texts("mark") == [texts[0][window["start"] : window["end"]]]
+    assert "Show the whole text" in browser.texts("button.more")[0]
+    browser.find("button.more").click()
+    assert texts[0] in "".join(browser.texts("td.text"))
+    best = max(result["score"] for result in expected.values())
+    assert len(browser.texts("tr.best")) == (best >= 0.5)
+    browser.find("#windows").click()
+    browser.wait_for(".cut", "not read to its end")
+
+
+def test_a_phone_shows_the_answer(browser: Browser) -> None:
+    """The page goes to the ranking, below the form; keys that it lacks are not named."""
+    browser.look("light", PHONE)
+    fill_in(browser, TEXTS)
+    browser.driver.execute_script("scrollTo(0, 0)")
+    assert not browser.find(".keys").is_displayed()
+    browser.driver.execute_script("document.getElementById('rank').click()")
+    browser.wait_for("#summary", "10 candidates in")
+    top = "return document.getElementById('answer').getBoundingClientRect().top"
+    WebDriverWait(browser.driver, 10).until(lambda driver: abs(driver.execute_script(top)) < PHONE[1] / 3)
 
 
 def test_every_example_ranks(browser: Browser) -> None:

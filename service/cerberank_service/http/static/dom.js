@@ -16,11 +16,14 @@ export function make(name, attributes = {}, ...children) {
 /** The element of this page with an id. @param {string} id */
 export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-/** Shows a problem, or hides it when there is none. @param {string} [message] */
-export function showProblem(message = "") {
-  byId("problem").textContent = message;
-  byId("problem").hidden = message === "";
+/** Shows a problem, or hides it when there is none. @param {...(Node | string)} parts */
+export function showProblem(...parts) {
+  byId("problem").replaceChildren(...parts);
+  byId("problem").hidden = parts.length === 0;
 }
+
+/** @param {number} count */
+export const candidatesIn = (count) => (count === 1 ? "1 candidate" : `${count} candidates`);
 
 /** A number with as many digits as matter. @param {number} value */
 export const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;

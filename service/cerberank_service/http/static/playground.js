@@ -1,33 +1,60 @@
 /** The playground: reads the form, asks the service, shows the answer. */
 
 import { models, rank } from "./api.js";
-import { byId, make, milliseconds, showProblem } from "./dom.js";
+import { byId, candidatesIn, make, milliseconds, showProblem } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { resultsTable } from "./results.js";
+import { reasonOf, sentence } from "./states.js";
 import { timingBar } from "./timing.js";
 
 const form = byId("ask");
 const [question, candidates, ratio, example, button] = ["question", "candidates", "ratio", "example", "rank"].map(byId);
 const firstRatio = byId("first-ratio");
-const [neighbours, windows] = ["neighbours", "windows"].map(byId);
+const [neighbours, windows, own] = ["neighbours", "windows", "default"].map(byId);
+const EVERY_MS = 2000;
 let exits = [];
 let firstStages = 0; // 1 for a model with a first stage, which has the first ratio and is stage 0
 let latest = 0;
+let serving = false;
 
+/** Reads which model answers; asks again until there is one. */
 async function describeModel() {
-  const [model] = await models();
+  const served = await models();
+  const model = served.find(({ state }) => state === "ready") ?? served[0];
+  const began = serving;
+  serving = model.state === "ready";
+  button.disabled = !serving;
+  if (!serving) {
+    byId("model").textContent = sentence(model);
+    showProblem(...reasonOf(model));
+    setTimeout(() => describeModel().catch((error) => showProblem(error.message)), EVERY_MS);
+    return;
+  }
+  if (!began) showProblem();
   exits = model.exits ?? [];
   firstStages = model.first_stage ? 1 : 0;
-  byId("model").textContent = model.model
-    ? `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`
-    : `The model is ${model.state}.`;
+  byId("model").textContent = `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`;
   byId("context").hidden = !model.context;
   neighbours.checked &&= Boolean(model.context);
+  byId("own").hidden = firstStages + exits.length === 0;
   byId("first").hidden = firstStages === 0;
+  byId("each").hidden = exits.length === 0;
+  byId("default-help").textContent = described(model);
   firstRatio.value = String(firstStages ? model.drop_schedule[0] : 0);
-  ratio.disabled = exits.length === 0;
   ratio.value = String(model.drop_schedule?.[firstStages] ?? 0);
   showRatios();
+}
+
+/** The default schedule in words. */
+function described({ drop_schedule: ratios, drop_minimum: least }) {
+  if (!ratios.some((each) => each > 0)) return "It drops none.";
+  const shares = ratios.map((each) => `${Math.round(100 * each)} %`).join(", then ");
+  return `It drops ${shares} of the candidates` + (least > 1 ? `, and keeps at least ${least}.` : ".");
+}
+
+function showCount() {
+  const count = entered().length;
+  byId("count").textContent = count === 0 ? "No candidates yet." : `${candidatesIn(count)}.`;
 }
 
 function showRatios() {
@@ -36,9 +63,9 @@ function showRatios() {
   }
 }
 
-/** The schedule of the sliders; a model that drops nowhere gets none. */
+/** The schedule of the sliders; nothing where the default is wanted, so that the service decides as for any client. */
 function dropRatios() {
-  if (firstStages + exits.length === 0) return {};
+  if (own.checked || firstStages + exits.length === 0) return {};
   const each = exits.map(() => Number(ratio.value));
   return { drop_ratio: firstStages ? [Number(firstRatio.value), ...each] : Number(ratio.value) };
 }
@@ -52,7 +79,15 @@ function entered() {
   );
 }
 
+/** On a narrow screen the answer stands below the form. */
+function scrollToAnswer() {
+  if (!matchMedia("(max-width: 60rem)").matches) return;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  byId("answer").scrollIntoView({ behavior: still ? "auto" : "smooth" });
+}
+
 async function ask() {
+  if (!serving) return;
   const given = entered();
   if (!question.value.trim() || given.length === 0) {
     showProblem("A question and at least one candidate are needed.");
@@ -61,8 +96,7 @@ async function ask() {
   const mine = ++latest;
   button.setAttribute("aria-disabled", "true");
   try {
-    if (firstStages + exits.length === 0) await describeModel();
-    const reading = windows.checked ? { windows: "best" } : {};
+    const reading = windows.checked ? {} : { windows: "off" };
     const answer = await rank({ question: question.value, candidates: given, return_heads: true, ...reading, ...dropRatios() });
     if (mine === latest) show(answer, given); // an answer that was overtaken is not shown
   } catch (error) {
@@ -76,7 +110,7 @@ function show(answer, given) {
   showProblem();
   const dropped = answer.results.filter((result) => result.stage < firstStages + exits.length).length;
   byId("summary").textContent =
-    `${given.length} candidates in ${milliseconds(answer.timing_ms.total)}, ${dropped} dropped on the way; ` +
+    `${candidatesIn(given.length)} in ${milliseconds(answer.timing_ms.total)}, ${dropped} dropped on the way; ` +
     `${answer.usage.tokens} tokens; ${answer.model} ${answer.version}.`;
   byId("timing").replaceChildren(timingBar(answer.timing_ms));
   byId("warnings").replaceChildren(...answer.warnings.map((warning) => make("li", {}, warning)));
@@ -88,22 +122,27 @@ function loadExample() {
   if (example.value === "" || !chosen) return;
   question.value = chosen.question;
   candidates.value = chosen.candidates.join("\n");
+  showCount();
   ask();
 }
 
 example.append(...EXAMPLES.map(({ name }, index) => make("option", { value: String(index) }, name)));
 example.addEventListener("change", loadExample);
 for (const slider of [firstRatio, ratio]) {
-  slider.addEventListener("input", showRatios);
+  slider.addEventListener("input", () => {
+    own.checked = false;
+    showRatios();
+  });
   slider.addEventListener("change", () => latest > 0 && ask());
 }
-for (const box of [neighbours, windows]) box.addEventListener("change", () => latest > 0 && ask());
+for (const box of [neighbours, windows, own]) box.addEventListener("change", () => latest > 0 && ask());
 for (const field of [question, candidates]) field.addEventListener("input", () => (example.value = ""));
+candidates.addEventListener("input", showCount);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  ask();
+  ask().then(scrollToAnswer);
 });
 form.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask().then(scrollToAnswer);
 });
 describeModel().catch((error) => showProblem(error.message));

@@ -4,7 +4,9 @@
  * Roles are given, because a phone's layout takes them from the elements.
  */
 
-import { make } from "./dom.js";
+import { candidatesIn, make } from "./dom.js";
+
+const LONG = 400; // characters of a candidate that are shown whole
 
 /**
  * @param {object} answer of `/v1/rank` with heads
@@ -32,7 +34,7 @@ export function resultsTable(answer, given, exits, firstStages) {
 
 /** `stage` counts the exits from 0; -1 is a first stage. */
 function groupTitle(stage, count, exits) {
-  const candidates = count === 1 ? "1 candidate" : `${count} candidates`;
+  const candidates = candidatesIn(count);
   if (stage === -1) return `Dropped by the first stage: ${candidates}, with the scores of their vectors`;
   if (stage === exits.length) return `Scored by the last stage: ${candidates}`;
   return `Dropped at exit ${stage + 1}, after layer ${exits[stage]}: ${candidates}, with that exit's scores`;
@@ -43,7 +45,7 @@ function row(result, { text, previous, next }, names) {
   const cut = result.truncated ? make("span", { class: "cut" }, "(not read to its end)") : null;
   const cells = [
     make("td", { class: "place", role: "cell" }, String(result.place)),
-    make("td", { class: "text", role: "cell" }, before, ...marked(text, result.window), after, cut),
+    make("td", { class: "text", role: "cell" }, before, ...shortened(text, result.window), after, cut),
     make("td", { class: "score", role: "cell", "data-name": "Score" }, bar(result.score)),
   ];
   const heads = names.slice(3);
@@ -54,7 +56,23 @@ function row(result, { text, previous, next }, names) {
     const headCell = (name, head) => make("td", { class: "head", role: "cell", "data-name": name }, bar(result.heads[head]));
     cells.push(...heads.map(headCell));
   }
-  return make("tr", { role: "row", class: result.place === 1 ? "best" : "" }, ...cells);
+  return make("tr", { role: "row", class: result.place === 1 && result.score >= 0.5 ? "best" : "" }, ...cells);
+}
+
+/** A long text begins with its window, or with its first lines; a button shows all of it. */
+function shortened(text, window) {
+  if (text.length <= LONG) return marked(text, window);
+  const part = window === undefined ? [text] : [window.start > 0 ? "… " : "", make("mark", {}, Array.from(text).slice(window.start, window.end).join("")), " …"];
+  const shown = make("span", { class: "clamped" }, ...part);
+  const button = make("button", { type: "button", class: "more", "aria-expanded": "false" }, "Show the whole text");
+  button.addEventListener("click", () => {
+    const open = button.getAttribute("aria-expanded") === "false";
+    button.setAttribute("aria-expanded", String(open));
+    button.textContent = open ? "Show less" : "Show the whole text";
+    shown.className = open ? "" : "clamped";
+    shown.replaceChildren(...(open ? marked(text, window) : part));
+  });
+  return [shown, button];
 }
 
 /** The text with its window marked; spans count code points, of which a string's length counts some twice. */

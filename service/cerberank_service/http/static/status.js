@@ -2,6 +2,7 @@
 
 import { models, series } from "./api.js";
 import { byId, make, showProblem } from "./dom.js";
+import { reasonOf, sentence } from "./states.js";
 
 const EVERY_MS = 2000;
 const NOW = {
@@ -19,10 +20,6 @@ function fact(value) {
     return Object.entries(value).map(([name, item]) => `${name} ${fact(item)}`).join("; ") || "none";
   }
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
-}
-
-function name({ model, version }) {
-  return model === undefined ? "The model" : `${model} ${version}`;
 }
 
 function modelFacts(model) {
@@ -46,7 +43,7 @@ function update(element, children) {
 async function refresh() {
   try {
     const [served, now] = await Promise.all([models(), series(Object.keys(NOW))]);
-    const state = served.map((model) => `${name(model)} is ${model.state}.`).join(" ");
+    const state = served.map(sentence).join(" ");
     if (byId("state").textContent !== state) byId("state").textContent = state;
     update(byId("models"), served.map(modelFacts));
     const tiles = Object.entries(NOW).flatMap(([name, title]) => [
@@ -54,7 +51,7 @@ async function refresh() {
       make("dd", { id: name }, now[name].toLocaleString("en")),
     ]);
     update(byId("now"), pairs(tiles));
-    showProblem();
+    showProblem(...served.filter(({ state }) => state !== "ready").flatMap(reasonOf));
   } catch (error) {
     showProblem(error.message);
   } finally {
