@@ -58,6 +58,8 @@ REFUSALS = ("queue", "deadline", "memory", "connections", "loading", "stopping",
 """Reasons for a 503, as the log and the metrics name them: the queue is too long, or too long for the deadline of the
 question; too many tokens or large bodies are in memory; too many requests are in progress; no model is ready yet; the
 process stops; a model has failed."""
+PREDICTED = REFUSALS[:2]
+"""The reasons of refusals whose time in the queue was predicted."""
 
 
 @dataclass(frozen=True, slots=True)

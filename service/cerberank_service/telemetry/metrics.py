@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
-from cerberank_service.errors import REFUSALS, Refusal
+from cerberank_service.errors import PREDICTED, REFUSALS, Refusal
 from cerberank_service.telemetry.answer_metrics import NO_VECTORS, OTHER, AnswerMetrics, label_of
 from cerberank_service.telemetry.ignored_fields import IgnoredFields
 from cerberank_service.telemetry.lifecycle_metrics import LifecycleMetrics
@@ -37,7 +37,7 @@ class Metrics:
         self.errors = self.series.counter("errors")
         self._refused = {reason: self.series.counter("refused_requests", reason) for reason in REFUSALS}
         self._refused_candidates = {reason: self.series.counter("refused_candidates", reason) for reason in REFUSALS}
-        self._refused_seconds = {reason: self.series.histogram("refused_queue_seconds", reason) for reason in REFUSALS}
+        self._refused_seconds = {reason: self.series.histogram("refused_queue_seconds", reason) for reason in PREDICTED}
         self.in_flight = self.series.gauge("requests_in_flight")
         self.queued_tokens = self.series.gauge("queued_tokens")
         self.queued_seconds = self.series.gauge("queued_seconds")

@@ -41,7 +41,8 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
     backend = FakeBackend()
     client = serve(backend)
     before, padding = samples(client), backend.counts.padding_tokens
-    body = {"question": "q", "candidates": ["a", "bc", "def", "def", "x " * 100], "drop_ratio": [0.5, 0.0]}
+    candidates = ["a", "bc", "def", "def", "x " * 100]
+    body = {"question": "q", "candidates": candidates, "drop_ratio": [0.5, 0.0], "windows": "off"}
     answer = client.post("/v1/rank", json=body).json()
     after = samples(client)
     grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
