@@ -28,7 +28,7 @@ def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
     )
     try:
         wait_until_ready(running)
-        body = {"model": name, "question": QUESTION, "candidates": TEXTS}
+        body = {"model": name, "question": QUESTION, "candidates": TEXTS, "windows": "off"}
         results = httpx.post(f"{running.url}/v1/rank", json=body).raise_for_status().json()["results"]
     finally:
         running.process.kill()

@@ -19,6 +19,7 @@ from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
+from cerberank_models.windows import AS_SERVED
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
 
@@ -35,7 +36,8 @@ def imported(folder: Path, seed: int) -> Checkpoint:
 
 
 def offline(checkpoint: Checkpoint) -> list[float]:
-    pairs = checkpoint.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])
+    candidates = [Candidate(text=text) for text in TEXTS]
+    pairs = checkpoint.encoder().encode(QUESTION, candidates, windowing=AS_SERVED)
     scores: list[float] = rank_pairs(open_backend(checkpoint, precision="fp32", threads=1), pairs).scores.tolist()
     return scores
 
@@ -62,8 +64,7 @@ def test_it_is_ranked_as_offline_in_two_dialects(served: tuple[TestClient, Check
     answer = rank(client, drop_ratio=0.5)
     assert "this model has no exits: drop_ratio has no effect" in answer["warnings"]
     assert {result["stage"] for result in answer["results"]} == {0}
-    whole = {"model": "opaque", "query": QUESTION, "documents": TEXTS, "max_chunks_per_doc": 1}  # no windows
-    cohere = client.post("/v1/rerank", json=whole).json()
+    cohere = client.post("/v1/rerank", json={"model": "opaque", "query": QUESTION, "documents": TEXTS}).json()
     expected = offline(checkpoint)
     for results, key in ((answer["results"], "score"), (cohere["results"], "relevance_score")):
         got = {result["index"]: result[key] for result in results}

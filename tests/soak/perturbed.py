@@ -13,6 +13,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, write_checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
+from cerberank_models.windows import AS_SERVED
 
 PRECISION = "int8"
 
@@ -57,6 +58,7 @@ def rankings(checkpoint: Checkpoint, questions: list[tuple[str, list[str]]]) -> 
     backend, encoder = open_backend(checkpoint, precision=PRECISION), checkpoint.encoder()
     found = []
     for question, texts in questions:
-        ranking = rank_pairs(backend, encoder.encode(question, [Candidate(text=text) for text in texts]))
+        candidates = [Candidate(text=text) for text in texts]
+        ranking = rank_pairs(backend, encoder.encode(question, candidates, windowing=AS_SERVED))
         found.append((ranking.order, ranking.scores))
     return found

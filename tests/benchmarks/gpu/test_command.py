@@ -206,7 +206,7 @@ def test_table_5_is_captured_beyond_the_size_of_the_service(tmp_path: Path) -> N
 def test_a_process_that_is_ended_at_the_deadline_is_no_failure(tmp_path: Path) -> None:
     """`distil` has just been started: it is ended at once, the piece is cut and keeps what `teach` gave."""
     here = lab(
-        tmp_path, end=50.0, clock=lambda: 100.0 if (tmp_path / "distil 1.log").exists() else time.monotonic() / 1e9
+        tmp_path, end=50.0, clock=lambda: 100.0 if (tmp_path / "distil-1.log").exists() else time.monotonic() / 1e9
     )
     record = measure(here, ["training"], tmp_path / "out")
     (piece,) = [piece for piece in record.pieces if piece.name == "training"]

@@ -97,7 +97,8 @@ def test_the_program_ranks_with_it(checkpoint: Checkpoint, tmp_path: Path, capsy
     """`cerberank rank` answers with the shifted stages and the whole schedule."""
     lines = tmp_path / "questions.jsonl"
     lines.write_text(json.dumps({"question": QUESTION, "candidates": list(TEXTS)}))
-    assert rank_main([str(lines), "--checkpoint", str(checkpoint.path), "--precision", "fp32", "--no-progress"]) == 0
+    options = ["--precision", "fp32", "--no-progress", "--windows", "off"]
+    assert rank_main([str(lines), "--checkpoint", str(checkpoint.path), *options]) == 0
     answer = json.loads(capsys.readouterr().out)
     expected = ranked(checkpoint, None)
     assert answer["drop_schedule"] == list(checkpoint.config.schedule)

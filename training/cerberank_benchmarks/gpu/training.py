@@ -24,7 +24,7 @@ TEXT = (
     "Made-up questions of ten candidates, random weights. teach: a base encoder by Hugging Face's Trainer, steps "
     "between its first and its last record of the loss; distil: B_(n-1) 3H1 on the labels, the later half of the steps."
 )
-QUESTIONS, CANDIDATES = 64, 10
+QUESTIONS, DEV_QUESTIONS, CANDIDATES = 64, 2, 10
 STOP_SECONDS = 30.0
 LOGGED = 50
 """`teach` records the loss after so many steps, or after each evaluation where these are more frequent."""
@@ -35,12 +35,14 @@ def run(lab: Lab) -> Findings:
     settings = BenchmarkSettings(
         layers=lab.sizes.training_layers, width=lab.sizes.width or 768, tokenizer=lab.tokenizer, seed=lab.seed
     )
-    base, data = cross_encoder(settings, lab.scratch / "training", labels=2), _questions(lab, settings)
+    base = cross_encoder(settings, lab.scratch / "training", labels=2)
+    data = _questions(lab, settings, "train", range(QUESTIONS))
+    dev = _questions(lab, settings, "dev", range(QUESTIONS, QUESTIONS + DEV_QUESTIONS))
     gpus = torch.cuda.device_count() if lab.on_gpu else 0
     for processes in [1] + ([gpus] if gpus > 1 else []):
         for verb, timed in (("teach", _teach), ("distil", _distil)):
             step = lab.sizes.training_questions * (processes if verb == "teach" else 1)
-            seconds = timed(lab, _Task(verb, base, data, processes))
+            seconds = timed(lab, _Task(verb, base, data, dev, processes))
             yield {
                 "verb": verb,
                 "processes": processes,
@@ -57,6 +59,7 @@ class _Task:
     verb: str
     base: Path
     data: str
+    dev: str
     processes: int
 
 
@@ -67,7 +70,7 @@ def _teach(lab: Lab, task: _Task) -> float:
     steps = lab.sizes.training_steps
     # With as many steps between evaluations as there are, none comes between two records.
     steps, evaluate = (max(steps, 2 * LOGGED), max(steps, 2 * LOGGED)) if lab.on_gpu else (steps, 1)
-    out = lab.scratch / f"teach {task.processes}"
+    out = lab.scratch / f"teach-{task.processes}"
     options: list[str | int] = ["--evaluate-every", evaluate, "--precision", "bf16" if lab.on_gpu else "fp32"]
     options += ["--device", "auto" if lab.on_gpu else "cpu", "--steps", steps]
     if lab.on_gpu:
@@ -84,7 +87,7 @@ def _teach(lab: Lab, task: _Task) -> float:
 def _distil(lab: Lab, task: _Task) -> float:
     """Seconds of a step by the run's own log; the run is ended after it, before it evaluates and exports."""
     steps, endless = lab.sizes.training_steps, 1_000_000
-    out = lab.scratch / f"distil {task.processes}"
+    out = lab.scratch / f"distil-{task.processes}"
     options: list[str | int] = [
         "--recipe",
         "electra-base-b11-3h1",
@@ -140,7 +143,7 @@ def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> 
 
 
 def _arguments(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> list[str]:
-    data = ["--train", task.data, "--dev", task.data, "--dev-questions", "2", "--max-length", "128"]
+    data = ["--train", task.data, "--dev", task.dev, "--max-length", "128"]
     size = ["--questions-per-step", str(lab.sizes.training_questions), "--out", str(out)]
     return [task.verb, "--base", str(task.base), *data, *size, *map(str, options)]
 
@@ -151,11 +154,11 @@ def _check(process: subprocess.Popen[bytes], out: Path) -> None:
         raise RuntimeError(f"exit code {process.returncode}: {printed[-800:]}")
 
 
-def _questions(lab: Lab, settings: BenchmarkSettings) -> str:
+def _questions(lab: Lab, settings: BenchmarkSettings, name: str, numbers: range) -> str:
     """A file of questions with made-up candidates, the first of which is the right one."""
-    workload, path = Workload(settings), lab.scratch / "questions.jsonl"
+    workload, path = Workload(settings), lab.scratch / f"{name}.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        for number in range(QUESTIONS):
+        for number in numbers:
             task = workload.task(CANDIDATES, seed=number)
             candidates = [{"text": text, "label": int(place == 0)} for place, text in enumerate(task.texts)]
             file.write(json.dumps({"question": f"{number} {task.question}", "candidates": candidates}) + "\n")

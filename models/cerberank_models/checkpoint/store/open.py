@@ -18,13 +18,11 @@ def open_store(address: str) -> Store:
         address = address.removeprefix(scheme)
     if "://" not in address:
         return FolderStore(Path(address))
-    try:
-        import fsspec  # noqa: PLC0415 - folders need none
+    import fsspec  # noqa: PLC0415 - folders need none
 
+    try:
         filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)
     except (ImportError, ValueError) as error:
-        extra = ""
-        if isinstance(error, ImportError):
-            extra = f"; install cerberank[{'s3' if address.startswith(('s3://', 's3a://')) else 'url'}]"
+        extra = "; install cerberank[s3]" if address.startswith("s3") and isinstance(error, ImportError) else ""
         raise StoreError(f"{address}: {error}{extra}") from error
     return UrlStore(filesystem, root)
