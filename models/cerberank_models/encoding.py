@@ -57,15 +57,15 @@ class EncodedPairs:
     type_ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
-    """Whether the candidate's end is not read, neither in this pair nor in the candidate's others."""
+    """True where the candidate's end is not read, neither in this pair nor in the candidate's others."""
     windows: Windows | None = None
     """Which pairs are windows of one candidate; None where every candidate is one pair."""
     question_truncated: bool = False
-    """Whether the question's end is not read in some pair."""
+    """True where the question's end is not read in some pair."""
     unknown: NDArray[np.bool_] | None = None
-    """Whether most of the candidate's tokens in the pair are unknown to the vocabulary; None where it knows any."""
+    """True where most of the candidate's tokens in the pair are unknown to the vocabulary; None where no token is."""
     question_unknown: bool = False
-    """Whether most of the question's tokens are."""
+    """True where most of the question's tokens are unknown."""
 
     def __len__(self) -> int:
         """The number of pairs n."""
@@ -306,7 +306,7 @@ class PairEncoder:
     def _mostly_unknown(
         self, token_ids: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-        """Whether the vocabulary lacks more than half of the question's tokens, and of the candidate's, in each pair.
+        """True where more than half of the question's tokens are unknown, and of the candidate's, in each pair.
 
         None for both where no token is unknown. The pairs begin at `begins`; `lengths` are their segments'.
         """

@@ -55,7 +55,7 @@ class Windowing:
 
 
 AS_SERVED = Windowing(most=MOST_WINDOWS, most_rows=MOST_ROWS)
-"""What a service with default settings does with texts that do not fit."""
+"""The reading of texts that do not fit by a service with default settings."""
 
 
 class Cut(NamedTuple):

@@ -76,13 +76,13 @@ class RankAnswer:
     heads: Scores | None
     """Probabilities of the k heads, shape [n, k]; NaN for candidates that no head scored."""
     truncated: NDArray[np.bool_]
-    """Whether the candidate's end was not read."""
+    """True where the candidate's end was not read."""
     tokens: int
     timing: Timing
     question_truncated: bool = False
-    """Whether the question's end was not read."""
+    """True where the question's end was not read."""
     unknown: int = 0
-    """Candidates of which the vocabulary lacks most tokens."""
+    """Candidates whose tokens the vocabulary mostly lacks."""
     warnings: tuple[str, ...] = field(default=())
     expected_loss: Mapping[str, float] = field(default_factory=dict)
     """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""

@@ -61,7 +61,7 @@ class Service:
         """Nothing runs before `start`. Raises KeysError, StoreError or OSError for an unusable file or store."""
         self.settings = settings
         self.leaving = False
-        """Whether it ends soon, so that clients should open no more connections to it, nor keep any."""
+        """True when it ends soon, so that clients should open no more connections to it, nor keep any."""
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         self.workers = Workers(settings.encode_workers, large_seconds=settings.queue_seconds)

@@ -292,11 +292,11 @@ class Counting:
     url: str
 
     def value(self, name: str) -> int:
-        """Of the proxy's counter."""
+        """The metrics of the proxy's counter."""
         return self._sample(f"cerberank_proxy_{name}_total")
 
     def lines(self) -> int:
-        """Of the log that it has read."""
+        """The lines of the log that it has read."""
         return self._sample("mtail_lines_total")
 
     def _sample(self, name: str) -> int:

@@ -166,7 +166,7 @@ def violations(
         oversized(document, values, size), binary_tensors(document, size)
     ),
 ) -> list[str]:
-    """What oversized bodies do that they must not, at the service with this address and process."""
+    """The faults of oversized bodies at the service with this address and process."""
     texts = {"question": "how tall ?", "query": "how tall ?", "text": "a", "text_1": "a", "text_2": "a"}
     lists = {name: ["a"] for name in ("candidates", "documents", "texts", "items")}
     found = []

@@ -169,7 +169,7 @@ def test_a_long_queue_is_told(watched: Watched) -> None:
 
 
 def test_lasting_refusals_are_told(watched: Watched) -> None:
-    """Of many questions of 50 tokens at once, whose queue is too short for its own alert."""
+    """Many questions of 50 tokens at once, whose queue is too short for its own alert."""
     watched.wait_for({"CerberankQuestionsRefused"}, *[{**SMALL, "candidates": ["a" * 25, "b" * 25]}] * 64)
     assert "CerberankQueueLong" not in watched.firing()
 
@@ -234,7 +234,7 @@ def test_a_shortage_of_descriptors_is_told(watched: Watched) -> None:
 
 
 def descriptors(pid: int) -> int:
-    """How many the process uses."""
+    """The number that the process uses."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 

@@ -40,7 +40,7 @@ INVALIDATED = re.compile("stream is capturing|error during capture")
 is captured (cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated)."""
 
 _capturing = threading.Lock()
-"""Of the whole process, because its garbage collection is."""
+"""One for the whole process, because it has one garbage collection."""
 _unended: set[torch.cuda.CUDAGraph] = set()
 """Graphs whose capture could not be ended. PyTorch's allocator refers to them as long as the process lives."""
 

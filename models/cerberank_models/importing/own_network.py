@@ -30,7 +30,7 @@ KINDS = {
     "MultiVectorEncoder": "a multi-vector encoder, which reads texts one by one; only cross-encoders are ranked with",
     "SparseEncoder": "a sparse encoder, which reads texts one by one; only cross-encoders are ranked with",
 }
-"""What sentence-transformers' kinds of models are that are not cross-encoders."""
+"""Kinds of models of sentence-transformers that are not cross-encoders, in words."""
 
 
 def read_config(source: Source) -> Any:

@@ -48,7 +48,7 @@ class Source:
         return any((self.folder / name).is_file() for name in VOCABULARIES)
 
     def optional_json(self, name: str) -> Any:
-        """What its file `name` holds as JSON; None where it has none. Raises SourceError."""
+        """The content of its file `name` as JSON; None without such a file. Raises SourceError."""
         file = self.folder / name
         if self.commit is not None and not file.is_file():
             from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub

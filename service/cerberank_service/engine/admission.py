@@ -75,7 +75,7 @@ class Pending:
     fair_end: float
     """Virtual time, meaningful only in comparisons."""
     reserved: bool = False
-    """Whether some of its work was reserved: it then leaves the clock when answered, as in the scheduler."""
+    """True once some of its work was reserved: it then leaves the clock when answered, as in the scheduler."""
 
 
 class Admission:

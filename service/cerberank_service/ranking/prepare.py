@@ -37,7 +37,7 @@ class Prepared:
     truncated: NDArray[np.bool_]
     """Which of the distinct candidates were cut in their pairs."""
     unknown: NDArray[np.bool_]
-    """Of which of them the vocabulary lacks most tokens."""
+    """Those with mostly unknown tokens."""
     pair_of: NDArray[np.int64]
     """Shape [n]: the distinct candidate of each candidate."""
     unique: tuple[Candidate, ...]

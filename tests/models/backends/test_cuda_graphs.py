@@ -160,7 +160,7 @@ class Garbage:
 
 @pytest.fixture(params=[True, False], ids=["collecting", "not collecting"])
 def collecting(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether garbage is collected when the test begins."""
+    """True where garbage is collected when the test begins."""
     if not request.param:
         gc.disable()
     yield request.param

@@ -46,7 +46,7 @@ def test_a_processor_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its allocator keeps unused on that device counts as free, without being returned to the device.
+    """Memory that its allocator keeps unused on that device counts as free, without being returned to the device.
 
     What belongs to captured graphs does not count. Without CUDA, or on a failed device, nothing is known.
     """

@@ -1,4 +1,4 @@
-"""What a torch backend or encoder does to its process and its device before it computes."""
+"""The settings that a torch backend or encoder makes in its process and on its device before it computes."""
 
 from __future__ import annotations
 

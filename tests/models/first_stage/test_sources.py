@@ -122,7 +122,7 @@ def test_a_joint_text_ranker_is_refused(tmp_path: Path) -> None:
 def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
     plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the first stage reads more of a candidate than that."""
+    """Said where the first stage reads more of a candidate than that."""
     ranker = text_ranker(TWIN)
     write_text_ranker(tmp_path / "ranker", ranker, bert_tokenizer(), version="1", source="tests")
     window = ranker.config.encoding.window

@@ -104,7 +104,7 @@ def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
 
 
 def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:
-    """Of the question and of the candidates, each in its own sentence."""
+    """The question and the candidates, each in its own sentence."""
     thai = "\u0e01\u0e02 \u0e04\u0e07"
     assert prepared(checkpoint, candidates=candidates(thai, "b")).warnings == (
         "the model's vocabulary lacks most tokens of 1 candidate: their scores mean little",

@@ -186,7 +186,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_state_is_saved_by_time_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a hundred steps take an hour; without a state the run begins anew, and its start is logged once."""
+    """A hundred steps may take an hour; without a state the run begins anew, and its start is logged once."""
     config = replace(CONFIG, steps=4, evaluate_every=4, save_every=1000)
 
     def killed(folder: Path) -> None:

@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _reading(counts: Mapping[str, int], windows: str | None) -> str:
-    """What was read of texts that do not fit; empty where all fit."""
+    """The reading of texts that do not fit, in words; empty where all fit."""
     parts = []
     if counts["in_windows"]:
         parts.append(f"{counts['in_windows']:,} were read in windows ({windows or AS_SERVED.combine})")

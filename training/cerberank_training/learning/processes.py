@@ -19,7 +19,7 @@ def launched_processes() -> int:
 
 
 def on_processor(device: str) -> bool:
-    """Whether transformers' Trainer computes on the processor: as `device` says, or for want of an accelerator."""
+    """True where transformers' Trainer computes on the processor: as `device` says, or for want of an accelerator."""
     return device == "cpu" or not torch.accelerator.is_available()
 
 

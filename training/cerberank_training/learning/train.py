@@ -73,7 +73,7 @@ class _StepsAhead:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._next: Future[_Prepared] | None = None
         self.position = 0
-        """How many questions were taken: what a run that goes on must know."""
+        """The number of questions that were taken, from which a run goes on."""
 
     def take(self, step: int) -> _Prepared:
         """The batch of step `step`. Raises what its preparation raised."""

@@ -86,7 +86,7 @@ class RunRecord(Frozen):
 
     @property
     def is_repeated(self) -> bool:
-        """Whether an earlier call has begun the run."""
+        """True where an earlier call has begun the run."""
         return len(self.calls) > 1
 
     def with_results(self, *, reached: int, **figures: float | None) -> Self:
@@ -152,7 +152,7 @@ def open_record(
 
 
 def said_of_start(start: float | None, best: float) -> str:
-    """What is said behind the best dev figure of that before the first step; empty where it was not measured.
+    """The words behind the best dev figure about that before the first step; empty where it was not measured.
 
     >>> said_of_start(61.25, 70.0), said_of_start(None, 70.0)
     (' (61.25 at step 0)', '')

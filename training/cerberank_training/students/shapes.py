@@ -210,7 +210,7 @@ def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:
 
 
 def _start(ranker: Ranker, base: str, fresh: str, *, carried: int) -> str:
-    """What everything starts from; `carried` is the number of exits that are the base's."""
+    """The start of every part in words; `carried` is the number of exits that are the base's."""
     exits = "; the exits are the base's" if ranker.exits else ""
     if carried < len(ranker.exits):
         some = f"{carried} of {len(ranker.exits)} exits are the base's, the others" if carried else "the exits"

@@ -111,7 +111,7 @@ class Store(Protocol):
         """
 
     def record(self, model: str) -> Record:
-        """What services have found out, if anything. Raises StoreError when it is malformed or no small file."""
+        """The record of the services, or none yet. Raises StoreError when it is malformed or no small file."""
 
     def note_served(self, reference: Reference) -> None:
         """Record that the version has passed every check and serves as stable."""

@@ -38,7 +38,7 @@ class Source:
     data: str
     """What the questions come from."""
     note: str = ""
-    """What a reader of the figures must know beside them, if anything."""
+    """A sentence that a reader of the figures needs beside them, or nothing."""
 
 
 def open_source(arguments: argparse.Namespace) -> Source:
