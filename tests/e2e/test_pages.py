@@ -122,9 +122,9 @@ def test_a_model_that_failed_is_told_with_its_reason(chromium: Browser, tiny_che
     try:
         for page in ("", "status"):
             chromium.driver.get(f"{service.url}/{page}")
-            chromium.wait_for("#problem", "random-tiny 1 could not be loaded.")
+            chromium.wait_for("#problem", "random-tiny 1 cannot serve and is not tried again.")
             (reason,) = [model["reason"] for model in httpx.get(f"{service.url}/v1/models").json()["models"]]
-            assert reason in chromium.texts("#problem")[0]
+            assert f"{reason}. Push another version, or name another checkpoint." in chromium.texts("#problem")[0]
             assert chromium.find("#problem a").get_attribute("href") == f"{service.url}/v1/models"
         chromium.driver.get(f"{service.url}/")
         chromium.wait_for("#problem", reason)
