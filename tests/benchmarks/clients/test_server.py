@@ -8,7 +8,7 @@ from cerberank_benchmarks.clients.server import ServerError, cerberank_server
 
 
 def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
-    """It gets a second where the caller has none left; a service takes longer to import its libraries and a model."""
+    """It gets a second where the caller has none left; a service without a store is never ready."""
     looks = []
 
     def remaining() -> float:
@@ -17,7 +17,7 @@ def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
 
     with (
         pytest.raises(ServerError, match="did not become ready"),
-        cerberank_server(None, tmp_path, remaining=remaining, log_level="error"),
+        cerberank_server(None, tmp_path, remaining=remaining, store=str(tmp_path / "none"), log_level="error"),
     ):
         pass
     assert len(looks) == 2  # for the start and for the end
