@@ -166,8 +166,9 @@ def test_stage_0_is_learnt_like_any_other(start: Start) -> None:
     running, _, _ = launch(start)
     before = list(running.engine.speeds.seconds_per_token)
     assert ranked(running.ask(TEXTS, **VECTORS)).complete
-    changed = [new != old for new, old in zip(running.engine.speeds.seconds_per_token, before, strict=True)]
-    assert changed == [True, False, False, False]
+    after = running.engine.speeds.seconds_per_token
+    assert after[1:] == pytest.approx(before[1:], rel=1e-9)  # one batch is fitted to its own seconds but for rounding
+    assert after[0] != pytest.approx(before[0], rel=1e-9)
 
 
 def test_a_cancelled_vectors_job_frees_the_engine(start: Start) -> None:
