@@ -1,5 +1,5 @@
-# Two images of one service. `docker build --target cpu .` (also without --target): ONNX Runtime, no torch, the bundled
-# checkpoint. `docker build --target gpu .`: PyTorch on CUDA, and no checkpoint; without one mounted at
+# Two images of one service. `docker build --target cpu .` (also without --target): ONNX Runtime, no torch, serves the
+# checkpoint that the package contains. `docker build --target gpu .`: PyTorch on CUDA; without a checkpoint mounted at
 # /checkpoints/current, or a CERBERANK_STORE, it says so and is not ready. `--build-arg EXTRAS=s3,otel` adds extras.
 # `make image-check` runs every command of both without Docker, `make check` lints. The base image is named by its exact
 # tag; who has a registry pins its digest there.
@@ -10,6 +10,8 @@ WORKDIR /source
 COPY requirements/build.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --requirement requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY training/cerberank_training training/cerberank_training
+COPY cerberank cerberank
 COPY models/cerberank_models models/cerberank_models
 COPY service/cerberank_service service/cerberank_service
 RUN python -m hatchling build --target wheel --directory /wheel
@@ -63,6 +65,4 @@ ENV CERBERANK_DEVICE=cuda \
 
 FROM runtime AS cpu
 COPY --from=cpu-environment /opt/cerberank /opt/cerberank
-COPY models/checkpoints/cerberank-mini /checkpoints/cerberank-mini
-ENV CERBERANK_CHECKPOINT=/checkpoints/cerberank-mini \
-    MALLOC_ARENA_MAX=2
+ENV MALLOC_ARENA_MAX=2

@@ -50,11 +50,11 @@ soak: $(DEV)/.installed ## pushes for five minutes, then faults for ten, on a ma
 	$(ALLOCATOR) $(DEV)/bin/python -m tests.soak.chaos $(CHAOS)
 
 bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
-	$(DEV)/bin/cerberank bench $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
+	$(DEV)/bin/python -m cerberank_benchmarks $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
 		$(if $(INFINITY),--infinity $(INFINITY))
 
 bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 16"]
-	$(DEV)/bin/cerberank bench gpu $(BENCH)
+	$(DEV)/bin/python -m cerberank_benchmarks gpu $(BENCH)
 
 gpu-kit: $(DEV)/.installed ## wheels for bench gpu without a network: make gpu-kit [GPU_PYTHON=3.12] [GPU_PACKAGES=FILE]
 	$(DEV)/bin/python requirements/gpu_kit.py gpu-kit $(if $(GPU_PYTHON),--python $(GPU_PYTHON)) \

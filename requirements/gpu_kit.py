@@ -1,7 +1,7 @@
-"""Packs what `cerberank bench gpu` needs on a GPU machine without a network: `gpu_kit.py OUT [--python] [--packages]`.
+"""Packs what the GPU benchmarks need on a machine without a network: `gpu_kit.py OUT [--python] [--packages]`.
 
-OUT gets a wheel of this project, its tokenizer, and wheels of what the lock of the service on PyTorch names and the
-machine does not have. PyTorch, and what training needs (transformers and so on), must be on the machine.
+OUT gets wheels of what the lock of the service on PyTorch names and the machine does not have. PyTorch, and what
+training needs (transformers and so on), must be on the machine; this project is run from its checkout there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -21,7 +22,6 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements" / "gpu.txt"
 MACHINE = ROOT / "requirements" / "gpu-machine.list"
-TOKENIZER = ROOT / "models" / "checkpoints" / "cerberank-mini" / "tokenizer.json"
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1")
 EXTRAS = ("service", "torch")
 MOST_BYTES = 60 << 20
@@ -40,12 +40,12 @@ def pack(out: Path, *, python: str, lock: Path = LOCK, machine: Path = MACHINE) 
     out.mkdir(parents=True)
     for name, version in pins.items():
         _download(f"{name}=={version}", out, python)
-    build = [*_pip("wheel"), "--no-deps", "--no-build-isolation", "--wheel-dir", str(out), str(ROOT)]
-    subprocess.run(build, check=True)
     wheels = sorted(out.glob("*.whl"))
-    if missing := unmet(wheels, here, python):
+    names = {wheel: wheel.name.split("-") for wheel in wheels}
+    needs = {"cerberank": project(), **{name: _requirements(wheel) for wheel, (name, *_) in names.items()}}
+    available = here | {canonicalize_name(name): version for name, version, *_ in names.values()}
+    if missing := unmet(needs, available, python):
         raise KitError(f"needed, and neither in {lock.name} nor in {machine.name}: {'; '.join(missing)}")
-    shutil.copy(TOKENIZER, out)
     size = sum(path.stat().st_size for path in out.iterdir())
     if size > MOST_BYTES:
         raise KitError(f"{out} takes {size >> 20} MB, more than {MOST_BYTES >> 20} MB")
@@ -59,28 +59,34 @@ def versions(listed: Path) -> dict[str, str]:
     return {canonicalize_name(name): version for name, _, version in pairs}
 
 
-def unmet(wheels: list[Path], machine: dict[str, str], python: str) -> list[str]:
-    """The requirements of the wheels that neither a wheel nor the machine meets, each with the wheel that has it."""
-    available = machine | {canonicalize_name(wheel.name.split("-")[0]): wheel.name.split("-")[1] for wheel in wheels}
+def unmet(needs: dict[str, list[str]], available: dict[str, str], python: str) -> list[str]:
+    """The requirements in `needs`, by the package that has them, that no available version meets.
+
+    A version "" is unknown, and meets all.
+    """
     environment = {
         **default_environment(),
         "python_version": python,
         "python_full_version": f"{python}.0",
         "sys_platform": "linux",
         "platform_machine": "x86_64",
+        "extra": "",
     }
     found = []
-    for wheel in wheels:
-        name = wheel.name.split("-")[0]
-        for line in _requirements(wheel):
-            requirement = Requirement(line)
-            extras = EXTRAS if name == "cerberank" else ("",)
-            if requirement.marker and not any(requirement.marker.evaluate(environment | {"extra": x}) for x in extras):
+    for name, lines in needs.items():
+        for requirement in map(Requirement, lines):
+            if requirement.marker and not requirement.marker.evaluate(environment):
                 continue
             version = available.get(canonicalize_name(requirement.name))
             if version is None or (version and not requirement.specifier.contains(version, prereleases=True)):
                 found.append(f"{requirement.name}{requirement.specifier} (of {name})")
     return found
+
+
+def project() -> list[str]:
+    """The requirements of this project's service on PyTorch."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*table["dependencies"], *(line for name in EXTRAS for line in table["optional-dependencies"][name])]
 
 
 def _requirements(wheel: Path) -> list[str]:

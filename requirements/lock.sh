@@ -22,7 +22,7 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
 # shellcheck disable=SC2016
 {
     freeze serve '# Locked versions for `make serve`: everything that serving ONNX needs, no torch. Made by `make lock`.' \
-        '.[service,onnx-cpu]'
+        '.[serve]'
     freeze dev '# Locked versions for `make test` and `make check`. Made by `make lock`.
 # No hashes: torch comes as a CPU build where pip is offered one, and from the registry elsewhere.' \
         torch==2.13.0 '.[dev]'
@@ -31,7 +31,7 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
     freeze build '# Locked versions of what builds the wheel in the images.' 'hatchling>=1.27'
     freeze everything '# Locked versions of the extras that an image takes by `--build-arg EXTRAS=s3,otel`: constraints, without hashes,
 # because they differ by what is asked for. Made by `make lock`.' \
-        --constraint "$scratch/serve.txt" '.[service,onnx-cpu,s3,otel]'
+        --constraint "$scratch/serve.txt" '.[serve,s3,otel]'
 }
 for name in serve dev gpu; do
     cp "$scratch/$name.txt" "requirements/$name.txt"

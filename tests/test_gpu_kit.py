@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
-import zipfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from packaging.utils import canonicalize_name
+from tests.environments import clean_variables, link_packages, listed
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "requirements" / "gpu_kit.py"
+SOURCES = [ROOT, *(ROOT / name for name in ("models", "service", "training"))]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -31,33 +31,29 @@ def gpu_kit() -> ModuleType:
     return module
 
 
-def wheel(folder: Path, name: str, *requirements: str) -> Path:
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", *(f"Requires-Dist: {line}" for line in requirements)]
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{name}-1.0.dist-info/METADATA", "\n".join(lines) + "\n")
-    return path
-
-
-def test_a_requirement_that_nothing_meets_is_named(gpu_kit: ModuleType, tmp_path: Path) -> None:
+def test_a_requirement_that_nothing_meets_is_named(gpu_kit: ModuleType) -> None:
     """Neither by a wheel nor by the machine's version; other extras, systems and Pythons do not count."""
-    wheels = [
-        wheel(
-            tmp_path,
-            "cerberank",
+    needs = {
+        "cerberank": [
             "some-part>=1",
             "numpy>=2",
             "tqdm>=4",
-            "missing; extra == 'service'",
-            "not-asked; extra == 'training'",
+            "missing",
             "colorama; sys_platform == 'win32'",
             "backport; python_version < '3.12'",
-        ),
-        wheel(tmp_path, "some_part", "old<3"),
-    ]
-    machine = {"numpy": "1.26.0", "tqdm": "", "old": "3.1"}
+        ],
+        "some_part": ["old<3", "not-needed; extra == 'more'"],
+    }
+    available = {"some-part": "1.0", "numpy": "1.26.0", "tqdm": "", "old": "3.1"}
     expected = ["numpy>=2 (of cerberank)", "missing (of cerberank)", "old<3 (of some_part)"]
-    assert gpu_kit.unmet(wheels, machine, "3.12") == expected
+    assert gpu_kit.unmet(needs, available, "3.12") == expected
+
+
+def test_the_service_on_pytorch_is_what_the_project_needs(gpu_kit: ModuleType) -> None:
+    """Read from pyproject.toml: what every installation has, the service and torch, and no ONNX Runtime."""
+    names = {re.split("[^a-z-]", line.lower())[0] for line in gpu_kit.project()}
+    assert {"numpy", "fastapi", "torch"} <= names
+    assert "onnxruntime" not in names
 
 
 def test_a_wheel_that_pip_does_not_find_is_named(tmp_path: Path) -> None:
@@ -82,27 +78,17 @@ def test_the_kit_serves_and_measures_in_a_fresh_environment(tmp_path: Path) -> N
     install = ["install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target", str(installed)]
     subprocess.run([sys.executable, "-m", "pip", *install, *map(str, packed.glob("*.whl"))], check=True)
     venv.create(tmp_path / "fresh")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CERBERANK_"))}
-    environment["PYTHONPATH"] = os.pathsep.join([str(installed), str(_machine(tmp_path / "machine"))])
-    program = [str(tmp_path / "fresh" / "bin" / "python"), "-m", "cerberank_models"]
+    machine = tmp_path / "machine"
+    machine.mkdir()
+    link_packages(listed("gpu-machine.list"), machine)
+    environment = clean_variables()
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, [installed, machine, *SOURCES]))
+    program = [str(tmp_path / "fresh" / "bin" / "python"), "-m", "cerberank_benchmarks"]
     out = tmp_path / "out"
-    measure = ["bench", "gpu", "--device", "cpu", "--tiny", "--tokenizer", str(packed / "tokenizer.json")]
+    measure = ["gpu", "--device", "cpu", "--tiny"]
     command = [*program, *measure, "--out", str(out)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     pieces = {piece["name"]: piece for piece in json.loads((out / "gpu.json").read_text())["pieces"]}
     assert {piece["status"] for piece in pieces.values()} == {"ran"}
     assert sum(row.get("requests", 0) for row in pieces["served"]["rows"]) > 0
-
-
-def _machine(folder: Path) -> Path:
-    """Links to those packages of this environment that the GPU machine has too."""
-    lines = (ROOT / "requirements" / "gpu-machine.list").read_text().splitlines()
-    listed = {canonicalize_name(line.partition("==")[0]) for line in lines if not line.startswith("#")}
-    folder.mkdir()
-    for found in importlib.metadata.distributions():
-        if canonicalize_name(found.metadata["Name"]) in listed:
-            for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-                if not (folder / top).exists():
-                    (folder / top).symlink_to(Path(str(found.locate_file(top))))
-    return folder

@@ -7,17 +7,17 @@ import re
 from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from cerberank.cli import VERBS
 
-from cerberank_models.verbs import GROUP, installed_verbs
 from cerberank_training.students.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = ["item", "where", "command", "state", "difference"]
+BENCHMARKS = "cerberank_benchmarks"
 STATES = ("run", "tiny", "not run", "absent")
 
 
@@ -47,7 +47,7 @@ def symbols(path: Path) -> set[str]:
 @cache
 def options(verb: str, arguments: tuple[str, ...]) -> str:
     """The help of a verb; `arguments` choose whose where it has several."""
-    target = installed_verbs(entry_points(group=GROUP)).verbs[verb].target
+    target = "cerberank_benchmarks.__main__:main" if verb == BENCHMARKS else VERBS[verb].target
     module, _, function = target.partition(":")
     with redirect_stdout(StringIO()) as text, pytest.raises(SystemExit) as ended:
         getattr(import_module(module), function)([*arguments, "--help"])
@@ -66,9 +66,9 @@ def test_a_row_names_what_exists(row: list[str]) -> None:
         path, _, symbol = place.partition("::")
         assert (ROOT / path).is_file(), place
         assert not symbol or symbol in symbols(ROOT / path), place
-    (call,) = re.findall(r"`cerberank ([^`]+)`", command)
+    (call,) = re.findall(r"`(?:cerberank|python -m) ([^`]+)`", command)
     verb, *words = call.split()
-    chosen = tuple(words[:1]) if verb == "bench" else tuple(words[:2]) if "--paper" in words else ()
+    chosen = tuple(words[:1]) if verb == BENCHMARKS else tuple(words[:2]) if "--paper" in words else ()
     text = options(verb, chosen)
     previous = ""
     for word in words[len(chosen) :]:

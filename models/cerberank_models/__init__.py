@@ -1,1 +1,3 @@
-"""What the service and the training package agree on: encoding, networks, drop rules, checkpoints, backends."""
+"""The ranker that the service and the training package share: encoding, networks, drop rules, checkpoints, backends."""
+
+__version__ = "0.1.0"

@@ -1,16 +1,9 @@
-"""What the verbs of the `cerberank` program are, and which the installed packages bring.
-
-A package names its verbs in a tuple and the tuple in the entry-point group `cerberank.verbs` (pyproject.toml), with the
-extra that installs the package in brackets. Neither the tuple nor its module imports what the verbs need.
-"""
+"""The description of a verb of the `cerberank` program. A module of verbs imports nothing that the verbs need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint
-
-GROUP = "cerberank.verbs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,31 +29,3 @@ class Verb:
 
 TORCH = {"torch": "torch"}
 """What `--backend torch` imports (`Verb.on_demand`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstalledVerbs:
-    """The verbs that can be called here."""
-
-    verbs: Mapping[str, Verb]
-    """By name, in the order of `cerberank --help`."""
-    absent: tuple[str, ...]
-    """Extras that bring packages with further verbs, which are not installed here."""
-
-
-def installed_verbs(entry_points: Iterable[EntryPoint]) -> InstalledVerbs:
-    """The verbs that these entry points name; a package that is not installed contributes none.
-
-    Raises ModuleNotFoundError for a package that is installed and lacks its module.
-    """
-    verbs: list[Verb] = []
-    absent: list[str] = []
-    for entry in entry_points:
-        try:
-            verbs += entry.load()
-        except ModuleNotFoundError as error:
-            if error.name != entry.module.partition(".")[0]:
-                raise
-            absent += entry.extras
-    ordered = sorted(verbs, key=lambda verb: verb.order)
-    return InstalledVerbs({verb.name: verb for verb in ordered}, tuple(sorted(absent)))

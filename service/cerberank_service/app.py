@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Union
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from opentelemetry.trace import TracerProvider
 
+from cerberank_models import __version__
 from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
@@ -56,7 +56,7 @@ def create_app(
 
     app = FastAPI(
         title="Cerberank",
-        version=version("cerberank"),
+        version=__version__,
         summary="Puts the candidate sentence that answers the question first.",
         lifespan=lifespan,
         openapi_url=None,

@@ -6,10 +6,10 @@ import platform
 import threading
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 
 from opentelemetry.trace import TracerProvider
 
+from cerberank_models import __version__
 from cerberank_models.backends.device_memory import nvml_memory, nvml_utilisation
 from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
@@ -151,4 +151,4 @@ class Service:
 
 def _build(settings: Settings) -> tuple[str, ...]:
     """The labels of `BUILD_INFO`."""
-    return version("cerberank"), platform.python_version(), settings.backend, settings.device, settings.precision
+    return __version__, platform.python_version(), settings.backend, settings.device, settings.precision

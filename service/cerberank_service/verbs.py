@@ -9,7 +9,7 @@ VERBS = (
         name="serve",
         target="cerberank_service.serve:main",
         help="answer ranking requests over HTTP",
-        extra="service,onnx-cpu",
+        extra="serve",
         order=10,
         on_demand=TORCH,
     ),

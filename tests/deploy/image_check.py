@@ -214,7 +214,7 @@ def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
 
 
 def _verb(*arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", "cerberank_models", *map(str, arguments)], check=True)
+    subprocess.run([sys.executable, "-m", "cerberank", *map(str, arguments)], check=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +17,6 @@ from cerberank_service.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = read_dockerfile(ROOT / "Dockerfile")
 TARGETS = ("cpu", "gpu")
-LOOK = """
-import pathlib, site, sys
-before = list(sys.path)
-site.addsitedir(sys.argv[1])
-checkout = [path for path in before if pathlib.Path(path, "cerberank_training").exists()]
-sys.path[:] = [path for path in sys.path if path not in before] + [path for path in before if path not in checkout]
-import cerberank_service.app as app
-print(app.__file__)
-from cerberank_models.cli import main
-main(["--help"])
-sys.exit(main(["distil"]))
-"""
 IGNORED = (ROOT / ".dockerignore").read_text().split()
 
 
@@ -165,27 +152,3 @@ def test_extras_are_an_argument_of_both_images() -> None:
     assert {"s3fs", "opentelemetry-sdk"} <= set(extras)
     for other in ("serve.txt", "gpu.txt"):
         assert not extras.keys() & pins(other).keys()
-
-
-def test_the_project_builds_without_what_trains(tmp_path: Path) -> None:
-    """As a wheel and as an editable install: the images have no `training/`, and say so of its verbs."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    for name in ("models/cerberank_models", "service/cerberank_service"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    (tmp_path / "editable").mkdir()
-    build = "import hatchling.build as b; b.build_wheel('.'); b.build_editable('editable')"
-    subprocess.run([sys.executable, "-c", build], cwd=tmp_path, check=True, capture_output=True)
-    for wheel in (*tmp_path.glob("*.whl"), *tmp_path.glob("editable/*.whl")):
-        target = tmp_path / "installed" / wheel.parent.name
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target]
-        subprocess.run([*install, wheel], check=True, capture_output=True)
-        found = subprocess.run([sys.executable, "-E", "-c", LOOK, target], capture_output=True, text=True, check=False)
-        assert found.stdout.startswith(str(tmp_path)), found.stdout + found.stderr
-        shown = [line.split()[0] for line in found.stdout.splitlines() if line.startswith("  ")]
-        assert shown == [
-            *("serve", "admin", "probe", "keys", "rank", "import", "weights", "first-stage", "embed", "shape"),
-            *("card", "push", "pull", "list", "mlflow", "label"),
-        ]
-        assert found.returncode == 2
-        assert "pip install 'cerberank[training]'" in found.stderr

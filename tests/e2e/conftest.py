@@ -38,7 +38,7 @@ class Process:
         self.process.send_signal(signal.SIGTERM)
 
 
-SERVE = ("-m", "cerberank_models", "serve")
+SERVE = ("-m", "cerberank", "serve")
 ROOT = Path(__file__).resolve().parents[2]
 
 

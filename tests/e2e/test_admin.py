@@ -12,12 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
+from cerberank.cli import main
 from tests.e2e.conftest import START_SECONDS, Process, launch, start
 from tests.models.stores import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.cli import main
 
 MODEL, TOKEN = "random-tiny", "a-token-of-the-tests"
 BODY = {"question": "how tall is it?", "candidates": ["330 metres", "in paris"]}

@@ -35,7 +35,7 @@ def test_the_readmes_curl_puts_the_right_sentence_first() -> None:
     line = json.dumps({"question": body["question"], "candidates": body["candidates"]})
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     result = subprocess.run(
-        [sys.executable, "-m", "cerberank_models", "rank", "--return-text", "--top-k", "1"],
+        [sys.executable, "-m", "cerberank", "rank", "--return-text", "--top-k", "1"],
         input=line,
         capture_output=True,
         text=True,

@@ -164,7 +164,7 @@ def test_a_checkpoint_that_cannot_be_served_ends_the_program(
 def test_a_missing_library_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The last line has the command that installs it."""
     log = tmp_path / "log"
-    code = "import sys; sys.modules['onnxruntime'] = None; from cerberank_models.cli import main; sys.exit(main())"
+    code = "import sys; sys.modules['onnxruntime'] = None; from cerberank.cli import main; sys.exit(main())"
     assert launch(tiny_checkpoint, log, program=("-c", code, "serve")).wait(60) == 1
     assert "Traceback" not in log.read_text()
     last = log.read_text().splitlines()[-1]

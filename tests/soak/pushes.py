@@ -206,7 +206,7 @@ class Soak:
         return [
             sys.executable,
             "-m",
-            "cerberank_models",
+            "cerberank",
             "push",
             str(source),
             str(self.folder / "store"),

@@ -1,1 +1,1 @@
-"""The benchmarks of `cerberank bench`: workloads, peers with the same weights, tables and plots."""
+"""The benchmarks of `python -m cerberank_benchmarks`: workloads, peers with the same weights, tables and plots."""

@@ -1,4 +1,4 @@
-"""`cerberank bench`: speed, cost and behaviour under load, measured here, against peers with the same weights.
+"""Speed, cost and behaviour under load, measured here, against peers with the same weights.
 
 Every benchmark writes a table, a picture and JSON into `--out` as soon as it is done; a killed run resumes with the
 next benchmark. Compared systems run in turns and figures are medians, so that noise of the machine affects all alike.
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
         try:
             problems = _measure(name, settings, arguments.out, again=arguments.again)
         except (CheckpointError, DataError, DataNeededError, OpenVinoNeededError, ServerError, OSError) as error:
-            print(f"cerberank bench: {name}: {error}", file=sys.stderr)  # noqa: T201
+            print(f"cerberank_benchmarks: {name}: {error}", file=sys.stderr)  # noqa: T201
             code = 1
         else:
             code = max(code, 1 if problems else 0)
@@ -129,7 +129,9 @@ def _share(text: str) -> tuple[int, float]:
 def _parser() -> argparse.ArgumentParser:
     known = BenchmarkSettings()
     parser = argparse.ArgumentParser(
-        prog="cerberank bench", description=__doc__, epilog="A GPU is measured by another program: bench gpu --help."
+        prog="python -m cerberank_benchmarks",
+        description=__doc__,
+        epilog="A GPU is measured by another program: `gpu --help`.",
     )
     parser.add_argument(
         "benchmarks", nargs="*", choices=[*BENCHMARKS, []], metavar="BENCHMARK", help=", ".join(BENCHMARKS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkSettings:
-    """The options of `cerberank bench`. A report is valid for the settings that it was made with."""
+    """The options of `python -m cerberank_benchmarks`. A report is valid for the settings that it was made with."""
 
     candidates: tuple[int, ...] = (200, 1000)
     """The numbers of candidates per question."""

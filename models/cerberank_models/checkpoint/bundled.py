@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-BUNDLED = Path(__file__).resolve().parents[2] / "checkpoints" / "cerberank-mini"
-"""Exists in a checkout; an installed wheel contains no checkpoint."""
+BUNDLED = Path(__file__).resolve().parents[1] / "checkpoints" / "cerberank-mini"
 
 
 def default_checkpoint() -> Path:
-    """`CERBERANK_CHECKPOINT`, else the bundled checkpoint of this checkout."""
+    """`CERBERANK_CHECKPOINT`, else the bundled checkpoint."""
     named = os.environ.get("CERBERANK_CHECKPOINT")
     return Path(named) if named else BUNDLED

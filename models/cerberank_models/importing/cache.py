@@ -14,11 +14,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from filelock import FileLock
 
+from cerberank_models import __version__
 from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -46,7 +46,7 @@ class ImportOptions:
     def key(self, source: Source) -> str:
         """Names the checkpoint: another content, option or version of this program gives another key."""
         calibration = hashlib.sha256(self.calibrate.read_bytes()).hexdigest() if self.calibrate else None
-        parts: list[object] = [source.place if source.commit else source.name, source.content(), version("cerberank")]
+        parts: list[object] = [source.place if source.commit else source.name, source.content(), __version__]
         parts += [*sorted(self.precisions), self.max_length, calibration]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -101,7 +101,7 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
     It ends with this process, also where nothing is left to end it: by a signal that comes as it starts, by SIGKILL.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "cerberank_models", "import", "--end-with-stdin", *options.arguments(source, path)],
+        [sys.executable, "-m", "cerberank", "import", "--end-with-stdin", *options.arguments(source, path)],
         env={**os.environ, **QUIET},
         stdin=subprocess.PIPE,  # closed by the system when this process ends
         stdout=subprocess.PIPE,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from importlib.metadata import version as installed_version
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cerberank_models import __version__
 from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, Version
 from cerberank_service.access.bearer import bearer, digest, same
 from cerberank_service.admin.operations import Operations
@@ -78,7 +78,7 @@ def create_admin(settings: Settings, versions: VersionRegistry, operations: Oper
         raise ValueError("the admin port needs a token")
     app = FastAPI(
         title="Cerberank admin",
-        version=installed_version("cerberank"),
+        version=__version__,
         docs_url=None,
         redoc_url=None,
         responses=describe_errors(ErrorBody),

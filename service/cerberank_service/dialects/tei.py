@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from cerberank_models import __version__
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
@@ -119,7 +119,7 @@ def info(checkpoint: Checkpoint, precision: str, settings: Settings, step_tokens
         "max_client_batch_size": settings.max_candidates,
         "auto_truncate": True,
         "tokenization_workers": settings.encode_workers,
-        "version": version("cerberank"),
+        "version": __version__,
         "sha": None,
         "docker_label": None,
     }

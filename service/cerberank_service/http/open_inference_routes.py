@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
+from cerberank_models import __version__
 from cerberank_service.dialects.dialect import Dialect, ErrorFormat
 from cerberank_service.dialects.open_inference.infer import (
     INPUTS,
@@ -52,7 +52,7 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
         return {"ready": True}
 
     async def server() -> dict[str, Any]:
-        return {"name": "cerberank", "version": metadata.version("cerberank"), "extensions": []}
+        return {"name": "cerberank", "version": __version__, "extensions": []}
 
     async def model_ready(request: Request) -> dict[str, Any]:
         return {"name": _asked(request, versions).reference.model, "ready": True}

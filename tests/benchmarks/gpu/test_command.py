@@ -51,8 +51,8 @@ def lab(tmp_path: Path, **changes: Any) -> Lab:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The pieces of one run of the real program, by name."""
     out = tmp_path_factory.mktemp("gpu")
-    arguments = ["bench", "gpu", "--device", "cpu", "--tiny", "--out", str(out)]
-    command = [sys.executable, "-m", "cerberank_models", *arguments]
+    arguments = ["gpu", "--device", "cpu", "--tiny", "--out", str(out)]
+    command = [sys.executable, "-m", "cerberank_benchmarks", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name for path in out.iterdir()} <= {"gpu.json", "gpu.md", "server.log"}
@@ -234,7 +234,7 @@ def test_an_error_after_the_deadline_is_a_cut_that_names_it(tmp_path: Path, monk
 def test_the_two_documented_commands_measure_every_piece_once() -> None:
     """Each for eight minutes, into the folder that is kept."""
     page = (ROOT / "docs" / "gpu.md").read_text()
-    commands = re.findall(r'bench gpu --minutes 8 .* --out "\$OUT/(\w)" \\\n +--pieces (\S+)', page)
+    commands = re.findall(r'cerberank_benchmarks gpu --minutes 8 --out "\$OUT/(\w)" \\\n +--pieces (\S+)', page)
     assert [name for name, _ in commands] == ["a", "b"]
     assert [piece for _, pieces in commands for piece in pieces.split(",")] == list(PIECES)
 

@@ -114,7 +114,7 @@ def test_the_checkpoint_s_minimum_holds_as_in_the_service(
 
 def test_standard_input_is_answered_line_by_line(checkpoint: Path) -> None:
     """The first answer comes while the input is still open, whatever the locale; a closed reader ends it quietly."""
-    command = [sys.executable, "-m", "cerberank_models", "rank", "--return-text"]
+    command = [sys.executable, "-m", "cerberank", "rank", "--return-text"]
     environment = {"CERBERANK_CHECKPOINT": str(checkpoint), "PYTHONIOENCODING": "ascii"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment

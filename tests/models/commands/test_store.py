@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from cerberank.cli import main
 from tests.models.stores import edit, versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.cli import main
 
 MODEL = "random-tiny"
 
@@ -118,7 +118,7 @@ def test_the_verbs_need_neither_torch_nor_fsspec(made: dict[str, Path], tmp_path
     script = (
         "import sys\n"
         "for name in ('torch', 'transformers', 'onnxruntime', 'fsspec'): sys.modules[name] = None\n"
-        "from cerberank_models.cli import main\n"
+        "from cerberank.cli import main\n"
         f"assert main(['push', {str(made['1'])!r}, {str(tmp_path / 'store')!r}]) == 0\n"
         "sys.exit(main(['list', 'memory://x']))\n"
     )

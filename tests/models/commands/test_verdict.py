@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cerberank.cli import main
 from tests.models.stores import versions_of
 
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.cli import main
 from cerberank_models.commands import verdict
 
 MODEL = "random-tiny"

@@ -43,7 +43,7 @@ def test_the_second_start_imports_nothing(
     (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
     assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
     assert calls.read_text() == (
-        "-m cerberank_models import --end-with-stdin --name=model --precisions=int8 --max-length=64 "
+        "-m cerberank import --end-with-stdin --name=model --precisions=int8 --max-length=64 "
         f"--calibrate={source.place}/config.json -- {source.place} {path}\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
@@ -63,7 +63,7 @@ def test_what_is_imported_and_how_gives_the_place(source: Source, monkeypatch: p
     ]
     config.write_text('{"changed": true}')
     keys.append(FP32.key(source))
-    monkeypatch.setattr("cerberank_models.importing.cache.version", lambda name: "9")
+    monkeypatch.setattr("cerberank_models.importing.cache.__version__", "9")
     keys.append(FP32.key(source))
     assert len(set(keys)) == len(keys)
 

@@ -94,7 +94,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_a_model_of_the_hub_is_imported_out_of_the_cache(tmp_path: Path) -> None:
     """Offline, by its id: the version is the commit; another model is refused with a line and no traceback."""
     save_cross_encoder("bert", in_hub_cache("someone/tiny", tmp_path), num_labels=1)
-    command = [sys.executable, "-m", "cerberank_models", "import"]
+    command = [sys.executable, "-m", "cerberank", "import"]
     subprocess.run(
         [*command, "someone/tiny", str(tmp_path / "out"), "--precisions", ""],
         env=offline(tmp_path),

@@ -4,8 +4,8 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+from cerberank.cli import main
 
-from cerberank_models.cli import main
 from cerberank_service.access.keys import KeysError, add_key, read_keys, remove_key
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cerberank.cli import main
 from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.cli import main
 
 TOKEN = "a-token-of-the-tests"
 MODEL = "fake-ranker"

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cerberank.cli import main
 from tests.e2e.conftest import Process, start
 from tests.service.observe import wait_until
-
-from cerberank_models.cli import main
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

@@ -42,7 +42,7 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def command(out: str) -> list[str]:
-        return [sys.executable, "-m", "cerberank_models", "pretrain", *options(tmp_path, out, steps=40, every=10)]
+        return [sys.executable, "-m", "cerberank", "pretrain", *options(tmp_path, out, steps=40, every=10)]
 
     whole_run = subprocess.run(command("whole"), capture_output=True, text=True, check=True, env=environment)
     printed = whole_run.stdout

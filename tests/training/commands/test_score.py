@@ -62,7 +62,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    program = [sys.executable, "-m", "cerberank_models", "score", *arguments]
+    program = [sys.executable, "-m", "cerberank", "score", *arguments]
     return subprocess.Popen(program, stderr=subprocess.PIPE, env=SINGLE)
 
 

@@ -55,7 +55,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
     save_cross_encoder("bert", tmp_path / "base")
     data = jsonl(tmp_path)
     command = [
-        *(sys.executable, "-m", "cerberank_models", "distil", "--recipe", "tiny", "--strategy", "hard"),
+        *(sys.executable, "-m", "cerberank", "distil", "--recipe", "tiny", "--strategy", "hard"),
         *("--base", str(tmp_path / "base"), "--train", data, "--out", str(tmp_path / "out")),
         *("--dev", dev_jsonl(tmp_path)),
     ]

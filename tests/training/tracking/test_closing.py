@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from cerberank_models.verbs import GROUP, installed_verbs
+from cerberank.cli import VERBS
+
 from cerberank_training.tracking.closing import closing
 
 
 def test_the_next_commands_are_given_and_exist() -> None:
     """With forms they serve the checkpoint itself; without, `export` comes first and its folder is served."""
-    verbs = installed_verbs(entry_points(group=GROUP)).verbs
     for forms, served in ((("int8",), "'my runs/a/checkpoint'"), ((), "'my runs/a/exported'")):
         text = closing(Path("my runs/a/checkpoint"), name="m", figures="MAP 1", forms=forms, train="jsonl:t.jsonl")
         first, *steps = text.splitlines()
@@ -24,5 +23,5 @@ def test_the_next_commands_are_given_and_exist() -> None:
         assert commands[-1] == f"CERBERANK_CHECKPOINT={served} cerberank serve"
         for command in commands:
             words = command.split()
-            assert words[words.index("cerberank") + 1] in verbs
+            assert words[words.index("cerberank") + 1] in VERBS
         assert any("cerberank export" in command for command in commands) == (not forms)

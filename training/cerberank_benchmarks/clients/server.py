@@ -63,7 +63,7 @@ def cerberank_server(
     environment["CERBERANK_PORT"] = str(port)
     if checkpoint is not None:
         environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
-    command = [sys.executable, "-m", "cerberank_models", "serve"]
+    command = [sys.executable, "-m", "cerberank", "serve"]
     with _running(
         command, environment, port, "/health/ready", scratch / "cerberank.log", remaining=remaining
     ) as server:

@@ -1,1 +1,1 @@
-"""`cerberank bench gpu`: what one GPU gives, measured in one bounded run without data sets or a network."""
+"""the GPU benchmarks: what one GPU gives, measured in one bounded run without data sets or a network."""

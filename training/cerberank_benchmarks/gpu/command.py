@@ -1,4 +1,4 @@
-"""`cerberank bench gpu`: everything that is to be known of one GPU, in one bounded run.
+"""the GPU benchmarks: everything that is to be known of one GPU, in one bounded run.
 
 It needs no data set and no network. `gpu.json` and `gpu.md` in --out are written again after every row; a piece for
 which there is no time is listed as not run, and a piece that fails does not keep the others from running.
@@ -74,10 +74,10 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns 1 when a piece failed or found a problem, 2 for a wrong call."""
     arguments = _parser().parse_args(argv)
     if arguments.device.startswith("cuda") and not torch.cuda.is_available():
-        print(f"cerberank bench gpu: PyTorch {torch.__version__} finds no GPU here", file=sys.stderr)  # noqa: T201
+        print(f"cerberank_benchmarks gpu: PyTorch {torch.__version__} finds no GPU here", file=sys.stderr)  # noqa: T201
         return 2
     if not arguments.tokenizer.is_file():
-        print(f"cerberank bench gpu: there is no {arguments.tokenizer}; name one by --tokenizer", file=sys.stderr)  # noqa: T201
+        print(f"cerberank_benchmarks gpu: there is no {arguments.tokenizer}; name one by --tokenizer", file=sys.stderr)  # noqa: T201
         return 2
     if arguments.tiny:
         torch.set_num_threads(1)  # of networks of a few weights; several threads would only wait for each other
@@ -173,7 +173,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank bench gpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m cerberank_benchmarks gpu", description=__doc__)
     default: dict[str, Any] = {"pieces": list(PIECES), "tokenizer": default_checkpoint() / "tokenizer.json"}
     parser.set_defaults(**default)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of gpu.json and gpu.md")

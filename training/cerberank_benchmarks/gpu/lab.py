@@ -1,4 +1,4 @@
-"""Where the pieces of `cerberank bench gpu` measure: a device, a precision, sizes, a clock and a deadline.
+"""Where the pieces of the GPU benchmarks measure: a device, a precision, sizes, a clock and a deadline.
 
 On a GPU the backend takes its own attention kernel and CUDA graphs. On a processor stand-ins take their places, which
 compute the same with other means, so that every piece runs everywhere; figures from there say nothing about a GPU.

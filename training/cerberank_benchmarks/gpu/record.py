@@ -1,4 +1,4 @@
-"""The result of `cerberank bench gpu`: `gpu.json` for programs and `gpu.md` for people, written again as it grows."""
+"""The result of the GPU benchmarks: `gpu.json` for programs and `gpu.md` for people, written again as it grows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Record:
     def markdown(self) -> str:
         """A section for every piece, with a table wherever its rows' columns change."""
         facts = "\n".join(f"- {name}: {value}" for name, value in {**self.machine, **self.settings}.items())
-        return "\n".join(["# cerberank bench gpu", "", facts, "", *map(_section, self.pieces)])
+        return "\n".join(["# python -m cerberank_benchmarks gpu", "", facts, "", *map(_section, self.pieces)])
 
 
 def _section(piece: PieceRecord) -> str:

@@ -94,7 +94,7 @@ def served_checkpoint(lab: Lab, shape: Shape) -> Path:
             folder,
             card=f"# {shape.name}\n\nRandom weights, to measure time with.\n",
             version="random",
-            source="cerberank bench gpu",
+            source="python -m cerberank_benchmarks gpu",
             precisions=(),
         )
     return folder

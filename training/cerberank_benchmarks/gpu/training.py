@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from cerberank.cli import main as cerberank
 
 from cerberank_benchmarks.gpu.lab import Findings, Lab
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import cross_encoder
 from cerberank_benchmarks.workload import Workload
-from cerberank_models.cli import main as cerberank
 
 TEXT = (
     "Made-up questions of ten candidates, random weights. teach: a base encoder by Hugging Face's Trainer, steps "
@@ -121,7 +121,7 @@ def _logged(path: Path) -> list[float]:
 def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> Iterator[subprocess.Popen[bytes]]:
     """The verb as a user starts it, ended with the block; what it prints goes to `<out>.log`."""
     several = ["torch.distributed.run", f"--nproc-per-node={task.processes}", "-m"] if task.processes > 1 else []
-    command = [sys.executable, "-m", *several, "cerberank_models", *_arguments(lab, task, out, options)]
+    command = [sys.executable, "-m", *several, "cerberank", *_arguments(lab, task, out, options)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     if not lab.on_gpu:
         environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())

@@ -1,1 +1,1 @@
-"""The benchmarks of `cerberank bench`, one per file: settings and a folder in, a report out."""
+"""The benchmarks of `python -m cerberank_benchmarks`, one per file: settings and a folder in, a report out."""

@@ -1,6 +1,6 @@
 """`cerberank distil`: train a student by a recipe, on labels or teachers' scores. A killed run resumes when repeated.
 
-Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models distil ...`.
+Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank distil ...`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without distillation
 (tr-*). trmd-* also learn from `--mono` and `--bi`, folders that this verb wrote as OUT/ranker, of the same encoder.
-Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank_models pairwise ...`.
+Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank pairwise ...`.
 """
 
 from __future__ import annotations

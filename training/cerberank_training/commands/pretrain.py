@@ -2,7 +2,7 @@
 
 Writes an ordinary Hugging Face folder with three token types, which `teach`, `pairwise` and `distil` take as --base.
 The defaults are the paper's; a batch of 4,096 examples is --batch-size times --accumulate times processes.
-A killed run resumes when repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank_models pretrain ...`.
+A killed run resumes when repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank pretrain ...`.
 """
 
 from __future__ import annotations

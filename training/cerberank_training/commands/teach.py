@@ -1,7 +1,7 @@
 """`cerberank teach`: fine-tune a Hugging Face sequence classifier into a teacher. A killed run resumes when repeated.
 
 TANDA is two calls: transfer on a large set, then adapt the result to the target set.
-Several GPUs: `torchrun --nproc-per-node 4 -m cerberank_models teach ...`.
+Several GPUs: `torchrun --nproc-per-node 4 -m cerberank teach ...`.
 """
 
 from __future__ import annotations

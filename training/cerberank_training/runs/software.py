@@ -7,12 +7,14 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-LIBRARIES = ("cerberank", "torch", "transformers", "tokenizers")
+from cerberank_models import __version__
+
+LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
 def software() -> dict[str, str]:
     """The version of Python and of each library, and the commit of this code where it is a repository."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "cerberank": __version__}
     for name in LIBRARIES:
         try:
             versions[name] = version(name)

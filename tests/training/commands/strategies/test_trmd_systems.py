@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cerberank import cli
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_models import cli
 from cerberank_models.text_ranker_folder import read_text_ranker
 from cerberank_training.commands.strategies import cerberus_systems, runs
 

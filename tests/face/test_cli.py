@@ -3,27 +3,22 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, entry_points, version
 
 import pytest
+from cerberank.cli import VERBS, main
 
-from cerberank_models.cli import main
+from cerberank_models import __version__
 from cerberank_models.commands import rank as rank_command
-from cerberank_models.verbs import GROUP, installed_verbs
 
-IN_AN_IMAGE = [
-    EntryPoint("models", "cerberank_models.commands.verbs:VERBS", GROUP),
-    EntryPoint("training", "a_package_that_is_not_here.verbs:VERBS [training]", GROUP),
-]
 ORDER = (
-    "serve admin probe keys rank bench import weights first-stage embed shape pretrain teach mine sample score distil "
+    "serve admin probe keys rank import weights first-stage embed shape pretrain teach mine sample score distil "
     "grid runs pairwise strategies evaluate compare table average ensemble tune accelerate export card push pull "
     "list mlflow label"
 )
 
 
 def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    """With one line each, from all four packages, in the order in which they are used."""
+    """With one line each, from all packages, in the order in which they are used."""
     assert main(["--help"]) == 0
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert [name for name, _ in lines] == ORDER.split()
@@ -38,42 +33,9 @@ def test_help_separates_each_verb_from_what_it_does(capsys: pytest.CaptureFixtur
     assert all(line[begin - 2 : begin] == "  " for line in lines)
 
 
-def test_a_package_that_is_not_installed_brings_no_verbs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The others work, help does not show its verbs, and asking for one names the extra that brings the package."""
-    monkeypatch.setattr("cerberank_models.cli.entry_points", lambda group: IN_AN_IMAGE)
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "  rank " in shown
-    assert "distil" not in shown
-    assert main(["distil"]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert "there is no verb 'distil'" in message
-    assert "pip install 'cerberank[training]'" in message
-
-
-def test_an_installed_package_without_its_verbs_is_a_bug() -> None:
-    """Only a whole package may be absent; a module of it that is not found keeps its traceback."""
-    with pytest.raises(ModuleNotFoundError, match="gone"):
-        installed_verbs([EntryPoint("models", "cerberank_models.gone:VERBS", GROUP)])
-
-
-def test_metadata_older_than_the_code_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A checkout that was updated under an installed distribution has no verbs until it is installed again."""
-    monkeypatch.setattr("cerberank_models.cli.entry_points", lambda group: [])
-    assert main(["serve"]) == 2
-    assert "install cerberank again" in capsys.readouterr().err
-
-
 def test_every_verb_can_be_called() -> None:
-    """Each target is a function of its module, and its name is no other verb's."""
-    found = [verb for entry in entry_points(group=GROUP) for verb in entry.load()]
-    assert len({verb.name for verb in found}) == len({verb.order for verb in found}) == len(found)
-    for verb in found:
+    """Each target is a function of its module."""
+    for verb in VERBS.values():
         module, _, function = verb.target.partition(":")
         assert callable(getattr(importlib.import_module(module), function)), verb.name
 
@@ -91,10 +53,10 @@ def test_no_verb_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_python_runs_the_package_as_the_program() -> None:
-    """`python -m cerberank_models --version` prints the distribution's version."""
-    command = [sys.executable, "-m", "cerberank_models", "--version"]
+    """`python -m cerberank --version` prints the distribution's version."""
+    command = [sys.executable, "-m", "cerberank", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert shown == f"cerberank {version('cerberank')}\n"
+    assert shown == f"cerberank {__version__}\n"
 
 
 def test_an_interrupted_verb_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,8 +75,7 @@ def test_an_interrupted_verb_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsy
     [
         ("rank", "onnxruntime", "onnx-cpu"),
         ("rank", "torch", "torch"),
-        ("serve", "fastapi", "service,onnx-cpu"),
-        ("bench", "sentence_transformers", "dev"),
+        ("serve", "fastapi", "serve"),
         ("evaluate", "httpx", "training"),
         ("score", "pyarrow", "training"),
         ("score", "ray", "ray"),
@@ -129,7 +90,7 @@ def test_a_missing_library_names_the_extra_that_brings_it(
     def lacking(name: str) -> None:
         raise ModuleNotFoundError(name=missing)
 
-    monkeypatch.setattr("cerberank_models.cli.import_module", lacking)
+    monkeypatch.setattr("cerberank.cli.import_module", lacking)
     assert main([verb]) == 1
     message = capsys.readouterr().err
     assert message.count("\n") == 1
@@ -143,7 +104,7 @@ def test_a_fault_of_our_own_is_not_called_a_missing_library(monkeypatch: pytest.
     def lacking(name: str) -> None:
         raise ModuleNotFoundError(name="cerberank_models.gone")
 
-    monkeypatch.setattr("cerberank_models.cli.import_module", lacking)
+    monkeypatch.setattr("cerberank.cli.import_module", lacking)
     with pytest.raises(ModuleNotFoundError):
         main(["rank"])
 
@@ -153,7 +114,7 @@ def test_verbs_for_serving_need_no_torch() -> None:
     script = (
         "import sys\n"
         "for name in ('torch', 'transformers', 'onnx'): sys.modules[name] = None\n"
-        "from cerberank_models.cli import main\n"
+        "from cerberank.cli import main\n"
         "import cerberank_service.serve, cerberank_models.commands.rank, cerberank_models.backends.onnx_backend\n"
         "sys.exit(main(['distil']))\n"
     )

@@ -1,10 +1,12 @@
-"""`cerberank bench`: which of the two benchmark programs is meant. Each imports only what it needs."""
+"""`python -m cerberank_benchmarks`: the benchmarks of a processor, or with `gpu` as the first word those of a GPU."""
 
 from __future__ import annotations
 
+import sys
+
 
 def main(argv: list[str]) -> int:
-    """Run `bench gpu ...`, or the benchmarks of a processor; returns the exit code."""
+    """Run the benchmarks that the arguments name; returns the exit code. Each half imports only its own libraries."""
     if argv[:1] == ["gpu"]:
         from cerberank_benchmarks.gpu.command import main as gpu  # noqa: PLC0415 - the other's libraries take seconds
 
@@ -12,3 +14,7 @@ def main(argv: list[str]) -> int:
     from cerberank_benchmarks.command import main as processor  # noqa: PLC0415
 
     return processor(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
