@@ -1,1 +1,87 @@
-"""The public interface of Cerberank."""
+"""Answer ranking: a ranker in this process, clients of a service, stores of checkpoints, evaluation and training.
+
+`from cerberank import Ranker` imports numpy and the tokenizers, and neither torch nor onnxruntime: these are imported
+when a checkpoint is opened. The packages `cerberank_models`, `cerberank_service` and `cerberank_training` are private:
+their names change without notice.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cerberank_models import __version__
+
+if TYPE_CHECKING:
+    from cerberank.client import (
+        AsyncClient,
+        Client,
+        ConnectionFailedError,
+        InvalidRequestError,
+        NotFoundError,
+        RequestError,
+        UnauthorizedError,
+        UnavailableError,
+    )
+    from cerberank_models.answer import Answer, Result
+    from cerberank_models.encoding import Candidate
+    from cerberank_models.ranker import Ranker
+    from cerberank_models.store import Store, StoredVersion
+    from cerberank_training.evaluation.evaluate_ranker import Report, evaluate
+
+__all__ = [
+    "Answer",
+    "AsyncClient",
+    "Candidate",
+    "Client",
+    "ConnectionFailedError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "Ranker",
+    "Report",
+    "RequestError",
+    "Result",
+    "Store",
+    "StoredVersion",
+    "UnauthorizedError",
+    "UnavailableError",
+    "__version__",
+    "evaluate",
+]
+
+_CLIENT = "cerberank.client"
+_MODULES = {
+    "Answer": "cerberank_models.answer",
+    "AsyncClient": _CLIENT,
+    "Candidate": "cerberank_models.encoding",
+    "Client": _CLIENT,
+    "ConnectionFailedError": _CLIENT,
+    "InvalidRequestError": _CLIENT,
+    "NotFoundError": _CLIENT,
+    "Ranker": "cerberank_models.ranker",
+    "Report": "cerberank_training.evaluation.evaluate_ranker",
+    "RequestError": _CLIENT,
+    "Result": "cerberank_models.answer",
+    "Store": "cerberank_models.store",
+    "StoredVersion": "cerberank_models.store",
+    "UnauthorizedError": _CLIENT,
+    "UnavailableError": _CLIENT,
+    "evaluate": "cerberank_training.evaluation.evaluate_ranker",
+}
+"""The module of each name, which is imported when the name is first used."""
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, imported now. Raises AttributeError for another name, ModuleNotFoundError without its extra."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'cerberank' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as error:
+        message = f"cerberank.{name} needs {error.name}: pip install 'cerberank[training]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

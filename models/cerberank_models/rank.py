@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,12 +48,17 @@ class Ranking:
     """Shape [n, k], NaN for candidates that were dropped before the heads; None without heads."""
     spans: NDArray[np.int64] | None = None
     """Shape [n, 2]: the best window of each (`Windows.folded`); None where no candidate was read in windows."""
+    complete: bool = True
+    """False if the time was over before the last stage."""
 
 
-def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | None = None) -> Ranking:
+def rank_pairs(
+    backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | None = None, *, until: float | None = None
+) -> Ranking:
     """Run the stages of pairs over one question's pairs, dropping by `policy`; windows are folded after each stage.
 
-    `policy` counts these stages alone; None means the checkpoint's own, without its first stage's ratio.
+    `policy` counts these stages alone; None means the checkpoint's own, without its first stage's ratio. From the time
+    `until` (of `time.monotonic`) on no stage but the first is begun.
     Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError when a
     score is NaN.
     """
@@ -64,7 +70,11 @@ def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | 
     survival = Survival(len(pairs), stages, policy, pairs.windows)
     heads: Scores | None = None
     state = backend.start(pairs)
+    complete = True
     for stage in range(stages):
+        if stage and until is not None and time.monotonic() >= until:
+            complete = False
+            break
         output = backend.run(state, stage)
         if not np.isfinite(output.scores).all():
             raise NonFiniteScoreError(f"stage {stage} gave a score that is not a number")
@@ -76,7 +86,8 @@ def rank_pairs(backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | 
     scores, reached, spans = survival.scores, survival.stages, None
     if pairs.windows is not None:
         scores, reached, spans, heads = pairs.windows.folded(scores, reached, heads)
-    return Ranking(order=order(reached, scores), scores=scores, stages=reached, head_scores=heads, spans=spans)
+    ranked = order(reached, scores)
+    return Ranking(order=ranked, scores=scores, stages=reached, head_scores=heads, spans=spans, complete=complete)
 
 
 def pairs_policy(config: RankerConfig, given: float | None = None) -> DropPolicy:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Rows = NDArray[np.int64]
 Values = NDArray[np.float64]
 Combine = Literal["best", "mean"]
+Reading = Literal["best", "mean", "off"]
+"""The name of a `Windowing` in requests and options: `off` cuts texts that do not fit."""
 
 OVERLAP_SHARE = 4
 """Neighbouring windows share at least the room divided by this, rounded down."""
@@ -56,6 +58,18 @@ class Windowing:
 
 AS_SERVED = Windowing(most=MOST_WINDOWS, most_rows=MOST_ROWS)
 """The reading of texts that do not fit by a service with default settings."""
+
+
+def windowing_of(reading: Reading | None) -> Windowing | None:
+    """The windowing of this name with the service's default limits; None for `off`. None means `best`.
+
+    Raises ValueError for another name.
+    """
+    if reading == "off":
+        return None
+    if reading not in (None, "best", "mean"):
+        raise ValueError(f"windows are 'best', 'mean' or 'off', not {reading!r}")
+    return replace(AS_SERVED, combine=reading or "best")
 
 
 class Cut(NamedTuple):

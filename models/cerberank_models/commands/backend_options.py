@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cerberank_models.backends.registry import (
     BACKENDS,
@@ -12,7 +12,6 @@ from cerberank_models.backends.registry import (
     usual_backend,
     usual_precision,
 )
-from cerberank_models.windows import AS_SERVED, Windowing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +50,3 @@ def add_windows_option(parser: argparse.ArgumentParser) -> None:
         help="texts that do not fit are read in windows and have the best or the mean score of these, or are cut "
         "(default: best, as the service does)",
     )
-
-
-def windowing_option(windows: str | None) -> Windowing | None:
-    """The value of `--windows`, with the service's default; None cuts."""
-    if windows == "off":
-        return None
-    return replace(AS_SERVED, combine="mean") if windows == "mean" else AS_SERVED

@@ -7,25 +7,15 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import (
-    LABELS,
-    Label,
-    Reference,
-    Store,
-    StoreError,
-    check_model,
-    resolve,
-)
+from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference, StoreError
+from cerberank_models.checkpoint.store.contract import Store as Versions
 from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.commands.verdict import RejectedError, wait_for_verdict
-
-LEFT_OVER_SECONDS = 3600.0
-"""A hidden folder older than this is the remains of a killed pull; no pull takes so long."""
+from cerberank_models.store import Store, StoredVersion
 
 STORE = "a folder, or an fsspec URL such as s3://bucket/models"
 
@@ -83,12 +73,7 @@ def pull(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
 
     def run() -> None:
-        store = open_store(arguments.store)
-        reference = resolve(store, arguments.version)
-        target = arguments.target.absolute()
-        remove_remains(target.parent, target.name, older_than=LEFT_OVER_SECONDS)
-        store.pull(reference, arguments.target)
-        _say(f"{reference.model}@{reference.version} is in {arguments.target}")
+        _say(f"{Store(arguments.store).pull(arguments.version, arguments.target)} is in {arguments.target}")
 
     return _guarded("pull", run)
 
@@ -102,35 +87,17 @@ def list_(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
 
     def run() -> None:
-        store = open_store(arguments.store)
-        for model in [check_model(arguments.model)] if arguments.model else store.models():
-            for row in _rows(store, model):
-                _say(json.dumps(row) if arguments.json else _line(row))
+        store = Store(arguments.store)
+        for model in [arguments.model] if arguments.model else store.models():
+            for version in store.versions(model):
+                _say(json.dumps(asdict(version)) if arguments.json else _line(version))
 
     return _guarded("list", run)
 
 
-def _rows(store: Store, model: str) -> list[dict[str, Any]]:
-    labels = store.labels(model)
-    rows = []
-    for version in store.versions(model):
-        manifest = store.manifest(Reference(model, version))
-        rows.append(
-            {
-                "model": model,
-                "version": version,
-                "labels": [name for name in LABELS if labels.get(name) == version],
-                "created": manifest.created,
-                "source": manifest.source,
-                "metrics": manifest.metrics,
-            }
-        )
-    return rows
-
-
-def _line(row: dict[str, Any]) -> str:
-    metrics = " ".join(f"{_named(name)}={value:.4g}" for name, value in row["metrics"].items())
-    return f"{row['model']}@{row['version']}  {row['created']}  {','.join(row['labels']) or '-'}  {metrics}".rstrip()
+def _line(row: StoredVersion) -> str:
+    metrics = " ".join(f"{_named(name)}={value:.4g}" for name, value in row.metrics.items())
+    return f"{row.name}  {row.created}  {','.join(row.labels) or '-'}  {metrics}".rstrip()
 
 
 def _named(metric: str) -> str:
@@ -138,7 +105,7 @@ def _named(metric: str) -> str:
     return f"{metric}[unnamed set]" if metric.startswith("dev_") and "[" not in metric else metric
 
 
-def _moved_back(store: Store, rejected: Reference, label: Label, before: str | None) -> str:
+def _moved_back(store: Versions, rejected: Reference, label: Label, before: str | None) -> str:
     """Move the label to the version `before`, unless it has moved on; returns what a person must know of it."""
     model, version = rejected
     if before == version:

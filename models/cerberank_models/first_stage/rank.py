@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cerberank_models.backends.contract import Backend, Scores, Vector
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, check_exits, order
-from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder, concat_pairs
 from cerberank_models.first_stage.contract import KnownVectors, VectorBackend
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
@@ -70,6 +70,8 @@ class TextRanking:
     ranking: Ranking
     truncated: NDArray[np.bool_]
     """Shape [n]: whether the pair was cut; False where the first stage has dropped the candidate."""
+    pairs: EncodedPairs
+    """The pairs of the survivors."""
     tokens: int
     """Tokens of all texts and pairs that were computed."""
 
@@ -83,10 +85,12 @@ def rank_texts(
     *,
     policy: DropPolicy,
     windowing: Windowing | None = None,
+    until: float | None = None,
 ) -> TextRanking:
     """Score all texts, drop by the policy's stage 0, and rank the survivors as pairs by its later stages.
 
-    With a `windowing` survivors that do not fit are read in windows; the first stage cuts them.
+    With a `windowing` survivors that do not fit are read in windows; the first stage cuts them. `until` is
+    `rank_pairs`'s.
 
     Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError.
     """
@@ -96,7 +100,7 @@ def rank_texts(
     scores, tokens = first.score(question, [candidate.text for candidate in candidates])
     rows = policy.survivors(0, scores)
     pairs = encoder.encode(question, [candidates[row] for row in rows.tolist()], windowing=windowing)
-    ranking = rank_pairs(backend, pairs, policy.after_first())
+    ranking = rank_pairs(backend, pairs, policy.after_first(), until=until)
     stages, heads = np.zeros(len(candidates), dtype=np.int64), ranking.head_scores
     scores[rows], stages[rows] = ranking.scores, ranking.stages + 1
     if heads is not None:
@@ -109,4 +113,4 @@ def rank_texts(
     whole = replace(ranking, order=order(stages, scores), scores=scores, stages=stages, head_scores=heads, spans=spans)
     truncated = np.zeros(len(candidates), dtype=np.bool_)
     truncated[rows] = pairs.truncated_candidates
-    return TextRanking(ranking=whole, truncated=truncated, tokens=tokens + pairs.tokens)
+    return TextRanking(ranking=whole, truncated=truncated, pairs=pairs, tokens=tokens + pairs.tokens)

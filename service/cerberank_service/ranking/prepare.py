@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
 from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankCall
 from cerberank_service.engine.known_scores import KnownScores
@@ -117,28 +118,17 @@ def read_pairs(
         truncated, unknown = folded.truncated.copy(), folded.unknown.copy()
         truncated[rows], unknown[rows] = pairs.truncated_candidates, pairs.unknown_candidates
     cut, strange = int(truncated[folded.pair_of].sum()), int(unknown[folded.pair_of].sum())
-    encoding = checkpoint.config.encoding
-    warnings = []
-    if pairs.question_truncated:
-        longest = encoding.question_length if encoding.truncation == "last_first" else encoding.max_length
-        warnings.append(f"the question's end was not read: at most {longest} of its tokens fit")
-    if cut:
-        warnings.append(f"the {_ends(cut)} not read: {_limits(call, encoding.max_length)}")
+    warnings = cut_warnings(
+        question=pairs.question_truncated,
+        candidates=cut,
+        encoding=checkpoint.config.encoding,
+        windowing=call.windowing,
+        most_tokens=call.most_tokens,
+    )
     if call.refuse_truncation and warnings:
         raise ServiceError(Kind.INVALID, f"{'; '.join(warnings)}; send shorter texts or allow truncation")
-    if pairs.question_unknown:
-        warnings.append("the model's vocabulary lacks most of the question's tokens: the order means little")
-    if strange:
-        warnings.append(f"the model's vocabulary lacks most tokens of {_number(strange)}: their scores mean little")
+    warnings += unknown_warnings(question=pairs.question_unknown, candidates=strange)
     return replace(folded, pairs=pairs, truncated=truncated, unknown=unknown, warnings=(*warnings, *folded.warnings))
-
-
-def _number(candidates: int) -> str:
-    return "1 candidate" if candidates == 1 else f"{candidates} candidates"
-
-
-def _ends(candidates: int) -> str:
-    return "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"
 
 
 def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None) -> DropPolicy:
@@ -148,26 +138,10 @@ def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] |
         raise ServiceError(Kind.INVALID, f"drop_ratio: {error}") from error
 
 
-def _limits(call: RankCall, longest: int) -> str:
-    """What may have cut a text."""
-    limits = f"a pair holds {longest} tokens"
-    if call.windowing is not None:
-        most, rows = call.windowing.most, call.windowing.most_rows
-        limits += f", a text has at most {most} windows, a request {rows}"
-    return limits if call.most_tokens is None else f"{limits}, {call.most_tokens} tokens were asked for"
-
-
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
-    warnings = []
-    if empty := sum(not candidate.text.strip() for candidate in call.candidates):
-        warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
-    context = any(candidate.previous or candidate.next for candidate in call.candidates)
-    if context and checkpoint.config.encoding.segments == 2:
-        warnings.append("this model does not read the previous and next sentence")
+    warnings = call_warnings(call.candidates, checkpoint.config, call.drop_ratio)
     if call.instruction:
         warnings.append("this model has no prompt: instruction has no effect")
     if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
         warnings.append("this model has no tuned schedules: latency_target_ms has no effect")
-    if call.drop_ratio and checkpoint.config.scored_stages == 1:
-        warnings.append("this model has no exits: drop_ratio has no effect")
     return warnings

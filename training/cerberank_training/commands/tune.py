@@ -24,11 +24,10 @@ from cerberank_models.commands.backend_options import (
     add_backend_options,
     add_windows_option,
     backend_options,
-    windowing_option,
 )
 from cerberank_models.commands.ratios import ratios
 from cerberank_models.first_stage.rank import open_offline
-from cerberank_models.windows import AS_SERVED
+from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
@@ -138,7 +137,7 @@ def _score(checkpoint: Checkpoint, form: BackendOptions, arguments: argparse.Nam
     questions = sampled(read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name="clean")
     backend = open_backend(checkpoint, **asdict(form))
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
-    windowing = windowing_option(arguments.windows)
+    windowing = windowing_of(arguments.windows)
     scored = score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing)
     return DevSet(
         checkpoint.config.scored_stage_layers,

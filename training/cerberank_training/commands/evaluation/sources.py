@@ -9,15 +9,17 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.backend_options import backend_options, windowing_option
+from cerberank_models.commands.backend_options import backend_options
 from cerberank_models.drop import DropPolicy, RatioSchedule
+from cerberank_models.ranker import Ranker
+from cerberank_models.windows import windowing_of
 from cerberank_training.data import Question, read_questions, sampled, subset
 from cerberank_training.evaluation.evaluate import policy_name, variant_costs
 from cerberank_training.evaluation.sources.rankings import (
     RankedQuestion,
-    checkpoint_rankings,
     given_rankings,
     precision_rankings,
+    ranker_rankings,
     service_rankings,
     teacher_rankings,
 )
@@ -102,7 +104,8 @@ def _rankings(
         from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
 
         return {}, folder_rankings(arguments.text_ranker, questions, device=arguments.device), ""
-    form = asdict(backend_options(arguments)) | {"windowing": windowing_option(arguments.windows)}
+    options = backend_options(arguments)
+    form = asdict(options) | {"windowing": windowing_of(arguments.windows)}
     asked = subset(questions, arguments.subset)
     if not asked:
         raise ValueError(f"no question is in the subset {arguments.subset!r}")
@@ -122,7 +125,8 @@ def _rankings(
         policies = [default, *(policy for policy in policies if policy != default)]
         note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
     costs = variant_costs(checkpoint.config, policies, sizes)
-    return costs, checkpoint_rankings(checkpoint, questions, **form, policies=policies), note
+    ranker = Ranker.load(checkpoint.path, device=options.device, backend=options.kind, precision=options.precision)
+    return costs, ranker_rankings(ranker, questions, policies=policies, windowing=form["windowing"]), note
 
 
 def _scored(arguments: argparse.Namespace, questions: list[Question]) -> Iterator[RankedQuestion]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
-from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import (
@@ -24,7 +25,9 @@ from cerberank_training.evaluation.evaluate import (
 )
 from cerberank_training.evaluation.sources.given_scores import given_scores
 from cerberank_training.evaluation.sources.remote import rank_remotely
-from cerberank_training.learning.batch import TeacherScores
+
+if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
+    from cerberank_training.learning.batch import TeacherScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,22 +46,18 @@ class RankedQuestion:
     """As in `AllScores`."""
 
 
-def checkpoint_rankings(
-    checkpoint: Checkpoint,
+def ranker_rankings(
+    ranker: Ranker,
     questions: Iterable[Question],
     *,
-    kind: str,
-    precision: str,
-    device: str = "cpu",
     policies: Sequence[DropPolicy] = (),
     windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
-    """Rank with every exit, head and drop policy. Raises the errors of `open_backend` and `score_questions`."""
-    backend = open_backend(checkpoint, kind=kind, precision=precision, device=device)
-    first = None
-    if checkpoint.config.first_stage is not None:
-        first = open_offline(checkpoint, kind=kind, precision=precision, device=device)
-    for question, scores in score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing):
+    """Rank with every exit, head and drop policy. Raises the errors of `score_questions`."""
+    encoder = ranker.checkpoint.encoder()
+    for question, scores in score_questions(
+        ranker.backend, encoder, questions, ranker.first_stage, windowing=windowing
+    ):
         flat = flat_scores(scores)
         yield RankedQuestion(
             question=question,

@@ -1,0 +1,329 @@
+"""Clients of a running service: `POST /v1/rank` with typed answers and errors, retries and time-outs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from cerberank_models import __version__
+from cerberank_models.answer import Answer, Result
+from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Reading
+
+FIRST_WAIT_SECONDS = 0.1
+"""The wait before the first retry where the service names none; it doubles with each further one."""
+TRANSIENT = frozenset({429, 502, 503, 504})
+"""Statuses after which the same request may succeed; 502 and 504 are of a proxy in front."""
+
+
+class RequestError(RuntimeError):
+    """The service refused or failed: an internal error, or a base class of what is more precise."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        kind: str = "",
+        request_id: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        """The message is the service's, and says what to change."""
+        super().__init__(message)
+        self.status = status
+        """The HTTP status; None if there was no answer."""
+        self.kind = kind
+        """The service's name for the kind of error, such as `invalid` (docs/api.md)."""
+        self.request_id = request_id
+        """The id under which the service has logged the request."""
+        self.retry_after = retry_after
+        """Seconds after which the service expects to have room; None where waiting does not help."""
+
+
+class InvalidRequestError(RequestError):
+    """The request is wrong (400, 413, 422): sending it again will not help."""
+
+
+class UnauthorizedError(RequestError):
+    """The key is missing or wrong (401, 403)."""
+
+
+class NotFoundError(RequestError):
+    """There is no such model, version or path (404)."""
+
+
+class UnavailableError(RequestError):
+    """The service had no room, or the key's quota is used up, also after all retries (429, 502, 503, 504)."""
+
+
+class ConnectionFailedError(RequestError):
+    """There was no answer: the service cannot be reached, or the time was over."""
+
+
+KINDS: Mapping[int, type[RequestError]] = {
+    400: InvalidRequestError,
+    401: UnauthorizedError,
+    403: UnauthorizedError,
+    404: NotFoundError,
+    413: InvalidRequestError,
+    422: InvalidRequestError,
+    **dict.fromkeys(TRANSIENT, UnavailableError),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """One call with the rules for its repetition, for both clients."""
+
+    end: float
+    """The time of `time.monotonic` at which the call has failed."""
+    retries: int
+
+    @property
+    def seconds(self) -> float:
+        """The time that is left. Raises ConnectionFailedError if there is none."""
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise ConnectionFailedError("the time-out was over before the service had answered")
+        return left
+
+    def wait(self, attempt: int, failure: RequestError) -> float:
+        """The seconds to wait after the failed attempt, counted from 0. Raises the failure if it is final."""
+        wait = failure.retry_after or FIRST_WAIT_SECONDS * 2**attempt * random.uniform(1.0, 1.5)
+        transient = isinstance(failure, UnavailableError | ConnectionFailedError)
+        if not transient or attempt >= self.retries or time.monotonic() + wait >= self.end:
+            raise failure
+        return wait
+
+
+def _failure(response: httpx.Response) -> RequestError:
+    """The error of an answer that is not 200."""
+    try:
+        error = response.json()["error"]
+        message, kind, request_id = error["message"], error["kind"], error.get("request_id", "")
+    except (ValueError, KeyError, TypeError):  # a proxy's page
+        message, kind, request_id = f"{response.status_code} {response.reason_phrase}", "", ""
+    after = response.headers.get("retry-after", "")
+    return KINDS.get(response.status_code, RequestError)(
+        message,
+        status=response.status_code,
+        kind=kind,
+        request_id=request_id,
+        retry_after=float(after) if after.isdecimal() else None,
+    )
+
+
+def _unreached(url: str, error: httpx.TransportError) -> ConnectionFailedError:
+    return ConnectionFailedError(f"{url} gave no answer: {error or type(error).__name__}")
+
+
+def _headers(api_key: str | None) -> dict[str, str]:
+    agent = {"User-Agent": f"cerberank/{__version__}"}
+    return agent if api_key is None else agent | {"Authorization": f"Bearer {api_key}"}
+
+
+Texts = Sequence[str | Candidate | Mapping[str, Any]]
+
+
+def _body(question: str, candidates: Texts, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of `/v1/rank`; options that are None are left out, so that the service's defaults apply."""
+    fields = ("text", "previous", "next")
+    items = [
+        {name: value for name in fields if (value := getattr(item, name))} | {"text": item.text}
+        if isinstance(item, Candidate)
+        else item
+        for item in candidates
+    ]
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return {"question": question, "candidates": items} | chosen
+
+
+def _answer(values: Mapping[str, Any], candidates: Texts) -> Answer:
+    """The answer with the texts of the request, which therefore need not travel back."""
+    answer = Answer.from_json(values)
+    return replace(answer, results=tuple(_with_text(result, candidates[result.index]) for result in answer))
+
+
+def _with_text(result: Result, item: str | Candidate | Mapping[str, Any]) -> Result:
+    text = item if isinstance(item, str) else item.text if isinstance(item, Candidate) else item["text"]
+    return replace(result, text=text)
+
+
+class Client:
+    """Asks a service, from any number of threads. Close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """`timeout` bounds a call in seconds, its retries included; `verify` and `transport` are httpx's.
+
+        After 429, 502, 503, 504 or a lost connection a call is repeated up to `retries` times, after the seconds that
+        the service names in `Retry-After`.
+        """
+        self._timeout, self._retries = timeout, retries
+        self._http = httpx.Client(base_url=url, headers=_headers(api_key), verify=verify, transport=transport)
+
+    def rank(
+        self,
+        question: str,
+        candidates: Texts,
+        *,
+        model: str | None = None,
+        top_k: int | None = None,
+        min_score: float | None = None,
+        drop_ratio: float | Sequence[float] | None = None,
+        deadline_ms: float | None = None,
+        latency_target_ms: float | None = None,
+        windows: Reading | None = None,
+        priority: int | None = None,
+        return_heads: bool | None = None,
+    ) -> Answer:
+        """The candidates of one question, best first; the options are those of `POST /v1/rank` (docs/api.md).
+
+        Raises InvalidRequestError, UnauthorizedError, NotFoundError, UnavailableError or ConnectionFailedError, or
+        their base class RequestError for an internal error of the service.
+        """
+        options = {
+            "model": model,
+            "top_k": top_k,
+            "min_score": min_score,
+            "drop_ratio": drop_ratio,
+            "deadline_ms": deadline_ms,
+            "latency_target_ms": latency_target_ms,
+            "windows": windows,
+            "priority": priority,
+            "return_heads": return_heads,
+        }
+        return _answer(self._ask("POST", "/v1/rank", _body(question, candidates, options)), candidates)
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models that the service has, as `GET /v1/models` describes them. Raises what `rank` raises."""
+        models: list[dict[str, Any]] = self._ask("GET", "/v1/models", None)["models"]
+        return models
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        self.close()
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        call, attempt = _Call(end=time.monotonic() + self._timeout, retries=self._retries), 0
+        while True:
+            failure: RequestError
+            try:
+                response = self._http.request(method, path, json=body, timeout=call.seconds)
+            except httpx.TransportError as error:
+                failure = _unreached(str(self._http.base_url), error)
+            else:
+                if response.status_code == httpx.codes.OK:
+                    values: dict[str, Any] = response.json()
+                    return values
+                failure = _failure(response)
+            time.sleep(call.wait(attempt, failure))
+            attempt += 1
+
+
+class AsyncClient:
+    """The same for asyncio. Close it with `aclose`, or use it in an `async with` block."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """The arguments are `Client`'s."""
+        self._timeout, self._retries = timeout, retries
+        self._http = httpx.AsyncClient(base_url=url, headers=_headers(api_key), verify=verify, transport=transport)
+
+    async def rank(
+        self,
+        question: str,
+        candidates: Texts,
+        *,
+        model: str | None = None,
+        top_k: int | None = None,
+        min_score: float | None = None,
+        drop_ratio: float | Sequence[float] | None = None,
+        deadline_ms: float | None = None,
+        latency_target_ms: float | None = None,
+        windows: Reading | None = None,
+        priority: int | None = None,
+        return_heads: bool | None = None,
+    ) -> Answer:
+        """As `Client.rank`."""
+        options = {
+            "model": model,
+            "top_k": top_k,
+            "min_score": min_score,
+            "drop_ratio": drop_ratio,
+            "deadline_ms": deadline_ms,
+            "latency_target_ms": latency_target_ms,
+            "windows": windows,
+            "priority": priority,
+            "return_heads": return_heads,
+        }
+        return _answer(await self._ask("POST", "/v1/rank", _body(question, candidates, options)), candidates)
+
+    async def models(self) -> list[dict[str, Any]]:
+        """As `Client.models`."""
+        models: list[dict[str, Any]] = (await self._ask("GET", "/v1/models", None))["models"]
+        return models
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self.aclose()
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        call, attempt = _Call(end=time.monotonic() + self._timeout, retries=self._retries), 0
+        while True:
+            failure: RequestError
+            try:
+                response = await self._http.request(method, path, json=body, timeout=call.seconds)
+            except httpx.TransportError as error:
+                failure = _unreached(str(self._http.base_url), error)
+            else:
+                if response.status_code == httpx.codes.OK:
+                    values: dict[str, Any] = response.json()
+                    return values
+                failure = _failure(response)
+            await asyncio.sleep(call.wait(attempt, failure))
+            attempt += 1

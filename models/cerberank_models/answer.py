@@ -1,0 +1,128 @@
+"""The answer to a question: the same object from a ranker in this process and from a client of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """One candidate in an answer."""
+
+    index: int
+    """Its place in the question's list of candidates."""
+    score: float | None
+    """P(the candidate answers the question) at the last stage that scored it; None if a deadline passed before any."""
+    stage: int
+    """That stage, counted from 0; -1 for none. A later stage ranks above an earlier one."""
+    truncated: bool = False
+    """True if the end of its text was not read."""
+    text: str | None = None
+    id: str | int | None = None
+    """The caller's id for the candidate."""
+    heads: tuple[float, ...] | None = None
+    """The score of each head; None for a model without heads and for a candidate that an exit dropped."""
+    window: tuple[int, int] | None = None
+    """The part of a long text that scored best, as `text[start:end]`; None if the text fits into one pair."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The values in the shape of a result of `/v1/rank`."""
+        values: dict[str, Any] = {
+            "index": self.index,
+            "score": self.score,
+            "stage": self.stage,
+            "truncated": self.truncated,
+        }
+        if self.id is not None:
+            values["id"] = self.id
+        if self.heads is not None:
+            values["heads"] = list(self.heads)
+        if self.window is not None:
+            values["window"] = dict(zip(("start", "end"), self.window, strict=True))
+        if self.text is not None:
+            values["text"] = self.text
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        """The result with these values. Raises KeyError for one without index, score or stage."""
+        window, heads = values.get("window"), values.get("heads")
+        return cls(
+            index=values["index"],
+            score=values["score"],
+            stage=values["stage"],
+            truncated=values.get("truncated", False),
+            text=values.get("text"),
+            id=values.get("id"),
+            heads=None if heads is None else tuple(heads),
+            window=None if window is None else (window["start"], window["end"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer(Sequence[Result]):
+    """The results of one question, best first: a sequence that also tells how they came about."""
+
+    results: tuple[Result, ...]
+    model: str
+    version: str
+    drop_schedule: tuple[float, ...] = ()
+    """The share of the candidates that each exit dropped."""
+    complete: bool = True
+    """False if a deadline ended the ranking early; the order is then the best that was known."""
+    candidates: int = 0
+    """All candidates of the question; `results` may hold fewer."""
+    tokens: int = 0
+    """Tokens that were read."""
+    warnings: tuple[str, ...] = ()
+    """Sentences on texts that were not read whole, and on options without effect."""
+    id: str | None = None
+    """The id of the request, which the service's log has too; of a local ranking the caller's id of the question."""
+    timing_ms: Mapping[str, float] = field(default_factory=dict)
+    """Milliseconds by part of the work; empty for a local ranking."""
+
+    @overload
+    def __getitem__(self, place: int) -> Result: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
+        """The result at a place, 0 for the best."""
+        return self.results[place]
+
+    def __len__(self) -> int:
+        """The number of results."""
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        """The results, best first."""
+        return iter(self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        """The values in the shape of an answer of `/v1/rank`, without times."""
+        return ({} if self.id is None else {"id": self.id}) | {
+            "model": self.model,
+            "version": self.version,
+            "drop_schedule": list(self.drop_schedule),
+            "complete": self.complete,
+            "results": [result.to_json() for result in self.results],
+            "usage": {"candidates": self.candidates, "tokens": self.tokens},
+            "warnings": list(self.warnings),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Answer:
+        """The answer with these values of `/v1/rank`. Raises KeyError for a value that is missing."""
+        return cls(
+            results=tuple(map(Result.from_json, values["results"])),
+            model=values["model"],
+            version=values["version"],
+            drop_schedule=tuple(values["drop_schedule"]),
+            complete=values["complete"],
+            candidates=values["usage"]["candidates"],
+            tokens=values["usage"]["tokens"],
+            warnings=tuple(values.get("warnings", ())),
+            id=values.get("id"),
+            timing_ms=values.get("timing_ms", {}),
+        )

@@ -1,0 +1,264 @@
+"""A ranker in this process: what `from cerberank import Ranker` gives, and `cerberank rank` uses."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerberank_models.answer import Answer, Result
+from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.registry import check_precision, open_backend, spec_of, usual_backend, usual_precision
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
+from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
+from cerberank_models.importing.cache import ImportOptions, cached_checkpoint, default_cache
+from cerberank_models.importing.source import find_source
+from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
+from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
+from cerberank_models.store import Store
+from cerberank_models.windows import NO_SPAN, Reading, windowing_of
+
+STORE = "store://"
+BLOCK_TOKENS = 16_384
+"""Tokens of short questions that `predict` scores at once: a backend cuts them into batches of similar lengths."""
+
+
+def candidate_of(item: str | Candidate | Mapping[str, Any]) -> Candidate:
+    """The candidate of a text, or of a mapping with `text` and perhaps `previous` and `next`.
+
+    Raises ValueError for anything else.
+    """
+    if isinstance(item, Candidate):
+        return item
+    fields = {"text": item} if isinstance(item, str) else dict(item) if isinstance(item, Mapping) else {}
+    unknown = set(fields) - {"id", "text", "previous", "next"}
+    values = {name: fields[name] for name in ("text", "previous", "next") if fields.get(name) is not None}
+    if unknown or "text" not in values or not all(isinstance(value, str) for value in values.values()):
+        raise ValueError(f"a candidate is a text, or has text and perhaps id, previous and next: not {item!r:.100}")
+    return Candidate(**values)
+
+
+class Ranker:
+    """A checkpoint that is ready to rank. Its backend uses all threads itself: call it from one thread at a time."""
+
+    def __init__(self, checkpoint: Checkpoint, backend: Backend[Any], first_stage: FirstStage | None = None) -> None:
+        """`first_stage` is the checkpoint's, if it has one; `load` opens all three."""
+        self.checkpoint, self.backend, self.first_stage = checkpoint, backend, first_stage
+        self._encoder = checkpoint.encoder()
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Path | None = None,
+        *,
+        device: str = "cpu",
+        backend: str | None = None,
+        precision: str | None = None,
+        threads: int | None = None,
+        revision: str | None = None,
+        cache: Path | None = None,
+    ) -> Ranker:
+        """Open a checkpoint, and import or pull it first if need be.
+
+        `source` is a checkpoint folder, a folder or hub id of a Hugging Face cross-encoder (extra `import`; `revision`
+        is its branch, tag or commit), or `store://[ADDRESS/]MODEL[@LABEL|@VERSION]`, whose address is by default
+        `CERBERANK_STORE`. None is the folder `CERBERANK_CHECKPOINT`, or else the bundled checkpoint. What is imported
+        or pulled is kept in the folder `cache` (default: `~/.cache/cerberank`).
+
+        By default a processor has ONNX in int8, in fp32 for an imported model, and a GPU (`device="cuda"`) torch in
+        fp16. `threads` None takes all processors that the process may use.
+
+        Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError, which say what is wrong, and
+        ModuleNotFoundError, which names the extra that brings the backend.
+        """
+        kind = spec_of(backend or usual_backend(device)).name
+        imported = not _is_native(source)
+        usual = "fp32" if imported and kind == "onnx" and device == "cpu" else usual_precision(kind, device)
+        chosen = check_precision(kind, precision or usual)
+        options = ImportOptions(precisions=(chosen,) if kind == "onnx" else ())
+        place = _located(source, revision, options, cache or default_cache())
+        checkpoint = read_checkpoint(place)
+        opened: dict[str, Any] = {"kind": kind, "precision": chosen, "device": device, "threads": threads}
+        try:
+            first = open_offline(checkpoint, **opened) if checkpoint.config.first_stage is not None else None
+            return cls(checkpoint, open_backend(checkpoint, **opened), first)
+        except ModuleNotFoundError as error:
+            extra = {"onnx": "serve", "torch": "torch"}[kind]
+            message = f"the backend {kind} needs {error.name}: pip install 'cerberank[{extra}]'"
+            raise ModuleNotFoundError(message, name=error.name) from error
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.checkpoint.config.name
+
+    @property
+    def version(self) -> str:
+        """The model's version."""
+        return self.checkpoint.manifest.version
+
+    def __repr__(self) -> str:
+        """The model's name and version, and its backend's precision."""
+        return f"<Ranker {self.name}@{self.version} in {self.backend.precision}>"
+
+    def rank(
+        self,
+        question: str,
+        candidates: Sequence[str | Candidate | Mapping[str, Any]],
+        *,
+        top_k: int | None = None,
+        min_score: float | None = None,
+        drop_ratio: float | Sequence[float] | None = None,
+        deadline_ms: float | None = None,
+        windows: Reading = "best",
+        return_text: bool = True,
+    ) -> Answer:
+        """The candidates of one question, best first.
+
+        The options mean what they mean for `POST /v1/rank` (docs/api.md). After `deadline_ms` no stage but the first is
+        begun; a stage that runs is finished. Raises ValueError for a blank question, no candidate, or an option out of
+        its range, NonFiniteScoreError when the network gives a score that is not a number.
+        """
+        end = None if deadline_ms is None else time.monotonic() + deadline_ms / 1000.0
+        if not question.strip():
+            raise ValueError("the question must not be blank")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {top_k}")
+        if isinstance(candidates, str):
+            raise ValueError("candidates are a list of texts, not one text")
+        items = list(map(candidate_of, candidates))
+        ids = [item.get("id") if isinstance(item, Mapping) else None for item in candidates]
+        config, windowing = self.checkpoint.config, windowing_of(windows)
+        ratio = drop_ratio if drop_ratio is None or isinstance(drop_ratio, float | int) else tuple(drop_ratio)
+        policy = config.drop_policy(ratio, keep=top_k or 1)
+        if self.first_stage is None:
+            pairs = self._encoder.encode(question, items, windowing=windowing)
+            ranking = rank_pairs(self.backend, pairs, policy, until=end)
+            truncated, tokens = pairs.truncated_candidates, pairs.tokens
+        else:
+            got = rank_texts(
+                self.first_stage,
+                self.backend,
+                self._encoder,
+                question,
+                items,
+                policy=policy,
+                windowing=windowing,
+                until=end,
+            )
+            ranking, pairs, truncated, tokens = got.ranking, got.pairs, got.truncated, got.tokens
+        warnings = [
+            *cut_warnings(
+                question=pairs.question_truncated,
+                candidates=int(truncated.sum()),
+                encoding=config.encoding,
+                windowing=windowing,
+            ),
+            *unknown_warnings(question=pairs.question_unknown, candidates=int(pairs.unknown_candidates.sum())),
+            *call_warnings(items, config, ratio),
+        ]
+        if not ranking.complete:
+            warnings.append("the deadline passed: the order is what was known then")
+        order = ranking.order[:top_k].tolist()
+        results = [
+            _result(ranking, index, truncated=bool(truncated[index]), text=items[index].text, id_=ids[index])
+            for index in order
+            if min_score is None or ranking.scores[index] >= min_score
+        ]
+        return Answer(
+            results=tuple(results if return_text else (replace(result, text=None) for result in results)),
+            model=self.name,
+            version=self.version,
+            drop_schedule=tuple(policy.ratios),
+            complete=ranking.complete,
+            candidates=len(items),
+            tokens=tokens,
+            warnings=tuple(warnings),
+        )
+
+    def predict(self, pairs: Iterable[tuple[str, str]], *, windows: Reading = "best") -> NDArray[np.float64]:
+        """P(the text answers the question) of each (question, text), shape [n]: nothing is dropped or compared.
+
+        As `CrossEncoder.predict` of sentence-transformers with a sigmoid, but long texts are read in windows.
+        Raises NonFiniteScoreError when the network gives a score that is not a number.
+        """
+        rows: dict[str, list[tuple[int, Candidate]]] = {}
+        total = 0
+        for total, (question, text) in enumerate(pairs, start=1):
+            rows.setdefault(question, []).append((total - 1, Candidate(text=text)))
+        scores = np.empty(total)
+        block: list[tuple[list[int], EncodedPairs]] = []
+        tokens = 0
+        for question, members in rows.items():
+            places = [place for place, _ in members]
+            encoded = self._encoder.encode(
+                question, [candidate for _, candidate in members], windowing=windowing_of(windows)
+            )
+            if encoded.windows is not None:  # folded by candidate, so scored alone
+                scores[places] = self._score(encoded)
+                continue
+            block.append((places, encoded))
+            tokens += encoded.tokens
+            if tokens >= BLOCK_TOKENS:
+                self._score_block(block, scores)
+                block, tokens = [], 0
+        if block:
+            self._score_block(block, scores)
+        return scores
+
+    def _score(self, pairs: EncodedPairs) -> Scores:
+        return rank_pairs(self.backend, pairs, pairs_policy(self.checkpoint.config, 0.0)).scores
+
+    def _score_block(self, block: list[tuple[list[int], EncodedPairs]], scores: Scores) -> None:
+        """Write the scores of the block's pairs to their places."""
+        places = [place for part, _ in block for place in part]
+        scores[places] = self._score(concat_pairs([encoded for _, encoded in block]))
+
+
+def _is_native(source: str | Path | None) -> bool:
+    """True for a checkpoint's folder, a store, and the default; False for a model that has to be imported."""
+    if source is None or str(source).startswith(STORE):
+        return True
+    # A Path is a folder: one that is not there is not looked for on the hub.
+    missing = isinstance(source, Path) and not source.is_dir()
+    return missing or (Path(source) / "manifest.json").is_file()
+
+
+def _located(source: str | Path | None, revision: str | None, options: ImportOptions, cache: Path) -> Path:
+    """The folder of the checkpoint that `source` names (`Ranker.load`)."""
+    if _is_native(source) and revision is not None:
+        raise ValueError("revision belongs to a model on the Hugging Face hub")
+    if source is None:
+        return default_checkpoint()
+    text = str(source)
+    if text.startswith(STORE):
+        address, _, name = text.removeprefix(STORE).rpartition("/")
+        address = address or os.environ.get("CERBERANK_STORE", "")
+        if not address or not name:
+            raise ValueError(f"{text} names no store: store://ADDRESS/MODEL@LABEL, or set CERBERANK_STORE")
+        return Store(address).cached(name, cache)
+    if _is_native(source):
+        return Path(source)
+    return cached_checkpoint(find_source(text, revision), options, cache)
+
+
+def _result(ranking: Ranking, index: int, *, truncated: bool, text: str, id_: str | int | None) -> Result:
+    heads, span = ranking.head_scores, None if ranking.spans is None else ranking.spans[index].tolist()
+    return Result(
+        index=index,
+        score=float(ranking.scores[index]),
+        stage=int(ranking.stages[index]),
+        truncated=truncated,
+        text=text,
+        id=id_,
+        heads=None if heads is None or np.isnan(heads[index, 0]) else tuple(heads[index].tolist()),
+        window=None if span is None or span[0] == NO_SPAN else (span[0], span[1]),
+    )

@@ -1,0 +1,146 @@
+"""The Python interface beside a real service: the same answers, and every block of docs/python.md."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cerberank import Answer, Client, InvalidRequestError, Ranker, Store
+from tests.bounds import PROBABILITIES
+from tests.e2e.conftest import Process
+from tests.tiny import save_cross_encoder
+
+from cerberank_models.checkpoint.bundled import BUNDLED
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+QUESTION = "how tall is the tower ?"
+TEXTS = ["it was built in paris .", "330 metres", "what do bees make", "honey " * 40, "it is tall", "", "330 metres"]
+"""A text in windows, an empty one and one that comes twice."""
+
+
+@pytest.fixture(scope="module")
+def ranker(tiny_checkpoint: Path) -> Ranker:
+    return Ranker.load(tiny_checkpoint)
+
+
+def comparable(answer: Answer) -> dict[str, Any]:
+    """What does not depend on the request or on rounding."""
+    rows = [(each.index, each.stage, each.truncated, each.text, each.id, each.window) for each in answer]
+    return {"rows": rows, "model": answer.model, "version": answer.version, "ratios": answer.drop_schedule} | {
+        name: getattr(answer, name) for name in ("complete", "candidates", "warnings")
+    }
+
+
+def scores_of(answer: Answer) -> list[float]:
+    return [each.score for each in answer if each.score is not None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 2},
+        {"drop_ratio": 0.5},
+        {"drop_ratio": [0.6, 0.1], "top_k": 3},
+        {"windows": "mean"},
+        {"windows": "off"},
+        {"min_score": 0.5},
+    ],
+    ids=str,
+)
+def test_both_give_the_same_answer(ranker: Ranker, shared_service: Process, options: dict[str, Any]) -> None:
+    """A ranker in this process and the service over HTTP: order, stages, windows, warnings; scores but for rounding."""
+    with Client(shared_service.url) as client:
+        there = client.rank(QUESTION, TEXTS, return_heads=True, **options)
+    here = ranker.rank(QUESTION, TEXTS, **options)
+    assert comparable(here) == comparable(there)
+    assert scores_of(here) == pytest.approx(scores_of(there), abs=PROBABILITIES)
+    assert [each.heads is None for each in here] == [each.heads is None for each in there]
+
+
+def test_fields_of_candidates_arrive(ranker: Ranker, shared_service: Process) -> None:
+    """Ids come back, and a context that the model does not read is warned about, by both."""
+    candidates = [{"id": "a", "text": "330 metres", "previous": "the tower ."}, {"id": 2, "text": "honey"}]
+    with Client(shared_service.url) as client:
+        there = client.rank(QUESTION, candidates)
+    here = ranker.rank(QUESTION, candidates)
+    assert comparable(here) == comparable(there)
+    assert {each.id for each in here} == {"a", 2}
+    assert here.warnings == ("this model does not read the previous and next sentence",)
+
+
+def test_an_invalid_request_is_named_by_both(ranker: Ranker, shared_service: Process) -> None:
+    with Client(shared_service.url) as client, pytest.raises(InvalidRequestError, match="candidates") as raised:
+        client.rank(QUESTION, [])
+    assert (raised.value.status, raised.value.kind) == (422, "invalid")
+    with pytest.raises(ValueError, match="at least one candidate"):
+        ranker.rank(QUESTION, [])
+
+
+def test_after_the_deadline_the_known_order_is_answered(ranker: Ranker) -> None:
+    """The first stage is scored whole, the others are left out."""
+    answer = ranker.rank(QUESTION, TEXTS, deadline_ms=0.0)
+    assert not answer.complete
+    assert {each.stage for each in answer} == {0}
+    assert "deadline" in answer.warnings[-1]
+
+
+def test_predict_is_the_score_of_each_pair(ranker: Ranker) -> None:
+    """Many questions at once, each pair in its place, a long text read in windows as in `rank`."""
+    questions = [QUESTION, "what do bees make", "where is it ?"]
+    pairs = [(question, text) for text in TEXTS for question in questions]
+    alone = [scores_of(ranker.rank(question, [text], drop_ratio=0.0))[0] for question, text in pairs]
+    assert ranker.predict(pairs).tolist() == pytest.approx(alone, abs=PROBABILITIES)
+    assert ranker.predict([]).shape == (0,)
+
+
+def test_an_imported_model_predicts_as_sentence_transformers(tmp_path: Path) -> None:
+    """The folder of a cross-encoder is imported once, and its scores are those of the library that made it."""
+    from sentence_transformers import CrossEncoder
+
+    source = save_cross_encoder("bert", tmp_path / "source", num_labels=1)
+    pairs = [(QUESTION, text) for text in TEXTS if text and len(text) < 100]
+    expected = CrossEncoder(str(source), device="cpu").predict(pairs)
+    ranker = Ranker.load(str(source), cache=tmp_path / "cache")
+    assert np.abs(ranker.predict(pairs) - expected).max() <= 1e-5  # fp32 in another order of additions
+    (imported,) = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
+    assert Ranker.load(str(source), cache=tmp_path / "cache").checkpoint.path == imported
+
+
+def test_a_version_of_a_store_is_pulled_once(
+    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By address or by CERBERANK_STORE, by label or by version; a damaged copy is pulled again."""
+    store = Store(tmp_path / "store")
+    assert store.push(tiny_checkpoint, label="stable") == "random-tiny@1"
+    store.push(other_checkpoint, label="canary")
+    load = partial(Ranker.load, cache=tmp_path / "cache")
+    assert load(f"store://{tmp_path}/store/random-tiny").version == "1"
+    assert load(f"store://{tmp_path}/store/random-tiny@canary").version == "2"
+    monkeypatch.setenv("CERBERANK_STORE", str(tmp_path / "store"))
+    pulled = load("store://random-tiny@1").checkpoint.path
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir() and "tiny-1-" in path.name] == [
+        pulled.name
+    ]
+    (pulled / "config.json").write_text("{}")
+    assert load("store://random-tiny").version == "1"
+
+
+def test_every_block_of_the_page(
+    shared_service: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other in one session, in a folder with the example data; only the address differs."""
+    (tmp_path / "docs").symlink_to(PAGE.parent)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    session: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(block.replace("http://127.0.0.1:8000", shared_service.url), str(PAGE), "exec"), session)
+    assert capsys.readouterr().out.startswith("1 It is 330 metres tall. 0.9")
+    assert session["ranker"].checkpoint.path == BUNDLED
+    assert session["report"].map > 90
+    assert session["same"].version == session["ranker"].version

@@ -1,0 +1,139 @@
+"""The clients against answers that a service or a proxy may give; `tests/e2e/test_python.py` has a real service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+from cerberank import (
+    Answer,
+    AsyncClient,
+    Client,
+    ConnectionFailedError,
+    InvalidRequestError,
+    NotFoundError,
+    RequestError,
+    UnauthorizedError,
+    UnavailableError,
+)
+
+ANSWER = {
+    "id": "1",
+    "model": "m",
+    "version": "2",
+    "drop_schedule": [],
+    "complete": True,
+    "results": [{"index": 0, "score": 0.5, "stage": 0, "truncated": False}],
+    "usage": {"candidates": 1, "tokens": 5},
+    "timing_ms": {"total": 1.0},
+    "warnings": [],
+}
+Ask = Callable[..., Answer]
+
+
+def by_client(handler: Callable[[httpx.Request], httpx.Response], **options: float) -> Answer:
+    with Client("http://service", api_key="k", transport=httpx.MockTransport(handler), **options) as client:  # type: ignore[arg-type]
+        return client.rank("q", ["a"])
+
+
+def by_async_client(handler: Callable[[httpx.Request], httpx.Response], **options: float) -> Answer:
+    async def ask() -> Answer:
+        transport = httpx.MockTransport(handler)
+        async with AsyncClient("http://service", api_key="k", transport=transport, **options) as client:  # type: ignore[arg-type]
+            return await client.rank("q", ["a"])
+
+    return asyncio.run(ask())
+
+
+CLIENTS = pytest.mark.parametrize("ask", [by_client, by_async_client])
+
+
+def error(status: int, **headers: str) -> httpx.Response:
+    content = {"error": {"kind": "some", "message": "change this", "request_id": "r1"}}
+    return httpx.Response(status, json=content, headers=headers)
+
+
+@CLIENTS
+def test_a_request_has_the_key_and_no_default(ask: Ask) -> None:
+    """Options that nobody chose are left out, so that the service's defaults apply; the text is in the answer."""
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=ANSWER)
+
+    answer = ask(handler)
+    assert (answer[0].text, answer[0].score, answer.timing_ms["total"]) == ("a", 0.5, 1.0)
+    assert seen[0].headers["authorization"] == "Bearer k"
+    assert json.loads(seen[0].content) == {"question": "q", "candidates": ["a"]}
+
+
+@CLIENTS
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequestError),
+        (401, UnauthorizedError),
+        (404, NotFoundError),
+        (413, InvalidRequestError),
+        (422, InvalidRequestError),
+        (500, RequestError),
+    ],
+)
+def test_an_error_that_stays_is_raised_at_once(ask: Ask, status: int, kind: type[RequestError]) -> None:
+    """With the service's message, and after one request."""
+    calls: list[int] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        calls.append(1)
+        return error(status)
+
+    with pytest.raises(kind, match="change this") as raised:
+        ask(handler)
+    assert type(raised.value) is kind
+    assert (raised.value.status, raised.value.kind, raised.value.request_id) == (status, "some", "r1")
+    assert len(calls) == 1
+
+
+@CLIENTS
+@pytest.mark.parametrize(("status", "headers"), [(503, {"Retry-After": "0"}), (429, {}), (502, {})])
+def test_a_refusal_is_asked_again(ask: Ask, status: int, headers: dict[str, str]) -> None:
+    """Two refusals, then an answer; a proxy's page is a refusal as well."""
+    refusals = [lambda: httpx.Response(status, text="<html>", headers=headers), lambda: error(status, **headers)]
+    assert ask(lambda request: refusals.pop()() if refusals else httpx.Response(200, json=ANSWER)).model == "m"
+
+
+@CLIENTS
+def test_retries_end(ask: Ask) -> None:
+    """The last refusal is raised after so many retries, or at once if the wait is longer than the time-out."""
+    calls: list[int] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        calls.append(1)
+        return error(503, **{"Retry-After": "0" if len(calls) < 3 else "60"})
+
+    with pytest.raises(UnavailableError) as raised:
+        ask(handler, retries=1)
+    assert len(calls) == 2
+    with pytest.raises(UnavailableError) as raised:
+        ask(handler, timeout=5.0)
+    assert (len(calls), raised.value.retry_after) == (3, 60.0)
+
+
+@CLIENTS
+def test_a_lost_connection_is_tried_again(ask: Ask) -> None:
+    """Ranking changes nothing in the service, so that a question may be asked twice."""
+    failures: list[Exception] = [httpx.ReadError("reset"), httpx.ConnectError("refused")]
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if failures:
+            raise failures.pop()
+        return httpx.Response(200, json=ANSWER)
+
+    assert ask(handler).version == "2"
+    failures += [httpx.ConnectTimeout("late")]
+    with pytest.raises(ConnectionFailedError, match="http://service gave no answer: late"):
+        ask(handler, retries=0)
