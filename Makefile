@@ -61,7 +61,7 @@ gpu-kit: $(DEV)/.installed ## wheels for bench gpu without a network: make gpu-k
 		$(if $(GPU_PACKAGES),--packages $(GPU_PACKAGES))
 
 train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../shared/data BASE=<MiniLM folder or hub id>
-	$(DEV)/bin/cerberank distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \
+	$(DEV)/bin/cerberank train distil --recipe mini-hard --base $(or $(BASE),$(error set BASE to all-MiniLM-L6-v2, a folder or a hub id)) \
 		--train squad-as2:$(or $(DATA),$(error set DATA to the data folder))/squad-as2/train.jsonl.gz \
 		--dev squad-as2:$(DATA)/squad-as2/dev.jsonl.gz --out runs/mini --name cerberank-mini
 

@@ -1,67 +1,241 @@
-"""The `cerberank` program: the verbs of all packages; the code of a verb is loaded when it is called."""
+"""The `cerberank` program: one table of its commands. The code of a command is imported when it is called."""
 
 from __future__ import annotations
 
-import difflib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import cast
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
 
 from cerberank_models import __version__
-from cerberank_models.commands.verbs import VERBS as MODELS
-from cerberank_models.verbs import Verb
-from cerberank_service.verbs import VERBS as SERVICE
-from cerberank_training.commands.verbs import VERBS as TRAINING
+from cerberank_models.commands.output import UsageError
 
-VERBS = {verb.name: verb for verb in sorted((*MODELS, *SERVICE, *TRAINING), key=lambda verb: verb.order)}
+MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_training"
+TORCH = MappingProxyType({"torch": "torch"})
+GROUPS = {
+    "": "",
+    "store": "Store that services follow: push, pull, list, label, mlflow.",
+    "checkpoint": "Checkpoint folders: card, weights, random, first-stage, average.",
+    "train": "Training: teach, distil, pretrain, pairwise, accelerate, tune, grid, strategies, runs.",
+    "data": "Training data and teachers' scores: mine, sample, score, embed.",
+    "eval": "Comparisons: compare, table, ensemble.",
+    "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
+}
+"""What each group is about; the first one is the top level."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A command of the program."""
+
+    name: str
+    """The words behind `cerberank`, such as `store push`."""
+    target: str
+    """`module:function`, or `module:app` for a group of its own."""
+    help: str
+    extra: str = ""
+    """The extra of the distribution that brings the libraries which the command imports."""
+    on_demand: Mapping[str, str] = field(default_factory=dict)
+    """Libraries that only some options import, each with the extra that brings it."""
+    parses: bool = False
+    """True if the function takes the arguments themselves, and parses them with argparse."""
+
+    @property
+    def group(self) -> str:
+        """The first of two words; "" at the top level."""
+        return self.name.rpartition(" ")[0]
+
+    def extra_for(self, library: str) -> str:
+        """The extra that brings a library which could not be imported."""
+        return self.on_demand.get(library, self.extra)
+
+    def load(self) -> Any:
+        """Import the target. Raises ModuleNotFoundError for a library that is not installed."""
+        module, _, name = self.target.partition(":")
+        return getattr(import_module(module), name)
+
+
+def _of(package: str, extra: str, *rows: tuple[str, str, str], **more: Any) -> list[Command]:
+    """Commands of one package that need the same extra."""
+    return [
+        Command(name=name, target=f"{package}.{target}", help=help_, extra=extra, **more)
+        for name, target, help_ in rows
+    ]
+
+
+COMMANDS = (
+    *_of(
+        SERVICE,
+        "serve",
+        ("serve", "serve:main", "Answer ranking requests over HTTP."),
+        on_demand=TORCH,
+        parses=True,
+    ),
+    *_of(
+        MODELS,
+        "serve",
+        ("rank", "commands.rank:main", "Rank candidates from a file or standard input."),
+        ("data embed", "commands.embed:main", "Store the vectors of candidates for a first stage."),
+        ("checkpoint card", "commands.card:main", "Change the model card, the name or the version of a checkpoint."),
+        on_demand={**TORCH, "ray": "ray"},
+        parses=True,
+    ),
+    *_of(
+        MODELS,
+        "import",
+        ("import", "commands.import_model:main", "Make a checkpoint from a Hugging Face cross-encoder."),
+        parses=True,
+    ),
+    *_of(
+        TRAINING,
+        "training",
+        ("export", "commands.export:main", "Write forms for serving, or a Hugging Face model, from weights."),
+        ("evaluate", "commands.evaluate:main", "Measure a checkpoint, a service, scores or a TREC run."),
+        ("checkpoint average", "commands.average:main", "Average the weights of checkpoints."),
+        ("train teach", "commands.teach:main", "Fine-tune a cross-encoder as a teacher (TANDA)."),
+        ("train distil", "commands.distil:main", "Train a student by a recipe, on labels or teachers' scores."),
+        ("train pretrain", "commands.pretrain:main", "Continue the pre-training of an encoder on documents (SSP)."),
+        ("train pairwise", "commands.pairwise:main", "Train bi-encoders and their teachers on triples (TRMD)."),
+        ("train accelerate", "acceleration.command:main", "Add exits to a ranker without labels."),
+        ("train tune", "commands.tune:main", "Choose drop schedules on labelled questions."),
+        ("train grid", "commands.grid:main", "Train a recipe with several settings and seeds."),
+        ("train strategies", "commands.strategies.cerberus_systems:main", "Train and compare the systems of a paper."),
+        ("train runs", "tracking.command:main", "Show the runs below a folder."),
+        ("data mine", "mining.command:main", "Find negatives for questions in a collection."),
+        ("data sample", "commands.sample:main", "Write the groups of questions that a training run would draw."),
+        ("data score", "commands.score:main", "Score pairs with a teacher, into a cache."),
+        ("eval compare", "commands.compare:main", "Compare evaluations question by question, with a test."),
+        ("eval table", "commands.evaluation.table:main", "Put systems, seeds and sets into one table."),
+        ("eval ensemble", "commands.ensemble:main", "Combine the scores of several evaluations."),
+        on_demand={"ray": "ray"},
+        parses=True,
+    ),
+    *_of(
+        MODELS,
+        "training",
+        ("checkpoint weights", "commands.weights:main", "Read weights back from ONNX graphs, to train them further."),
+        (
+            "checkpoint first-stage",
+            "commands.first_stage:main",
+            "Attach a bi-encoder that ranks before pairs are read.",
+        ),
+        parses=True,
+    ),
+    *_of(
+        MODELS,
+        "torch",
+        ("checkpoint random", "commands.shape:main", "Make a checkpoint of a shape with random weights."),
+        on_demand={"onnx": "training", "onnxruntime": "training"},
+        parses=True,
+    ),
+    *_of(
+        MODELS,
+        "url",
+        ("store push", "commands.store:push", "Add a checkpoint to a store as a version, and move a label to it."),
+        ("store pull", "commands.store:pull", "Copy a version out of a store."),
+        ("store list", "commands.store:list_", "Show the models, versions and labels of a store."),
+        ("store label", "commands.store:label", "Point a label to a version, or remove it."),
+    ),
+    *_of(
+        MODELS,
+        "mlflow",
+        ("store mlflow", "commands.mlflow:mlflow", "Copy versions and labels between a store and MLflow's registry."),
+    ),
+    *_of(
+        SERVICE,
+        "service",
+        ("server probe", "admin.probe_command:probe", "Ask whether the service of this machine is ready, or lives."),
+        ("server keys", "access.keys_command:app", "Make, list and remove API keys."),
+        ("server models", "admin.command:models", "Show the versions in service and in the store."),
+        ("server label", "admin.command:label", "Move a label through a running service."),
+        ("server load", "admin.command:load", "Keep a version loaded."),
+        ("server unload", "admin.command:unload", "Free the memory of a version."),
+        ("server rollback", "admin.command:rollback", "Make the version before stable again."),
+        ("server schedule", "admin.command:schedule", "Change what a version's exits drop by default."),
+        ("server drain", "admin.command:drain", "Refuse new questions, before a replica is stopped."),
+        ("server resume", "admin.command:resume", "Take questions again."),
+    ),
+)
+"""Every command of the program."""
+
+
+def program() -> App:
+    """The program. Nothing of a command is imported."""
+    options: dict[str, Any] = {
+        "default_parameter": Parameter(negative=(), show_default=lambda value: None if value == () else value),
+        "help_format": "markdown",
+        "suppress_keyboard_interrupt": False,
+    }
+    root = App(name="cerberank", version=__version__, help="Rank answers, serve rankers, train them.", **options)
+    apps = {"": root}
+    for order, (name, help_) in enumerate(GROUPS.items()):
+        if name:
+            apps[name] = App(name=name, help=help_, version_flags=(), sort_key=len(COMMANDS) + order, **options)
+            root.command(apps[name])
+    for order, command in enumerate(COMMANDS):
+        target, word = apps[command.group], command.name.rpartition(" ")[2]
+        if command.parses:
+            target.command(
+                _parsing(command),
+                name=word,
+                help=command.help,
+                sort_key=order,
+                help_flags=(),
+                version_flags=(),
+                end_of_options_delimiter="",
+            )
+        else:
+            target.command(command.target, name=word, help=command.help, sort_key=order)
+    return root
+
+
+def _parsing(command: Command) -> Callable[..., int]:
+    def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> int:
+        code: int = command.load()(list(arguments))
+        return code
+
+    return run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns its exit code, 2 for a wrong call."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] == "--version":
-        _print(f"cerberank {__version__}")
-        return 0
-    if not arguments or arguments[0] in {"-h", "--help", "help"}:
-        _print(_usage())
-        return 0 if arguments else 2
-    name, rest = arguments[0], arguments[1:]
-    if name not in VERBS:
-        near = difflib.get_close_matches(name, VERBS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "see cerberank --help"
-        return _fail(f"cerberank: there is no verb {name!r}; {hint}", code=2)
-    return _run(VERBS[name], rest)
-
-
-def _run(verb: Verb, arguments: list[str]) -> int:
-    module, _, function = verb.target.partition(":")
+    """Run a command; returns its exit code: 1 for an error, 2 for a wrong call, 130 after Ctrl-C."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    app = program()
+    command = _named(tokens)
+    name = "cerberank" if command is None else f"cerberank {command.name}"
     try:
-        run = cast(Callable[[list[str]], int], getattr(import_module(module), function))
-        return run(arguments)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("cerberank"):
+        code = app(tokens, result_action="return_value", exit_on_error=False, print_error=False)
+    except (CycloptsError, UsageError) as error:
+        return _fail(f"{name}: {error} See {name} --help", code=2)
+    except ImportError as error:
+        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        library = missing.name if isinstance(missing, ModuleNotFoundError) else None
+        if command is None or library is None or library.startswith("cerberank"):
             raise
-        return _fail(
-            f"cerberank {verb.name}: {error.name!r} is not installed; run: {_install(verb.extra_for(error.name))}",
-            code=1,
-        )
+        extra = command.extra_for(library)
+        return _fail(f"{name}: {library!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1)
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        return _fail(f"{name}: {error}", code=1)
+    return code if isinstance(code, int) else 0 if tokens else 2
 
 
-def _install(extra: str) -> str:
-    return f"pip install 'cerberank[{extra}]'"
+def _named(tokens: Sequence[str]) -> Command | None:
+    """The command that the first words name."""
+    by_name = {command.name: command for command in COMMANDS}
+    return by_name.get(" ".join(tokens[:1])) or by_name.get(" ".join(tokens[:2]))
 
 
-def _usage() -> str:
-    width = max(map(len, VERBS))
-    rows = "\n".join(f"  {verb.name:{width}}  {verb.help}" for verb in VERBS.values())
-    return f"usage: cerberank VERB ...\n\n{rows}\n\ncerberank VERB --help tells more; cerberank --version the version."
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _is_expected(error: Exception) -> bool:
+    """True for errors whose message is for the user: wrong values, files and addresses, and this project's own."""
+    return isinstance(error, ValueError | OSError | ArithmeticError) or type(error).__module__.startswith("cerberank")
 
 
 def _fail(message: str, *, code: int) -> int:

@@ -13,7 +13,7 @@ from cerberank_models.importing.token_types import grow_token_types
 
 
 def save_contextual(family: str, folder: Path) -> Path:
-    """A tiny classifier whose third segment has a token type of its own, as `cerberank teach --context` writes one."""
+    """A tiny classifier whose third segment has a token type of its own, as `train teach --context` writes one."""
     save_cross_encoder(family, folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     grow_token_types(model, 3, new="fresh", seed=1)

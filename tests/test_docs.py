@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cerberank.cli import VERBS
+from cerberank.cli import COMMANDS, GROUPS
 from tests.clients.run import clients
 
 from cerberank_service.settings.environment import markdown_table
@@ -43,17 +43,25 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_commands_in_the_readme_exist() -> None:
-    """Every `make` verb is a target, every `cerberank` verb is in the program."""
+def test_make_targets_of_the_readme_exist() -> None:
+    """Every `make` verb is a target."""
     readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
     for verb in set(re.findall(r"\bmake ([a-z-]+)", readme)) - {"it"}:
         assert f"\n{verb}:" in makefile, verb
-    for verb in re.findall(
-        r"\bcerberank (rank|import|teach|sample|score|distil|strategies|evaluate|compare|ensemble|tune|export"
-        r"|push|pull|list|label|serve|admin|keys|shape)\b",
-        readme,
-    ):
-        assert verb in VERBS
+
+
+COMMANDS_OF = re.compile(r"(?:^|[`\s]|bin/)cerberank(?: cerberank)?((?: [a-z][a-z-]*){1,2})", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile", ROOT / "deploy" / "README.md"], ids=lambda page: page.name)
+def test_commands_of_the_pages_exist(page: Path) -> None:
+    """In code blocks and between backquotes: each call is a command, or a group, of the program."""
+    known = {command.name for command in COMMANDS} | set(GROUPS)
+    text = page.read_text()
+    code = text if page.suffix != ".md" else "\n".join(re.findall(r"^```\w*\n.*?^```|`[^`\n]+`", text, re.M | re.S))
+    for words in map(str.split, COMMANDS_OF.findall(code)):
+        assert words[0] in known or " ".join(words) in known, f"cerberank {' '.join(words)}"
+        assert words[0] not in GROUPS or len(words) == 1 or " ".join(words) in known, f"cerberank {' '.join(words)}"
 
 
 def test_every_file_of_the_architecture_exists() -> None:

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from cerberank.cli import VERBS
+from cerberank.cli import COMMANDS
 
 from cerberank_training.students.recipes import RECIPES
 
@@ -47,8 +47,8 @@ def symbols(path: Path) -> set[str]:
 @cache
 def options(verb: str, arguments: tuple[str, ...]) -> str:
     """The help of a verb; `arguments` choose whose where it has several."""
-    target = "cerberank_benchmarks.__main__:main" if verb == BENCHMARKS else VERBS[verb].target
-    module, _, function = target.partition(":")
+    targets = {command.name: command.target for command in COMMANDS} | {BENCHMARKS: f"{BENCHMARKS}.__main__:main"}
+    module, _, function = targets[verb].partition(":")
     with redirect_stdout(StringIO()) as text, pytest.raises(SystemExit) as ended:
         getattr(import_module(module), function)([*arguments, "--help"])
     assert ended.value.code == 0
@@ -67,7 +67,9 @@ def test_a_row_names_what_exists(row: list[str]) -> None:
         assert (ROOT / path).is_file(), place
         assert not symbol or symbol in symbols(ROOT / path), place
     (call,) = re.findall(r"`(?:cerberank|python -m) ([^`]+)`", command)
-    verb, *words = call.split()
+    words = call.split()
+    size = next(size for size in (1, 2) if " ".join(words[:size]) in {BENCHMARKS, *(each.name for each in COMMANDS)})
+    verb, words = " ".join(words[:size]), words[size:]
     chosen = tuple(words[:1]) if verb == BENCHMARKS else tuple(words[:2]) if "--paper" in words else ()
     text = options(verb, chosen)
     previous = ""

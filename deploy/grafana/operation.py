@@ -116,7 +116,7 @@ OPERATION: dict[str, tuple[Panel, ...]] = {
     "Keys": (
         Panel(
             title="Requests by key",
-            says="Let in. The names stand in `cerberank keys list`. Empty without keys.",
+            says="Let in. The names stand in `cerberank server keys list`. Empty without keys.",
             queries={"{{key}}": total("cerberank_key_requests_total", "key")},
             unit="reqps",
         ),

@@ -161,7 +161,7 @@ class RankerConfig(Frozen):
     finds the worse half of 200 candidates is wrong too often about the worse half of ten, where dropping saves
     nothing."""
     tuned_schedules: tuple[TunedSchedule, ...] = ()
-    """Schedules to choose from under load, the costliest and most accurate first; empty before `cerberank tune`."""
+    """Schedules to choose from under load, the costliest and most accurate first; empty before `train tune`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -4,7 +4,7 @@ Every instruction of the Dockerfile is carried out as written, `RUN` and `CMD` i
 Python environment in the place of the base image's. At last the container's own command runs: as the image's user, on a
 read-only root, without capabilities, its health check as written, until a question is answered and SIGTERM ends it.
 The gpu image has no GPU here: its device is the CPU, with the backend and the precision that a GPU has unless they are
-set. All its other settings are its own, and it serves what `cerberank import` and `cerberank distil` write, made on the
+set. All its other settings are its own, and it serves what `cerberank import` and `train distil` write, made on the
 spot from tiny random networks.
 """
 

@@ -1,4 +1,4 @@
-"""`cerberank admin` against the real process, on the admin port of its own."""
+"""`cerberank server` against the real process, on the admin port of its own."""
 
 from __future__ import annotations
 
@@ -88,47 +88,47 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     options = ["--certificate", str(certificate["authority"]), "--token-file", str(tmp_path / "token")]
 
     def admin(*verb: str) -> str:
-        assert main(["admin", *options, *verb]) == 0, capsys.readouterr().err
+        assert main(["server", *verb, *options]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
-    assert admin("list") == f"ready\n{MODEL}@1  ready  stable  drops [0.0, 0.0]\nin the store: {MODEL} 1, 2\n"
+    assert admin("models") == f"ready\n{MODEL}@1  ready  stable  drops [0.0, 0.0]\nin the store: {MODEL} 1, 2\n"
     loaded = admin("load", f"{MODEL}@2", "--wait", "60")
     assert f"{MODEL}@2  ready  pinned" in loaded
-    assert main(["label", "--url", service.admin_url, *options, MODEL, "stable", "2"]) == 0
+    assert main(["server", "label", MODEL, "stable", "2", *options]) == 0
     assert capsys.readouterr().out == f"{MODEL}@stable: 1 -> 2\n"
     wait_for(service, certificate, "2")
     assert admin("rollback", MODEL) == f"{MODEL}@stable: 2 -> 1\n"
     wait_for(service, certificate, "1")
-    listed = json.loads(admin("--json", "list"))
+    listed = json.loads(admin("models", "--json"))
     assert [(e["version"], e["labels"], e["rollback"]) for e in listed["models"]] == [
         ("1", ["stable"], False),
         ("2", [], True),
     ]
     admin("schedule", f"{MODEL}@1", "0.5")
-    assert "drops [0.5" in admin("list")
+    assert "drops [0.5" in admin("models")
     admin("schedule", f"{MODEL}@stable", "--reset")
     admin("unload", f"{MODEL}@2")
     assert admin("drain") == "draining\n"
     assert httpx.get(f"{service.url}/health/ready", verify=ssl_of(certificate)).status_code == 503
     assert admin("resume") == "ready\n"
-    assert main(["admin", *options, "unload", f"{MODEL}@1"]) == 1
+    assert main(["server", "unload", f"{MODEL}@1", *options]) == 1
     assert "serves stable" in capsys.readouterr().err
     (tmp_path / "token").write_text("another-token-of-the-tests")
-    assert main(["admin", *options, "list"]) == 1
+    assert main(["server", "models", *options]) == 1
     assert "needs the admin token" in capsys.readouterr().err
-    assert main(["admin", "--token-file", str(tmp_path / "token"), "list"]) == 1  # the authority is not trusted
+    assert main(["server", "models", "--token-file", str(tmp_path / "token")]) == 1  # the authority is not trusted
     assert f"the admin port at {service.admin_url} did not answer" in capsys.readouterr().err
     nowhere = ["--certificate", str(tmp_path / "nowhere.pem"), "--token-file", str(tmp_path / "token")]
-    assert main(["admin", *nowhere, "list"]) == 1
+    assert main(["server", "models", *nowhere]) == 1
     assert "nowhere.pem" in capsys.readouterr().err
     monkeypatch.delenv("CERBERANK_ADMIN_URL")
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
     monkeypatch.setenv("CERBERANK_ADMIN_PORT", service.admin_url.rpartition(":")[2])
     monkeypatch.setenv("CERBERANK_TLS_CERTIFICATE", str(certificate["chain"]))
-    assert main(["admin", "list"]) == 0, capsys.readouterr().err  # by the service's own variables alone
+    assert main(["server", "models"]) == 0, capsys.readouterr().err  # by the service's own variables alone
     assert capsys.readouterr().out.startswith("ready\n")
     monkeypatch.setenv("CERBERANK_ADMIN_PORT", "1")
-    assert main(["admin", "list"]) == 1
+    assert main(["server", "models"]) == 1
     assert "the admin port at https://127.0.0.1:1 did not answer" in capsys.readouterr().err
     service.terminate()
     assert service.process.wait(timeout=60) == 0

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:
     command = [
-        *(sys.executable, "-m", "cerberank", "distil", "--recipe", "tiny", "--strategy", "hard"),
+        *(sys.executable, "-m", "cerberank", "train", "distil", "--recipe", "tiny", "--strategy", "hard"),
         *("--base", str(base), "--train", data, "--steps", "60", "--precisions", "", "--out", str(out)),
         *("--dev", dev_jsonl(out.parent)),
     ]

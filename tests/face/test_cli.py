@@ -1,65 +1,79 @@
+"""The program: its help, wrong calls, missing libraries, and errors of commands."""
+
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from cerberank.cli import VERBS, main
+from cerberank.cli import COMMANDS, GROUPS, Command, main
 
 from cerberank_models import __version__
 from cerberank_models.commands import rank as rank_command
 
-ORDER = (
-    "serve admin probe keys rank import weights first-stage embed shape pretrain teach mine sample score distil "
-    "grid runs pairwise strategies evaluate compare table average ensemble tune accelerate export card push pull "
-    "list mlflow label"
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_help_is_one_screen_and_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """The top level has its own commands and a line for each group, which lists the group's commands."""
+    top = shown(capsys)
+    assert top.count("\n") <= 40
+    for command in COMMANDS:
+        assert command.name.rpartition(" ")[2] in top, command.name
+    for group in filter(None, GROUPS):
+        inside = shown(capsys, group)
+        assert all(command.name.split()[1] in inside for command in COMMANDS if command.group == group)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: Command) -> None:
+    """It is imported, and tells its options."""
+    name = command.name
+    try:
+        code = main([*name.split(), "--help"])
+    except SystemExit as ended:  # argparse
+        code = int(ended.code or 0)
+    assert code == 0
+    assert f"cerberank {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evalute"], 'Did you mean "evaluate"?'),
+        (["store", "psh"], 'Did you mean "push"?'),
+        (["store", "push"], "requires an argument"),
+        (["store", "push", "a", "b", "--label", "newest"], "Choose from"),
+        (["server", "load", "m"], "'m' is not MODEL@VERSION"),
+    ],
 )
+def test_a_wrong_call_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and what to write instead."""
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
 
 
-def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    """With one line each, from all packages, in the order in which they are used."""
-    assert main(["--help"]) == 0
-    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert [name for name, _ in lines] == ORDER.split()
-    assert all(help_ for _, help_ in lines)
-
-
-def test_help_separates_each_verb_from_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    """Two blanks after the longest name too, so that all descriptions begin in one column."""
-    main(["--help"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    (begin,) = {line.index(line.split(maxsplit=1)[1]) for line in lines}
-    assert all(line[begin - 2 : begin] == "  " for line in lines)
-
-
-def test_every_verb_can_be_called() -> None:
-    """Each target is a function of its module."""
-    for verb in VERBS.values():
-        module, _, function = verb.target.partition(":")
-        assert callable(getattr(importlib.import_module(module), function)), verb.name
-
-
-def test_an_unknown_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, and the near one."""
-    assert main(["evalute"]) == 2
-    assert "did you mean 'evaluate'" in capsys.readouterr().err
-
-
-def test_no_verb_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """The usage is shown, the exit code is 2."""
+def test_no_command_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help is shown, the exit code is 2."""
     assert main([]) == 2
-    assert "usage" in capsys.readouterr().out
+    assert "Usage: cerberank" in capsys.readouterr().out
 
 
 def test_python_runs_the_package_as_the_program() -> None:
     """`python -m cerberank --version` prints the distribution's version."""
     command = [sys.executable, "-m", "cerberank", "--version"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert shown == f"cerberank {__version__}\n"
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == __version__
 
 
-def test_an_interrupted_verb_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_command_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ctrl-C gives exit code 130 and no traceback."""
 
     def interrupt(argv: list[str]) -> int:
@@ -71,53 +85,40 @@ def test_an_interrupted_verb_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize(
-    ("verb", "missing", "extra"),
+    ("call", "missing", "extra"),
     [
-        ("rank", "onnxruntime", "onnx-cpu"),
-        ("rank", "torch", "torch"),
+        ("rank x.jsonl", "onnxruntime", "serve"),
         ("serve", "fastapi", "serve"),
-        ("evaluate", "httpx", "training"),
-        ("score", "pyarrow", "training"),
-        ("score", "ray", "ray"),
-        ("push", "fsspec", "url"),
+        ("evaluate --data jsonl:x", "pyarrow", "training"),
+        ("train distil", "torch", "training"),
+        ("store list memory://x", "fsspec", "url"),
     ],
 )
-def test_a_missing_library_names_the_extra_that_brings_it(
-    verb: str, missing: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line that can be copied, rather than a traceback."""
-
-    def lacking(name: str) -> None:
-        raise ModuleNotFoundError(name=missing)
-
-    monkeypatch.setattr("cerberank.cli.import_module", lacking)
-    assert main([verb]) == 1
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert f"'{missing}'" in message
-    assert f"pip install 'cerberank[{extra}]'" in message
+def test_a_missing_library_names_the_extra_that_brings_it(call: str, missing: str, extra: str, tmp_path: Path) -> None:
+    """One line that can be copied, rather than a traceback; in a process that cannot import the library."""
+    (tmp_path / "x.jsonl").write_text('{"question": "q", "candidates": ["a"]}\n')
+    script = (
+        f"import sys\nsys.modules[{missing!r}] = None\nfrom cerberank.cli import main\nsys.exit(main({call.split()}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"{missing!r} is not installed; run: pip install 'cerberank[{extra}]'" in done.stderr
 
 
-def test_a_fault_of_our_own_is_not_called_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of this project that is not found is a bug, with its traceback."""
+def test_an_error_that_nobody_expects_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug is not told as if it were a wrong value; a module of this project that is missing is a bug too."""
 
-    def lacking(name: str) -> None:
-        raise ModuleNotFoundError(name="cerberank_models.gone")
+    def broken(argv: list[str]) -> int:
+        raise AttributeError("a bug")
 
-    monkeypatch.setattr("cerberank.cli.import_module", lacking)
-    with pytest.raises(ModuleNotFoundError):
+    monkeypatch.setattr(rank_command, "main", broken)
+    with pytest.raises(AttributeError):
         main(["rank"])
 
+    def lacking(argv: list[str]) -> int:
+        raise ModuleNotFoundError(name="cerberank_models.gone")
 
-def test_verbs_for_serving_need_no_torch() -> None:
-    """With torch, transformers and onnx made unimportable, serve and rank load and distil says what is missing."""
-    script = (
-        "import sys\n"
-        "for name in ('torch', 'transformers', 'onnx'): sys.modules[name] = None\n"
-        "from cerberank.cli import main\n"
-        "import cerberank_service.serve, cerberank_models.commands.rank, cerberank_models.backends.onnx_backend\n"
-        "sys.exit(main(['distil']))\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert "pip install 'cerberank[training]'" in result.stderr
+    monkeypatch.setattr(rank_command, "main", lacking)
+    with pytest.raises(ModuleNotFoundError):
+        main(["rank"])

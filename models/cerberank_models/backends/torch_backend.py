@@ -226,8 +226,8 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
     if checkpoint.weights is None:
         raise CheckpointError(
             f"{checkpoint.path} has no model.safetensors, so that only its ONNX graphs can be run; `cerberank import` "
-            "and `cerberank distil` write it, `cerberank export FOLDER OUT` keeps it, and "
-            "`cerberank weights FOLDER OUT` reads it back from graphs"
+            "and `cerberank train distil` write it, `cerberank export FOLDER OUT` keeps it, and "
+            "`cerberank checkpoint weights FOLDER OUT` reads it back from graphs"
         )
     ranker = Ranker(checkpoint.config)
     fill(ranker, checkpoint.weights)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 HEADING = "## Terms"
 UNSTATED = (
-    "Licence and terms of the data are not stated. `cerberank card CHECKPOINT --terms TEXT` states them: do so before "
+    "Licence and terms of the data are not stated. `checkpoint card CHECKPOINT --terms TEXT` states them: do so before "
     "the checkpoint is given away."
 )
 SECTION = re.compile(rf"(?ms)^{HEADING}\n(.*?)(?=^## |\Z)")

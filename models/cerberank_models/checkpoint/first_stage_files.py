@@ -69,7 +69,7 @@ def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], w
     if missing := [precision for precision in precisions if encoder_graph(precision) not in have]:
         raise CheckpointError(
             f"the first stage of {path} has no graph in {', '.join(missing)}: export the checkpoint without it, then "
-            "add it with `cerberank first-stage`"
+            "add it with `cerberank checkpoint first-stage`"
         )
     graphs = [encoder_graph(precision) for precision in precisions]
     if not graphs and not (weights and WEIGHTS in have):

@@ -3,7 +3,7 @@
     config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
     onnx/<precision>/stage-<i>.onnx[.data]  [first-stage/...]  [tune.json, tune.png, ...]  manifest.json
 
-Further files, such as the curves of `cerberank tune`, are hashed and verified like the rest; nothing here reads them.
+Further files, such as the curves of `train tune`, are hashed and verified like the rest; nothing here reads them.
 A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
 """
 

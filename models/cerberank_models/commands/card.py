@@ -1,4 +1,4 @@
-"""`cerberank card`: change the model card, the name or the version of a checkpoint, and its manifest with them.
+"""`checkpoint card`: change the model card, the name or the version of a checkpoint, and its manifest with them.
 
 Weights, graphs and golden questions stay as they are. A store keeps every version as it was pushed: what was pushed
 needs another `--version` to be pushed again.
@@ -20,7 +20,7 @@ from cerberank_models.checkpoint.store.contract import is_name
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="cerberank card", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank checkpoint card", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoint", type=Path, help="the checkpoint folder")
     parser.add_argument("--terms", metavar="TEXT|FILE", help="licence and terms of the data, the card's last section")
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
             version=arguments.version,
         )
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"cerberank card: {error}\n")
+        sys.stderr.write(f"cerberank checkpoint card: {error}\n")
         return 1
     sys.stdout.write(f"{arguments.checkpoint} is {made.config.name}@{made.manifest.version}\n")
     return 0

@@ -1,4 +1,4 @@
-"""`cerberank embed`: the vectors of candidates, computed before a question arrives, in a store for the service.
+"""`cerberank data embed`: the vectors of candidates, computed before a question arrives, in a store for the service.
 
 A line of TEXTS is a JSON string, an object with `text`, or a question with its candidates as `cerberank rank` reads
 them. A text that occurs twice is stored once. All lines are checked before anything is written. The same call again
@@ -30,7 +30,7 @@ from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="cerberank embed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank data embed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with a first stage")
     parser.add_argument("texts", type=Path, help="the candidates, one line of JSON each")
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
                 progress=bar.update,
             )
     except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
-        sys.stderr.write(f"cerberank embed: {error}\n")
+        sys.stderr.write(f"cerberank data embed: {error}\n")
         return 1
     sys.stdout.write(
         f"{arguments.out}: {manifest.texts} texts, encoder {manifest.encoder}, {manifest.precision}; "

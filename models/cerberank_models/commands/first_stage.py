@@ -1,6 +1,6 @@
-"""`cerberank first-stage`: a checkpoint gets a bi-encoder that ranks all candidates before any is read as a pair.
+"""`checkpoint first-stage`: a checkpoint gets a bi-encoder that ranks all candidates before any is read as a pair.
 
-ENCODER is a bi-encoder of `cerberank pairwise`, or a sentence-transformers model (a folder or a hub id) with mean
+ENCODER is a bi-encoder of `cerberank train pairwise`, or a sentence-transformers model (a folder or a hub id) with mean
 pooling, such as all-MiniLM-L6-v2, which is ranked by cosine.
 """
 
@@ -20,7 +20,9 @@ from cerberank_models.first_stage.sources import read_bi_encoder
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="cerberank first-stage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank checkpoint first-stage",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder without a first stage")
     parser.add_argument("encoder", help="a text ranker's folder, a sentence-transformers folder, or a hub id")
@@ -45,7 +47,7 @@ def main(argv: list[str]) -> int:
             version=arguments.version,
         )
     except (ParityError, OSError, ValueError) as error:
-        sys.stderr.write(f"cerberank first-stage: {error}\n")
+        sys.stderr.write(f"cerberank checkpoint first-stage: {error}\n")
         return 1
     if encoder.trained_length is not None and encoder.trained_length < arguments.candidate_length:
         sys.stdout.write(
@@ -55,6 +57,6 @@ def main(argv: list[str]) -> int:
     schedule = ",".join(f"{ratio:g}" for ratio in made.config.schedule)
     sys.stdout.write(
         f"{arguments.out}: {made.config.name}@{made.manifest.version} drops {schedule}. Its first ratio was not "
-        f"measured, and tuned schedules are gone: run `cerberank tune {arguments.out} --data ... --out ...`\n"
+        f"measured, and tuned schedules are gone: run `cerberank train tune {arguments.out} --data ... --out ...`\n"
     )
     return 0

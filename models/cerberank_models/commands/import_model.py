@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
         forms = ", ".join(f"ONNX {each}" for each in made.precisions)
         print(  # noqa: T201
             f"cerberank import: {arguments.out} is {made.config.name}, {forms or 'weights alone'}; next: "
-            f"CERBERANK_CHECKPOINT={arguments.out} cerberank serve, or cerberank push {arguments.out} STORE",
+            f"CERBERANK_CHECKPOINT={arguments.out} cerberank serve, or cerberank store push {arguments.out} STORE",
             file=sys.stderr,
         )
     except (UnsupportedModelError, ParityError, OSError, ValueError) as error:
@@ -137,7 +137,7 @@ def import_model(
     """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
 
     A model of an unknown family becomes one opaque stage (`import_opaque`), as does any with `opaque`, or with `graph`,
-    a file of it. A folder of `cerberank teach` says what the teacher reads, and the checkpoint reads the same. Raises
+    a file of it. A folder of `train teach` says what the teacher reads, and the checkpoint reads the same. Raises
     UnsupportedModelError for models that are not one- or two-logit cross-encoders, SourceError where there is no model.
     """
     found = find_source(source, revision)

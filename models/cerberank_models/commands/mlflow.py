@@ -1,79 +1,76 @@
-"""`cerberank mlflow`: copy a model's versions and labels between a store and MLflow's model registry.
-
-Registered versions hold the checkpoint folder as artifacts, and aliases are labels. What is there already is not copied
-again; labels and aliases are set, and never removed. The registry is MLflow's own setting: --registry, or
-MLFLOW_TRACKING_URI.
-"""
+"""`cerberank store mlflow`: copies versions and labels between a store and MLflow's model registry."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
-from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
-from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, check_model
+from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError, check_model
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.commands.store import STORE, moved
+from cerberank_models.commands.output import UsageError, note, say
+from cerberank_models.commands.store import Address, moved
 
 MODEL_TAG, VERSION_TAG = "cerberank.model", "cerberank.version"
 """Tags of a registered version: the model and the version that its checkpoint states."""
 ARTIFACTS = "checkpoint"
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="cerberank mlflow", description=__doc__, allow_abbrev=False)
-    parser.add_argument("direction", choices=("to-store", "to-registry"))
-    parser.add_argument("model", help="the registered model, which has the name of the store's")
-    parser.add_argument("store", help=STORE)
-    parser.add_argument("--registry", metavar="URI", help="such as http://mlflow:5000 or sqlite:///mlflow.db")
-    parser.add_argument(
-        "--alias",
-        type=_alias,
-        action="append",
-        default=[],
-        metavar="ALIAS=LABEL",
-        help="an alias of another name than its label, such as champion=stable; repeat per label",
-    )
-    parser.add_argument("--experiment", default="cerberank", help="to-registry: of the runs that hold the artifacts")
-    arguments = parser.parse_args(argv)
+def mlflow(
+    direction: Literal["to-store", "to-registry"],
+    model: str,
+    store: Address,
+    /,
+    *,
+    registry: str | None = None,
+    alias: tuple[str, ...] = (),
+    experiment: str = "cerberank",
+) -> None:
+    """Copy a model's versions and labels between a store and MLflow's model registry.
+
+    Registered versions hold the checkpoint folder as artifacts, and aliases are labels. What is there already is not
+    copied again; labels and aliases are set, and never removed.
+
+    Args:
+        direction: Where to copy to.
+        model: Registered model, which has the name of the store's.
+        store: Store.
+        registry: Address such as http://mlflow:5000 or sqlite:///mlflow.db (default: MLFLOW_TRACKING_URI).
+        alias: ALIAS=LABEL for an alias of another name than its label, such as champion=stable; once for each label.
+        experiment: Experiment of the runs that hold the artifacts in the registry.
+    """
     aliases: dict[Label, str] = {label: label for label in get_args(Label)} | {
-        label: alias for alias, label in arguments.alias
+        label: name for name, label in map(_alias, alias)
     }
+    check_model(model)
+    opened = open_store(store)
+    client = MlflowClient(registry, registry)
     try:
-        check_model(arguments.model)
-        store = open_store(arguments.store)
-        registry = MlflowClient(arguments.registry, arguments.registry)
-        if arguments.direction == "to-store":
-            lines = to_store(registry, arguments.model, store, aliases)
+        if direction == "to-store":
+            lines = to_store(client, model, opened, aliases)
         else:
-            lines = to_registry(store, arguments.model, registry, aliases, experiment=arguments.experiment)
+            lines = to_registry(opened, model, client, aliases, experiment=experiment)
         copied = False
         for line in lines:
             copied = True
-            print(line)  # noqa: T201
-        if not copied:
-            print("cerberank mlflow: both have the same, nothing was copied", file=sys.stderr)  # noqa: T201
-    except (MlflowException, CheckpointError, ValueError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        print(f"cerberank mlflow: {reason}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+            say(line)
+    except MlflowException as error:
+        raise StoreError(str(error).strip().partition("\n")[0]) from error
+    if not copied:
+        note("both have the same, nothing was copied")
 
 
 def _alias(text: str) -> tuple[str, Label]:
     alias, _, given = text.partition("=")
     label = next((label for label in get_args(Label) if label == given), None)
     if not alias or label is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ALIAS=LABEL, a label is one of {', '.join(get_args(Label))}")
+        raise UsageError(f"--alias {text!r} is not ALIAS=LABEL, a label is one of {', '.join(get_args(Label))}")
     return alias, label
 
 

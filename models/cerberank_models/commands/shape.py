@@ -1,4 +1,4 @@
-"""`cerberank shape B11 3H1 OUT`: a checkpoint of that shape with random weights, to size a machine without a model.
+"""`checkpoint random B11 3H1 OUT`: a checkpoint of that shape with random weights, to size a machine without a model.
 
 It ranks nothing, and says so in its name, version, source and model card. The weights alone are written unless
 `--precisions` names ONNX forms: torch serves any precision from them, and graphs of a large network take minutes.
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     try:
         checkpoint = _run(arguments)
     except (ParityError, OSError, ValueError) as error:
-        print(f"cerberank shape: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank checkpoint random: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(f"{arguments.out}: {checkpoint}, random weights")  # noqa: T201
     return 0
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="cerberank shape", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank checkpoint random", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("body", type=_body, help="layers of the body: B11")
     parser.add_argument("heads", type=_heads, help="heads and their layers: 3H1; 0H0 with an exit after the last layer")

@@ -1,98 +1,144 @@
-"""`cerberank push`, `pull` and `list`: the verbs of the store. None of them needs torch."""
+"""`cerberank store push`, `pull`, `list` and `label`. None of them needs torch."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference, StoreError
-from cerberank_models.checkpoint.store.contract import Store as Versions
+from cerberank_models.checkpoint.store.contract import (
+    Label,
+    Reference,
+    Store,
+    StoreError,
+    check_label,
+    check_model,
+    check_version,
+)
 from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.commands.output import UsageError, say, say_json
 from cerberank_models.commands.verdict import RejectedError, wait_for_verdict
-from cerberank_models.store import Store, StoredVersion
+from cerberank_models.store import Store as NamedStore
+from cerberank_models.store import StoredVersion
 
-STORE = "a folder, or an fsspec URL such as s3://bucket/models"
-
-
-def push(argv: list[str]) -> int:
-    """Verify a checkpoint, make it a version, then move a label to it."""
-    parser = _parser("push", "Make a checkpoint a version in a store; the same checkpoint again is no error.")
-    parser.add_argument("checkpoint", type=Path, help="the checkpoint folder; its config and manifest name the version")
-    parser.add_argument("store", help=STORE)
-    parser.add_argument("--label", choices=LABELS, help="move this label to the version once it is there")
-    parser.add_argument(
-        "--wait",
-        type=float,
-        metavar="SECONDS",
-        help="wait until the services at --url serve it; move the label back if one rejects it",
-    )
-    parser.add_argument(
-        "--url", action="append", help="for --wait: a service that follows the store; again for each replica"
-    )
-    arguments = parser.parse_args(argv)
-    if (arguments.wait is None) != (arguments.url is None) or (arguments.url and not arguments.label):
-        parser.error("--wait SECONDS, --url URL and --label LABEL go together")
-
-    def run() -> None:
-        store = open_store(arguments.store)
-        model, version = store.push(read_checkpoint(arguments.checkpoint))
-        _say(f"{model}@{version} is in {arguments.store}")
-        if not arguments.label:
-            return
-        before = store.move_label(model, arguments.label, version)
-        _say(moved(model, arguments.label, before, version))
-        if arguments.wait is None:
-            _say("no service was asked: whether it can be served is not known (--wait SECONDS --url URL asks)")
-            return
-        end = time.monotonic() + arguments.wait
-        for url in arguments.url:
-            try:
-                wait_for_verdict(url, Reference(model, version), arguments.label, end)
-            except RejectedError as error:
-                undone = _moved_back(store, Reference(model, version), arguments.label, before)
-                raise RejectedError(f"{error}; {undone}") from error
-            _say(f"{url} serves it as {arguments.label}")
-        if arguments.label == "stable":  # services that may only read the store cannot say so
-            store.note_served(Reference(model, version))
-
-    return _guarded("push", run)
+Address = Annotated[str, Parameter(help="Store: a folder, or an fsspec URL such as s3://bucket/models.")]
+Model = Annotated[str, Parameter(help="Name of the model.")]
+Json = Annotated[bool, Parameter(help="JSON instead of text.")]
 
 
-def pull(argv: list[str]) -> int:
-    """Copy a version to a folder and verify it."""
-    parser = _parser("pull", "Copy a version out of a store and verify it.")
-    parser.add_argument("store", help=STORE)
-    parser.add_argument("version", metavar="MODEL[@VERSION|@LABEL]", help="a model alone means its stable version")
-    parser.add_argument("target", type=Path, help="the folder to make; must not exist")
-    arguments = parser.parse_args(argv)
+def push(
+    checkpoint: Path,
+    store: Address,
+    /,
+    *,
+    label: Label | None = None,
+    wait: float | None = None,
+    url: tuple[str, ...] = (),
+) -> None:
+    """Make a checkpoint a version in a store. The same checkpoint again is not an error.
 
-    def run() -> None:
-        _say(f"{Store(arguments.store).pull(arguments.version, arguments.target)} is in {arguments.target}")
+    Args:
+        checkpoint: Checkpoint folder, whose config and manifest name the version.
+        store: Store.
+        label: Label to move to the version once it is there.
+        wait: Seconds to wait until the services at --url serve the version; the label moves back if one rejects it.
+        url: Address of a service that follows the store, once for each replica.
+    """
+    if (wait is None) != (not url) or (url and not label):
+        raise UsageError("--wait SECONDS, --url URL and --label LABEL go together")
+    opened = open_store(store)
+    model, version = opened.push(read_checkpoint(checkpoint))
+    say(f"{model}@{version} is in {store}")
+    if not label:
+        return
+    before = opened.move_label(model, label, version)
+    say(moved(model, label, before, version))
+    if wait is None:
+        say("no service was asked: whether it can be served is not known (--wait SECONDS --url URL asks)")
+        return
+    end = time.monotonic() + wait
+    for address in url:
+        try:
+            wait_for_verdict(address, Reference(model, version), label, end)
+        except RejectedError as error:
+            undone = _moved_back(opened, Reference(model, version), label, before)
+            raise RejectedError(f"{error}; {undone}") from error
+        say(f"{address} serves it as {label}")
+    if label == "stable":  # services that may only read the store cannot say so
+        opened.note_served(Reference(model, version))
 
-    return _guarded("pull", run)
+
+def pull(store: Address, version: str, target: Path, /) -> None:
+    """Copy a version out of a store, and verify it.
+
+    Args:
+        store: Store.
+        version: MODEL, MODEL@VERSION or MODEL@LABEL; a model alone is its stable version.
+        target: Folder to make.
+    """
+    say(f"{NamedStore(store).pull(version, target)} is in {target}")
 
 
-def list_(argv: list[str]) -> int:
-    """Show what is in a store."""
-    parser = _parser("list", "Show the models, versions and labels of a store.")
-    parser.add_argument("store", help=STORE)
-    parser.add_argument("model", nargs="?", help="only this model")
-    parser.add_argument("--json", action="store_true", help="one JSON object a version")
-    arguments = parser.parse_args(argv)
+def list_(store: Address, model: str | None = None, /, *, json: Json = False) -> None:
+    """Show the models, versions and labels of a store.
 
-    def run() -> None:
-        store = Store(arguments.store)
-        for model in [arguments.model] if arguments.model else store.models():
-            for version in store.versions(model):
-                _say(json.dumps(asdict(version)) if arguments.json else _line(version))
+    Args:
+        store: Store.
+        model: Name of the only model to show.
+        json: JSON instead of text.
+    """
+    opened = NamedStore(store)
+    for name in [model] if model else opened.models():
+        for row in opened.versions(name):
+            if json:
+                say_json(asdict(row))
+            else:
+                say(_line(row))
 
-    return _guarded("list", run)
+
+def label(
+    store: Address,
+    model: Model,
+    label: str,
+    version: str | None = None,
+    /,
+    *,
+    remove: bool = False,
+    only_from: str | None = None,
+    json: Json = False,
+) -> None:
+    """Point a label to a version; all services that follow the store load it.
+
+    Args:
+        store: Store.
+        model: Name of the model.
+        label: stable, canary or shadow.
+        version: Version of the model.
+        remove: Remove the label instead.
+        only_from: Version that the label must point to until now.
+        json: JSON instead of text.
+    """
+    check_target(version, remove=remove, only_from=only_from)
+    name, wanted = check_model(model), check_label(label)
+    target = None if version is None else check_version(version)
+    before = open_store(store).move_label(name, wanted, target, only_from=only_from)
+    answer = {"model": name, "label": wanted, "before": before, "version": target}
+    if json:
+        say_json(answer)
+    else:
+        say(moved(name, wanted, before, target))
+
+
+def check_target(version: str | None, *, remove: bool, only_from: str | None) -> None:
+    """Raise UsageError unless a label is either to point to a version or to be removed."""
+    if (version is None) != remove:
+        raise UsageError("name a VERSION, or --remove the label")
+    if remove and only_from:
+        raise UsageError("--only-from goes with a VERSION")
 
 
 def _line(row: StoredVersion) -> str:
@@ -105,7 +151,7 @@ def _named(metric: str) -> str:
     return f"{metric}[unnamed set]" if metric.startswith("dev_") and "[" not in metric else metric
 
 
-def _moved_back(store: Versions, rejected: Reference, label: Label, before: str | None) -> str:
+def _moved_back(store: Store, rejected: Reference, label: Label, before: str | None) -> str:
     """Move the label to the version `before`, unless it has moved on; returns what a person must know of it."""
     model, version = rejected
     if before == version:
@@ -124,21 +170,3 @@ def moved(model: str, label: str, before: str | None, version: str | None) -> st
     'mini@stable: nothing -> 2'
     """
     return f"{model}@{label}: {before or 'nothing'} -> {version or 'nothing'}"
-
-
-def _parser(verb: str, description: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(prog=f"cerberank {verb}", description=description)
-
-
-def _guarded(verb: str, run: Callable[[], None]) -> int:
-    """Run a verb; returns 0, or 1 after writing the reason to standard error."""
-    try:
-        run()
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"cerberank {verb}: {error}\n")
-        return 1
-    return 0
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")

@@ -1,4 +1,4 @@
-"""`cerberank weights CHECKPOINT OUT`: weights from the ONNX graphs of a checkpoint that has no `model.safetensors`.
+"""`checkpoint weights CHECKPOINT OUT`: weights from the ONNX graphs of a checkpoint that has no `model.safetensors`.
 
 OUT can be trained further (`distil --base OUT`), exported, and served by torch. From fp32 graphs the weights are exact.
 From int8 graphs they are what the int8 numbers stand for; how far the scores then lie from those of the graphs, on the
@@ -28,7 +28,7 @@ from cerberank_models.rank import pairs_policy, rank_pairs
 CARD = """{card}
 ## Weights
 
-Read back from the {precision} ONNX graphs of {name} {version} by `cerberank weights`{loss}. Against the scores that
+Read back from the {precision} ONNX graphs of {name} {version} by `checkpoint weights`{loss}. Against the scores that
 {name} {version} records for its golden questions: {agreement}. Figures above are those of {name} {version}.
 """
 
@@ -51,7 +51,7 @@ class Agreement:
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="cerberank weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank checkpoint weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder without model.safetensors")
     parser.add_argument("out", type=Path, help="the folder to make, with weights alone; must not exist")
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
     try:
         agreement = _run(arguments)
     except (CheckpointError, ParityError, OSError, ValueError) as error:
-        print(f"cerberank weights: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank checkpoint weights: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(f"{arguments.out}: {agreement}")  # noqa: T201
     return 0

@@ -33,13 +33,13 @@ from cerberank_models.network.text_ranker.vectors import TextVectors
 from cerberank_models.rank import half_mismatch
 
 STALE = ("tune.json", "tune.png")
-"""What `cerberank tune` has measured without a first stage."""
+"""What `cerberank train tune` has measured without a first stage."""
 CARD = """
 ## First stage
 
 {kind} of `{source}` ranks the candidates' texts before any is read as a pair: encoder `{encoder}`, questions of at most
 {question} tokens, candidates of at most {candidate}. It drops {alpha:g} of the candidates by default. Schedules that
-were measured before do not hold with it: `cerberank tune` measures new ones.
+were measured before do not hold with it: `cerberank train tune` measures new ones.
 """
 
 

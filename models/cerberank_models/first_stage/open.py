@@ -25,7 +25,7 @@ from cerberank_models.tokens import largest_token_id
 def first_stage_of(checkpoint: Checkpoint) -> FirstStageConfig:
     """The checkpoint's first stage. Raises CheckpointError when it has none."""
     if checkpoint.config.first_stage is None:
-        raise CheckpointError(f"{checkpoint.path} has no first stage; `cerberank first-stage` adds one")
+        raise CheckpointError(f"{checkpoint.path} has no first stage; `cerberank checkpoint first-stage` adds one")
     return checkpoint.config.first_stage
 
 
@@ -63,7 +63,11 @@ def file_to_run(checkpoint: Checkpoint, *, kind: str, precision: str) -> str:
     first_stage_of(checkpoint)
     name = encoder_graph(precision) if kind == "onnx" else WEIGHTS
     if name not in checkpoint.manifest.files:
-        problem = "`cerberank first-stage` writes it" if kind == "onnx" else "so that only its ONNX graph can be run"
+        problem = (
+            "`cerberank checkpoint first-stage` writes it"
+            if kind == "onnx"
+            else "so that only its ONNX graph can be run"
+        )
         raise CheckpointError(f"{checkpoint.path} has no {name}: {problem}")
     return name
 

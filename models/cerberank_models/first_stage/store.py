@@ -95,13 +95,13 @@ class VectorStore:
         Raises StoreError for a folder that is no store, for vectors of another encoder, whose message names both, and
         for files of other sizes or shapes than the manifest states and for digests out of order. Vectors are not
         read, nor is any file hashed, because stores may hold many gigabytes: numbers that were changed without a
-        change of size are found by `check_files` alone, which `cerberank embed` calls for a finished store.
+        change of size are found by `check_files` alone, which `cerberank data embed` calls for a finished store.
         """
         manifest = read_manifest(path)
         if manifest.encoder != config.encoder:
             raise StoreError(
                 f"{path} holds vectors of the encoder {manifest.encoder}, the checkpoint's first stage has the encoder "
-                f"{config.encoder}: make a store for it with `cerberank embed`"
+                f"{config.encoder}: make a store for it with `cerberank data embed`"
             )
         ragged = config.token_ranker == "colbert"
         check_sizes(path, manifest, names=(DIGESTS, VECTORS, OFFSETS) if ragged else (DIGESTS, VECTORS))
@@ -188,7 +188,7 @@ def check_files(path: Path, manifest: StoreManifest) -> None:
 
 
 def _damaged(path: Path, problem: str) -> StoreError:
-    return StoreError(f"{path} {problem}: remove the folder and make it again with `cerberank embed`")
+    return StoreError(f"{path} {problem}: remove the folder and make it again with `cerberank data embed`")
 
 
 def _mapped(path: Path, dtype: type[NumberT]) -> NDArray[NumberT]:

@@ -51,7 +51,7 @@ class Base:
             return transformer_config(self.described)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(
-                f"no student can start from {self.source.place}: {error}. `cerberank score --teacher` takes it as a "
+                f"no student can start from {self.source.place}: {error}. `data score --teacher` takes it as a "
                 "teacher of a student with another base, and `cerberank import` serves a cross-encoder as one graph"
             ) from error
 
@@ -93,7 +93,7 @@ def open_teacher_base(base: str) -> Base:
     """As `open_base`, for training by transformers. Raises UnsupportedModelError for a checkpoint of ours."""
     if is_checkpoint(base):
         raise UnsupportedModelError(
-            f"{base} is a Cerberank checkpoint, and teachers are Hugging Face classifiers: `cerberank distil --base "
+            f"{base} is a Cerberank checkpoint, and teachers are Hugging Face classifiers: `train distil --base "
             f"{base}` trains it further, and `cerberank export {base} OUT --hugging-face` makes a classifier of it"
         )
     return open_base(base)

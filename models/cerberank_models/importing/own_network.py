@@ -25,7 +25,7 @@ from cerberank_models.importing.source import CONFIG, Source
 MODULES, SENTENCE_TRANSFORMERS = "modules.json", "config_sentence_transformers.json"
 """The files in which sentence-transformers lists a model's modules, and says what kind of model they are."""
 KINDS = {
-    "SentenceTransformer": "a bi-encoder, which reads texts one by one: `cerberank first-stage` makes it the first "
+    "SentenceTransformer": "a bi-encoder, which reads texts one by one: `checkpoint first-stage` makes it the first "
     "stage of a ranker",
     "MultiVectorEncoder": "a multi-vector encoder, which reads texts one by one; only cross-encoders are ranked with",
     "SparseEncoder": "a sparse encoder, which reads texts one by one; only cross-encoders are ranked with",
@@ -69,7 +69,7 @@ def check_kind(source: Source, described: Any) -> None:
         )
     if names and "ForSequenceClassification" not in names:
         raise UnsupportedModelError(
-            f"{source.place} is {names}, without a classifier that ranks: `cerberank teach --base` trains one"
+            f"{source.place} is {names}, without a classifier that ranks: `cerberank train teach --base` trains one"
         )
 
 

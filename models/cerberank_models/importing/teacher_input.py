@@ -1,4 +1,4 @@
-"""What a Hugging Face teacher reads: the file `teacher.json`, which `cerberank teach` writes beside its weights."""
+"""What a Hugging Face teacher reads: the file `teacher.json`, which `train teach` writes beside its weights."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class TeacherInput(Frozen):
 
     @classmethod
     def read(cls, teacher: str) -> TeacherInput:
-        """The input of a teacher that `cerberank teach` wrote; for others, pairs of 128 tokens without context."""
+        """The input of a teacher that `train teach` wrote; for others, pairs of 128 tokens without context."""
         path = Path(teacher) / FILE
         return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()

@@ -1,64 +1,74 @@
-"""`cerberank keys`: creates, lists and removes the API keys of the file that `CERBERANK_KEYS_FILE` names."""
+"""`cerberank server keys`: creates, lists and removes the API keys of a file."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import App, Parameter
+
+from cerberank_models.commands.output import note, say
 from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
 
 VARIABLE = "CERBERANK_KEYS_FILE"
+File = Annotated[
+    Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"File of keys (default: that of {VARIABLE}).")
+]
+
+app = App(name="keys", help="API keys for ranking, hashed in a file.")
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 with the reason on standard error."""
-    arguments = _parser().parse_args(argv)
-    try:
-        _run(arguments)
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"cerberank keys: {error}\n")
-        return 1
-    return 0
+@app.command
+def add(
+    name: str,
+    /,
+    *,
+    requests_per_minute: int | None = None,
+    tokens_per_minute: int | None = None,
+    file: File = None,
+) -> None:
+    """Make a key, and show it once.
+
+    Args:
+        name: Name of its user, which log lines have.
+        requests_per_minute: Quota of requests (default: none).
+        tokens_per_minute: Quota of tokens of all pairs (default: none).
+        file: File of keys.
+    """
+    secret = add_key(_named(file), name, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
+    note("The key is shown this once; the file holds its hash.")
+    say(secret)
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    if arguments.file is None:
+@app.command
+def remove(name: str, /, *, file: File = None) -> None:
+    """Remove a key: it no longer works.
+
+    Args:
+        name: Name of its user.
+        file: File of keys.
+    """
+    remove_key(_named(file), name)
+    note(f"the key {name} is removed")
+
+
+@app.command(name="list")
+def list_(*, file: File = None) -> None:
+    """Show the names of all keys, their ids in metrics, and their quotas.
+
+    Args:
+        file: File of keys.
+    """
+    for key in read_keys(_named(file)):
+        say(_line(key))
+
+
+def _named(file: Path | None) -> Path:
+    if file is None or not file.name:
         raise ValueError(f"name the file: --file FILE, or {VARIABLE}")
-    if arguments.verb == "add":
-        secret = add_key(
-            arguments.file,
-            arguments.name,
-            requests_per_minute=arguments.requests_per_minute,
-            tokens_per_minute=arguments.tokens_per_minute,
-        )
-        sys.stderr.write("The key is shown this once; the file holds its hash.\n")
-        sys.stdout.write(secret + "\n")
-    elif arguments.verb == "remove":
-        remove_key(arguments.file, arguments.name)
-    else:
-        for key in read_keys(arguments.file):
-            sys.stdout.write(_line(key) + "\n")
+    return file
 
 
 def _line(key: Key) -> str:
     requests, tokens = key.requests_per_minute or "any", key.tokens_per_minute or "any"
     return f"{key.name}  {key.id}  {key.created}  {requests} requests and {tokens} tokens a minute"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank keys", description="API keys for ranking, hashed in a file.")
-    default = os.environ.get(VARIABLE)
-    parser.add_argument(
-        "--file", type=Path, default=Path(default) if default else None, help=f"default: what {VARIABLE} names"
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    add = verbs.add_parser("add", help="make a key and show it once")
-    add.add_argument("name", help="who will use it; stands in log lines")
-    add.add_argument("--requests-per-minute", type=int, help="default: any number")
-    add.add_argument("--tokens-per-minute", type=int, help="tokens of all pairs; default: any number")
-    remove = verbs.add_parser("remove", help="let a key no longer work")
-    remove.add_argument("name")
-    verbs.add_parser("list", help="show names, ids in metrics, and quotas")
-    return parser

@@ -1,75 +1,189 @@
-"""`cerberank admin`: the operations of the admin port as commands."""
+"""The commands of `cerberank server` that ask the admin port of a running service."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
+import ssl
 import time
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
-from cerberank_models.commands.ratios import one_or_all, ratios
-from cerberank_models.commands.store import moved
+from cyclopts import Parameter
+
+from cerberank_models.commands.output import UsageError, say, say_json
+from cerberank_models.commands.store import check_target, moved
 from cerberank_service.admin.client import Admin, AdminError
-from cerberank_service.admin.options import add_credentials, connect
+from cerberank_service.admin.own_service import own_address, pinned
 
-URL = "CERBERANK_ADMIN_URL"
-LABEL = "use: cerberank label --url URL MODEL LABEL VERSION"
+TOKEN = "CERBERANK_ADMIN_TOKEN"
 POLL_SECONDS = 0.2
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 with the reason on standard error, 2 for a verb that was removed."""
-    arguments = _parser().parse_args(argv)
-    if arguments.verb_function is None:
-        sys.stderr.write(f"cerberank admin: there is no verb 'label' any more; {LABEL}\n")
-        return 2
-    try:
-        _run(arguments)
-    except (AdminError, OSError) as error:
-        sys.stderr.write(f"cerberank admin: {error}\n")
-        return 1
-    return 0
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """The admin port to ask."""
+
+    url: Annotated[str | None, Parameter(env_var="CERBERANK_ADMIN_URL", show_env_var=False)] = None
+    """Address of the admin port (default: CERBERANK_ADMIN_URL, or that of this machine's service by its settings)."""
+    token_file: Path | None = None
+    """File with the token of the admin port (default: the variable CERBERANK_ADMIN_TOKEN)."""
+    certificate: Path | None = None
+    """PEM file of an authority to trust beside the system's."""
+    json: bool = False
+    """The answer as it came."""
+
+    def open(self) -> Admin:
+        """A client of the port; the certificate of this machine's service is trusted.
+
+        Raises AdminError without a token or a port, OSError, which names the file, when one cannot be read.
+        """
+        token = self.token_file.read_text().strip() if self.token_file else os.environ.get(TOKEN, "")
+        if not token:
+            raise AdminError(f"no token: set {TOKEN} or --token-file")
+        context = _trusting(self.certificate) if self.certificate else None
+        if self.url:
+            return Admin(self.url, token, context)
+        try:
+            own = own_address("CERBERANK_ADMIN_")
+        except ValueError as error:
+            raise AdminError(f"{error}; name the address by --url") from error
+        if own.certificate is not None and context is None:
+            context = pinned(own.certificate)
+        return Admin(own.url, token, context)
+
+    def show(self, answer: dict[str, Any]) -> None:
+        """Write an answer: a label that has moved, or the state and the versions."""
+        if self.json:
+            say_json(answer)
+        elif "label" in answer:
+            say(moved(**answer))
+        else:
+            say(answer["state"])
+            for entry in answer.get("models", ()):
+                say(_line(entry))
+            for model, stored in (answer.get("store") or {}).items():
+                say(f"in the store: {model} {', '.join(stored['versions'])}")
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    admin = connect(arguments.url, arguments)
-    answer: dict[str, Any] = arguments.verb_function(admin, arguments)
-    if arguments.json:
-        _say(json.dumps(answer))
-    elif "label" in answer:
-        _say(moved(**answer))
-    else:
-        _say(answer["state"])
-        for entry in answer.get("models", ()):
-            _say(_line(entry))
-        for model, stored in (answer.get("store") or {}).items():
-            _say(f"in the store: {model} {', '.join(stored['versions'])}")
+OWN = Port()
+"""The service of this machine."""
 
 
-def _load(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
-    model, version = arguments.reference
+def models(*, port: Port = OWN) -> None:
+    """Show the versions in service and in the store."""
+    port.show(port.open().ask("GET", "models"))
+
+
+def load(reference: str, /, *, wait: float = 0.0, port: Port = OWN) -> None:
+    """Keep a version of the store loaded, whatever the labels say.
+
+    Args:
+        reference: MODEL@VERSION.
+        wait: Seconds to wait until it is ready.
+        port: The admin port.
+    """
+    model, version = _parts(reference)
+    admin = port.open()
     answer = admin.ask("POST", "models", model, "versions", version, "load")
-    end = time.monotonic() + arguments.wait
+    end = time.monotonic() + wait
     while time.monotonic() < end:
         answer = admin.ask("GET", "models")
         (entry,) = [e for e in answer["models"] if (e.get("model"), e.get("version")) == (model, version)] or [{}]
         if entry.get("state") == "ready":
-            return answer
+            break
         if entry.get("state") in {"failed", "refused"}:
-            raise AdminError(f"{model}@{version}: {entry['reason']}")
+            raise AdminError(f"{reference}: {entry['reason']}")
         time.sleep(POLL_SECONDS)
-    if arguments.wait:
-        raise AdminError(f"{model}@{version} is not ready after {arguments.wait:g} seconds")
-    return answer
+    else:
+        if wait:
+            raise AdminError(f"{reference} is not ready after {wait:g} seconds")
+    port.show(answer)
 
 
-def _schedule(admin: Admin, arguments: argparse.Namespace) -> dict[str, Any]:
-    wanted = None if arguments.reset else one_or_all(arguments.ratios)
-    place = ("models", arguments.reference[0], "versions", arguments.reference[1], "drop-schedule")
-    return admin.ask("PUT", *place, body={"drop_schedule": wanted})
+def unload(reference: str, /, *, port: Port = OWN) -> None:
+    """Free the memory of a version that no label names.
+
+    Args:
+        reference: MODEL@VERSION.
+        port: The admin port.
+    """
+    model, version = _parts(reference)
+    port.show(port.open().ask("POST", "models", model, "versions", version, "unload"))
+
+
+def rollback(model: str, /, *, port: Port = OWN) -> None:
+    """Make the version before stable again.
+
+    Args:
+        model: Name of the model.
+        port: The admin port.
+    """
+    port.show(port.open().ask("POST", "models", model, "rollback"))
+
+
+def label(
+    model: str,
+    label: str,
+    version: str | None = None,
+    /,
+    *,
+    remove: bool = False,
+    only_from: str | None = None,
+    port: Port = OWN,
+) -> None:
+    """Move a label in the store that the service follows, without the store's credentials.
+
+    Args:
+        model: Name of the model.
+        label: stable, canary or shadow.
+        version: Version of the model.
+        remove: Remove the label instead.
+        only_from: Version that the label must point to until now.
+        port: The admin port.
+    """
+    check_target(version, remove=remove, only_from=only_from)
+    place = ("models", model, "labels", label)
+    admin = port.open()
+    if remove:
+        port.show(admin.ask("DELETE", *place))
+    else:
+        port.show(admin.ask("PUT", *place, body={"version": version, "only_from": only_from}))
+
+
+def schedule(
+    reference: str,
+    ratios: Annotated[tuple[float, ...], Parameter(help="One ratio for all exits, or one for each.")] = (),
+    /,
+    *,
+    reset: bool = False,
+    port: Port = OWN,
+) -> None:
+    """Change what a version's exits drop by default, in this replica alone.
+
+    Args:
+        reference: MODEL@VERSION or MODEL@LABEL.
+        ratios: One ratio for all exits, or one for each.
+        reset: The checkpoint's own schedule.
+        port: The admin port.
+    """
+    if bool(ratios) == reset:
+        raise UsageError("name the ratios, or --reset the schedule")
+    wanted = None if reset else ratios[0] if len(ratios) == 1 else list(ratios)
+    model, version = _parts(reference)
+    place = ("models", model, "versions", version, "drop-schedule")
+    port.show(port.open().ask("PUT", *place, body={"drop_schedule": wanted}))
+
+
+def drain(*, port: Port = OWN) -> None:
+    """Refuse new questions and be not ready, in this replica alone."""
+    port.show(port.open().ask("POST", "drain"))
+
+
+def resume(*, port: Port = OWN) -> None:
+    """Take questions again after `drain`."""
+    port.show(port.open().ask("POST", "resume"))
 
 
 def _line(entry: dict[str, Any]) -> str:
@@ -79,65 +193,17 @@ def _line(entry: dict[str, Any]) -> str:
     return "  ".join(filter(None, [name, entry["state"], ",".join(notes), dropped, entry.get("reason") or ""]))
 
 
-def _reference(text: str) -> tuple[str, str]:
-    model, _, version = text.partition("@")
+def _parts(reference: str) -> tuple[str, str]:
+    model, _, version = reference.partition("@")
     if not (model and version):
-        raise argparse.ArgumentTypeError(f"{text!r} is not MODEL@VERSION")
+        raise UsageError(f"{reference!r} is not MODEL@VERSION")
     return model, version
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank admin", description="Operate a running service by its admin port.")
-    parser.add_argument(
-        "--url",
-        default=os.environ.get(URL) or None,
-        help=f"default: {URL}, or the port of this machine's service by CERBERANK_ADMIN_HOST, CERBERANK_ADMIN_PORT and "
-        "CERBERANK_TLS_CERTIFICATE",
-    )
-    add_credentials(parser)
-    parser.add_argument("--json", action="store_true", help="the answer as it came")
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-
-    def verb(
-        name: str, help_: str, run: Callable[[Admin, argparse.Namespace], dict[str, Any]]
-    ) -> argparse.ArgumentParser:
-        added = verbs.add_parser(name, help=help_)
-        added.set_defaults(verb_function=run)
-        return added
-
-    verb("list", "versions in service and in the store", lambda admin, _: admin.ask("GET", "models"))
-    load = verb("load", "keep a version of the store loaded, whatever the labels say", _load)
-    load.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
-    load.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="until it is ready; else do not wait")
-    unload = verb(
-        "unload",
-        "give back the memory of a version that no label names",
-        lambda admin, a: admin.ask("POST", "models", a.reference[0], "versions", a.reference[1], "unload"),
-    )
-    unload.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
-    rollback = verb(
-        "rollback",
-        "make the version before stable again",
-        lambda admin, a: admin.ask("POST", "models", a.model, "rollback"),
-    )
-    rollback.add_argument("model")
-    schedule = verb("schedule", "what a version's exits drop when a call is silent; this replica alone", _schedule)
-    schedule.add_argument("reference", type=_reference, metavar="MODEL@VERSION")
-    choice = schedule.add_mutually_exclusive_group(required=True)
-    choice.add_argument("ratios", nargs="?", type=ratios, help="one for every exit, or one per exit: 0.3,0.2")
-    choice.add_argument("--reset", action="store_true", help="the checkpoint's own")
-    verb(
-        "drain",
-        "take no new questions and be not ready; this replica alone",
-        lambda admin, _: admin.ask("POST", "drain"),
-    )
-    verb("resume", "take questions again", lambda admin, _: admin.ask("POST", "resume"))
-    gone = verbs.add_parser("label", add_help=False)  # not in the help; its error message names the replacement
-    gone.add_argument("places", nargs="*")
-    gone.add_argument("--remove", action="store_true")
-    gone.set_defaults(verb_function=None)
-    return parser
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _trusting(certificate: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(certificate)
+    except OSError as error:  # which does not name the file
+        raise OSError(f"{certificate}: {error.strerror or error}") from error
+    return context

@@ -1,39 +1,38 @@
-"""`cerberank probe`: asks the service of this machine whether it lives or is ready, for health checks of containers."""
+"""`server probe`: asks the service of this machine whether it lives or is ready, for health checks of containers."""
 
 from __future__ import annotations
 
-import argparse
 import ssl
-import sys
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Literal
 
-from cerberank_service.admin.own_service import Address, NoAddressError, own_address
+from cerberank_models.commands.output import note, say
+from cerberank_service.admin.own_service import Address, own_address
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns 0 if the answer is 200, else 1 with the reason on standard error."""
-    parser = argparse.ArgumentParser(
-        prog="cerberank probe",
-        description="Ask the service that was started with the same CERBERANK_HOST, CERBERANK_PORT and "
-        "CERBERANK_TLS_CERTIFICATE; exit code 1 if it does not answer 200.",
-    )
-    parser.add_argument("probe", nargs="?", choices=("ready", "live"), default="ready", help="default: %(default)s")
-    parser.add_argument("--timeout", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s")
-    arguments = parser.parse_args(argv)
+class ProbeError(RuntimeError):
+    """The service does not answer."""
+
+
+def probe(kind: Literal["ready", "live"] = "ready", /, *, timeout: float = 2.0) -> int:
+    """Ask the service of this machine whether it is ready, or whether it lives.
+
+    It is found by the CERBERANK_HOST, CERBERANK_PORT and CERBERANK_TLS_CERTIFICATE that it was started with. The exit
+    code is 1 unless it answers 200.
+
+    Args:
+        kind: Readiness or liveness.
+        timeout: Seconds to wait for the answer.
+    """
+    address = own_address("CERBERANK_")
+    place = f"{address.url}/health/{kind}"
     try:
-        address = own_address("CERBERANK_")
-    except NoAddressError as error:
-        sys.stderr.write(f"cerberank probe: {error}\n")
-        return 1
-    asked = f"{address.url}/health/{arguments.probe}"
-    try:
-        status, content = _ask(address, f"/health/{arguments.probe}", arguments.timeout)
+        status, content = _ask(address, f"/health/{kind}", timeout)
     except (OSError, HTTPException) as error:
-        sys.stderr.write(f"cerberank probe: {asked}: {error}\n")
-        return 1
-    out = sys.stdout if status == 200 else sys.stderr
-    out.write(f"{asked}: {status} {content}\n")
-    return 0 if status == 200 else 1
+        raise ProbeError(f"{place}: {error}") from error
+    (say if status == HTTPStatus.OK else note)(f"{place}: {status} {content}")
+    return 0 if status == HTTPStatus.OK else 1
 
 
 def _ask(address: Address, path: str, seconds: float) -> tuple[int, str]:

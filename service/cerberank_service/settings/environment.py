@@ -20,7 +20,7 @@ from cerberank_service.settings.removed import REMOVED
 
 PREFIX = "CERBERANK_"
 OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
-"""Variables with the prefix that are no settings: those of `cerberank admin` and of docker-compose.yml."""
+"""Variables with the prefix that are no settings: those of `cerberank server` and of docker-compose.yml."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SERVICE_VARIABLE = re.compile(
     r"CERBERANK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"

@@ -119,7 +119,9 @@ class Settings(BaseSettings):
     ] = None
     keys_file: Annotated[
         Path | None,
-        Field(description="File of API keys (`cerberank keys`); ranking then needs one. Empty lets everybody rank."),
+        Field(
+            description="File of API keys (`cerberank server keys`); ranking then needs one. Empty lets everybody rank."
+        ),
     ] = None
     admin_token: Annotated[
         SecretStr | None,
@@ -229,7 +231,7 @@ class Settings(BaseSettings):
     vectors: Annotated[
         Path | None,
         Field(
-            description="Folder of vectors that `cerberank embed` computed for a first stage; empty computes all that "
+            description="Folder of vectors that `data embed` computed for a first stage; empty computes all that "
             "are not cached."
         ),
     ] = None

@@ -125,7 +125,9 @@ SERIES = (
     Series(
         "vectors", "counter", "Texts that a first stage read, by where their vectors came from", ("source", *VERSION)
     ),
-    Series("key_requests", "counter", "Requests let in, by their API key's id (`cerberank keys list`)", ("key",)),
+    Series(
+        "key_requests", "counter", "Requests let in, by their API key's id (`cerberank server keys list`)", ("key",)
+    ),
     Series("key_tokens", "counter", "Tokens of the pairs of those that were answered", ("key",)),
     Series("keys_stale", "gauge", "1 while the key file cannot be read, so that a key that was removed still works"),
     Series(

@@ -131,7 +131,7 @@ def test_what_is_not_there_is_refused(tiny_checkpoint: Path) -> None:
         open_backend(checkpoint, kind="torch", precision="int8")
     with pytest.raises(ValueError, match="onnx has no precision 'bf16', only int8"):
         open_backend(checkpoint, precision="bf16")
-    with pytest.raises(CheckpointError, match=r"`cerberank import` and `cerberank distil` write it"):
+    with pytest.raises(CheckpointError, match=r"`cerberank import` and `cerberank train distil` write it"):
         open_backend(read_checkpoint(BUNDLED), kind="torch", precision="fp16")
     with pytest.raises(RuntimeError, match="onnx-gpu"):
         open_backend(checkpoint, kind="onnx", precision="fp32", device="cuda")

@@ -1,4 +1,4 @@
-"""`cerberank card`: what it changes, what it leaves, and what a killed call leaves behind."""
+"""`cerberank checkpoint card`: what it changes, what it leaves, and what a killed call leaves behind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cerberank.cli import main as program
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands import store
 from cerberank_models.commands.card import main
 
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_meant_changes_nothing(
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     assert main([str(path), *options]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("cerberank card: ")
+    assert error.startswith("cerberank checkpoint card: ")
     assert said in error
     assert error.count("\n") == 1
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
@@ -90,11 +90,11 @@ def test_a_version_that_was_pushed_needs_another_name(
 ) -> None:
     """A store keeps what was pushed: the same version with another card is refused, a new version is not."""
     place = str(tmp_path / "store")
-    assert store.push([str(path), place]) == 0
+    assert program(["store", "push", str(path), place]) == 0
     assert main([str(path), "--terms", "CC0"]) == 0
-    assert store.push([str(path), place]) == 1
+    assert program(["store", "push", str(path), place]) == 1
     assert main([str(path), "--version", "1.1"]) == 0
-    assert store.push([str(path), place]) == 0
+    assert program(["store", "push", str(path), place]) == 0
     capsys.readouterr()
-    assert store.list_([place]) == 0
+    assert program(["store", "list", place]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["random-tiny@1", "random-tiny@1.1"]

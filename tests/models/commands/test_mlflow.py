@@ -1,4 +1,4 @@
-"""`cerberank mlflow` against a real registry in SQLite: there, back, and twice."""
+"""`cerberank store mlflow` against a real registry in SQLite: there, back, and twice."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from cerberank.cli import main
 from mlflow import MlflowClient
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.commands.mlflow import main
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:sqlalchemy", "ignore::DeprecationWarning:mlflow")
 NAME = "random-tiny"
@@ -34,7 +34,7 @@ def registry(tables: Path, tmp_path: Path) -> MlflowClient:
 
 
 def call(direction: str, store: Path, registry: MlflowClient, *options: str) -> int:
-    return main([direction, NAME, str(store), "--registry", registry.tracking_uri, *options])
+    return main(["store", "mlflow", direction, NAME, str(store), "--registry", registry.tracking_uri, *options])
 
 
 def test_versions_and_labels_go_there_and_back(
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_others_registered(
     (changed / "README.md").write_text("changed")
     registry.create_model_version(NAME, str(changed))
     assert call("to-store", tmp_path / "store", registry) == 1
-    assert "\ncerberank mlflow: " in capsys.readouterr().err
+    assert "\ncerberank store mlflow: " in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_name_is_refused(

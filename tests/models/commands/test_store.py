@@ -25,16 +25,16 @@ def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
 ) -> None:
     """The verbs push, label, list and pull a checkpoint."""
     store = str(tmp_path / "store")
-    assert main(["push", str(made["1"]), store, "--label", "stable"]) == 0
-    assert main(["push", str(made["2"]), store]) == 0
-    assert main(["label", store, MODEL, "canary", "2"]) == 0
-    assert main(["label", store, MODEL, "stable", "2"]) == 0
-    assert main(["label", store, MODEL, "canary", "--remove"]) == 0
+    assert main(["store", "push", str(made["1"]), store, "--label", "stable"]) == 0
+    assert main(["store", "push", str(made["2"]), store]) == 0
+    assert main(["store", "label", store, MODEL, "canary", "2"]) == 0
+    assert main(["store", "label", store, MODEL, "stable", "2"]) == 0
+    assert main(["store", "label", store, MODEL, "canary", "--remove"]) == 0
     remains = [tmp_path / f".pulled.{each}" for each in ("killed", "young")]
     for folder in remains:
         folder.mkdir()
     os.utime(remains[0], (0, 0))
-    assert main(["pull", store, MODEL, str(tmp_path / "pulled")]) == 0
+    assert main(["store", "pull", store, MODEL, str(tmp_path / "pulled")]) == 0
     assert [folder.exists() for folder in remains] == [False, True], "a pull removes what killed ones left"
     assert capsys.readouterr().out.splitlines() == [
         f"{MODEL}@1 is in {store}",
@@ -56,23 +56,23 @@ def test_the_list_shows_versions_with_their_labels(
     store = str(tmp_path / "store")
     edit(made["2"], metrics={"map": 81.25})
     for checkpoint in made.values():
-        main(["push", str(checkpoint), store])
-    main(["label", store, MODEL, "stable", "2"])
-    main(["label", store, MODEL, "shadow", "2"])
+        main(["store", "push", str(checkpoint), store])
+    main(["store", "label", store, MODEL, "stable", "2"])
+    main(["store", "label", store, MODEL, "shadow", "2"])
     capsys.readouterr()
-    assert main(["list", store]) == 0
+    assert main(["store", "list", store]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{MODEL}@1  ")
     assert first.endswith("  -")
     assert second.endswith("  stable,shadow  map=81.25")
-    assert main(["list", store, MODEL, "--json"]) == 0
+    assert main(["store", "list", store, MODEL, "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["version"], row["labels"], row["metrics"]) for row in rows] == [
         ("1", [], {}),
         ("2", ["stable", "shadow"], {"map": 81.25}),
     ]
     (tmp_path / "empty").mkdir()
-    assert main(["list", str(tmp_path / "empty")]) == 0
+    assert main(["store", "list", str(tmp_path / "empty")]) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -84,9 +84,9 @@ def test_figures_of_dev_sets_are_listed_with_their_sets(
     edit(made["1"], metrics={"dev_map": 70.5})
     edit(made["2"], metrics={named: 81.25})
     for checkpoint in made.values():
-        main(["push", str(checkpoint), store])
+        main(["store", "push", str(checkpoint), store])
     capsys.readouterr()
-    assert main(["list", store]) == 0
+    assert main(["store", "list", store]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("  dev_map[unnamed set]=70.5")
     assert second.endswith(f"  {named}=81.25")
@@ -95,11 +95,11 @@ def test_figures_of_dev_sets_are_listed_with_their_sets(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["push", "nowhere", "STORE"], "nowhere has no manifest.json"),
-        (["pull", "STORE", MODEL, "x"], "has no label stable; its versions: none"),
-        (["pull", "STORE", "../etc@1", "x"], "'../etc' is no model name"),
-        (["list", "STORE", ".."], "'..' is no model name"),
-        (["list", "nowhere://x"], "nowhere://x"),
+        (["store", "push", "nowhere", "STORE"], "nowhere has no manifest.json"),
+        (["store", "pull", "STORE", MODEL, "x"], "has no label stable; its versions: none"),
+        (["store", "pull", "STORE", "../etc@1", "x"], "'../etc' is no model name"),
+        (["store", "list", "STORE", ".."], "'..' is no model name"),
+        (["store", "list", "nowhere://x"], "nowhere://x"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -108,7 +108,7 @@ def test_what_cannot_be_done_is_one_line(
     """Exit code 1, the verb and the reason, no traceback."""
     assert main([str(tmp_path / "store") if part == "STORE" else part for part in arguments]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"cerberank {arguments[0]}: ")
+    assert error.startswith(f"cerberank store {arguments[1]}: ")
     assert message in error
     assert error.count("\n") == 1
 
@@ -119,8 +119,8 @@ def test_the_verbs_need_neither_torch_nor_fsspec(made: dict[str, Path], tmp_path
         "import sys\n"
         "for name in ('torch', 'transformers', 'onnxruntime', 'fsspec'): sys.modules[name] = None\n"
         "from cerberank.cli import main\n"
-        f"assert main(['push', {str(made['1'])!r}, {str(tmp_path / 'store')!r}]) == 0\n"
-        "sys.exit(main(['list', 'memory://x']))\n"
+        f"assert main(['store', 'push', {str(made['1'])!r}, {str(tmp_path / 'store')!r}]) == 0\n"
+        "sys.exit(main(['store', 'list', 'memory://x']))\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 1

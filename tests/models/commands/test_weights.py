@@ -1,4 +1,4 @@
-"""`cerberank weights` makes a checkpoint that can be trained further out of one that can only be served."""
+"""`cerberank checkpoint weights` makes a checkpoint that can be trained further out of one that can only be served."""
 
 from __future__ import annotations
 

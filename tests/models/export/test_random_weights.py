@@ -102,7 +102,7 @@ def test_weights_alone_need_neither_onnx_nor_transformers(tmp_path: Path) -> Non
         "import sys\n"
         "for name in ('onnx', 'onnxruntime', 'onnxscript', 'transformers'): sys.modules[name] = None\n"
         "from cerberank.cli import main\n"
-        f"sys.exit(main(['shape', 'B1', '1H1', {str(tmp_path / 'out')!r}, '--like', 'MiniLM',"
+        f"sys.exit(main(['checkpoint', 'random', 'B1', '1H1', {str(tmp_path / 'out')!r}, '--like', 'MiniLM',"
         f" '--tokenizer', {str(tokenizer)!r}]))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -138,10 +138,10 @@ def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys:
     folder = str(sentence_encoder(tmp_path / "encoder"))
     arguments = [str(plain.path), folder, str(tmp_path / "out"), "--precisions", "", "--candidate-length", "20"]
     assert main([*arguments, "--alpha", "0.6"]) == 0
-    assert "run `cerberank tune" in capsys.readouterr().out
+    assert "run `cerberank train tune" in capsys.readouterr().out
     made = read_checkpoint(tmp_path / "out").config
     assert made.schedule == (0.6, *plain.config.schedule)
     assert made.first_stage is not None
     assert (made.first_stage.token_ranker, made.first_stage.candidate_length) == ("dot", 20)
     assert main(arguments) == 1
-    assert "cerberank first-stage: " in capsys.readouterr().err
+    assert "cerberank checkpoint first-stage: " in capsys.readouterr().err

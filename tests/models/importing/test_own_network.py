@@ -68,8 +68,8 @@ def decoder(kind: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("save", "message"),
     [
-        (bert, "is BertModel, without a classifier that ranks: `cerberank teach"),
-        (bi_encoder, "is a bi-encoder, .* `cerberank first-stage`"),
+        (bert, "is BertModel, without a classifier that ranks: `cerberank train teach"),
+        (bi_encoder, "is a bi-encoder, .* `cerberank checkpoint first-stage`"),
         (old_bi_encoder, "is a bi-encoder"),
         (
             modular,

@@ -1,4 +1,4 @@
-"""`cerberank label` on a store, and through an admin port that stands here for a service."""
+"""`cerberank store label`, and `cerberank server label` with an admin port that stands here for a service."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_a_label_of_a_store_is_moved_and_taken_away(
     push(store, made("1"), "stable")
     push(store, made("2"))
     place = str(tmp_path / "store")
-    assert main(["label", place, MODEL, "stable", "2"]) == 0
-    assert main(["label", place, MODEL, "stable", "--remove", "--json"]) == 0
+    assert main(["store", "label", place, MODEL, "stable", "2"]) == 0
+    assert main(["store", "label", place, MODEL, "stable", "--remove", "--json"]) == 0
     line, answer = capsys.readouterr().out.splitlines()
     assert line == f"{MODEL}@stable: 1 -> 2"
     assert json.loads(answer) == {"model": MODEL, "label": "stable", "before": "2", "version": None}
@@ -85,10 +85,12 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     """Wherever the options stand; the token comes from a file or from the environment."""
     (tmp_path / "token").write_text(TOKEN + "\n")
     port.answer = {"model": MODEL, "label": "stable", "before": "1", "version": "2"}
-    assert main(["label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
+    assert (
+        main(["server", "label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
+    )
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
-    assert main(["label", "--url", port.url, MODEL, "stable", "2", "--only-from", "1"]) == 0
-    assert main(["label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
+    assert main(["server", "label", "--url", port.url, MODEL, "stable", "2", "--only-from", "1"]) == 0
+    assert main(["server", "label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
     path = f"/v1/models/{MODEL}/labels"
     assert port.asked == [
         ("PUT", f"{path}/stable", f"Bearer {TOKEN}", {"version": "2", "only_from": None}),
@@ -117,9 +119,10 @@ def test_what_cannot_be_done_is_one_line(
     (tmp_path / "token").write_text(TOKEN)
     port.status, port.answer = 404, {"error": {"message": "it has only version 1"}}
     meant = {"STORE": str(tmp_path / "store"), "URL": port.url, "TOKEN": str(tmp_path / "token")}
-    assert main(["label", *(meant.get(part, part) for part in arguments)]) == 1
+    command = ["store" if "STORE" in arguments else "server", "label"]
+    assert main([*command, *(meant.get(part, part) for part in arguments)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("cerberank label: ")
+    assert error.startswith(f"cerberank {command[0]} label: ")
     assert message in error
     assert error.count("\n") == 1
 
@@ -127,31 +130,17 @@ def test_what_cannot_be_done_is_one_line(
 @pytest.mark.parametrize(
     "arguments",
     [
-        [MODEL, "stable", "2"],
-        ["store", MODEL, "stable"],
-        ["store", MODEL, "newest", "2"],
-        ["store", MODEL, "stable", "2", "--remove"],
-        ["--url", "http://127.0.0.1:8001", "store", MODEL, "stable", "2"],
-        ["store", "--token-file", "token", MODEL, "stable", "2"],
+        ["store", "label", MODEL, "stable", "2"],
+        ["store", "label", "store", MODEL, "stable"],
+        ["store", "label", "store", MODEL, "stable", "2", "--remove"],
+        ["store", "label", "store", MODEL, "stable", "--remove", "--only-from", "1"],
+        ["store", "label", "store", "--token-file", "token", MODEL, "stable", "2"],
+        ["server", "label", "store", MODEL, "stable", "2", "--url", "http://127.0.0.1:8001"],
     ],
 )
 def test_a_call_that_means_nothing_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 with both forms: neither a store and a port together, nor half a move."""
-    with pytest.raises(SystemExit) as refused:
-        main(["label", *arguments])
-    assert refused.value.code == 2
+    """Exit code 2 and one line: neither a store and a port together, nor half a move."""
+    assert main(arguments) == 2
     shown = capsys.readouterr().err
-    assert "cerberank label STORE MODEL LABEL" in shown
-    assert "cerberank label --url URL MODEL LABEL" in shown
-
-
-@pytest.mark.parametrize("options", [["stable", "2"], ["canary", "--remove"]])
-def test_the_verb_of_the_admin_program_says_what_replaced_it(
-    options: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An old script fails at once with the new call; nothing is asked for a token first, and the help is without it."""
-    assert main(["admin", "--url", "http://127.0.0.1:1", "label", MODEL, *options]) == 2
-    assert "cerberank label --url URL MODEL LABEL VERSION" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["admin", "--help"])
-    assert "label  " not in capsys.readouterr().out
+    assert shown.startswith(f"cerberank {arguments[0]} label: ")
+    assert shown.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`cerberank probe` against a real process, with TLS and without."""
+"""`cerberank server probe` against a real process, with TLS and without."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def service(
 
 def test_a_probe_follows_port_and_tls_and_tells_the_state(service: Process, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 0 once it is ready, 1 and the address when nobody answers."""
-    wait_until(lambda: main(["probe"]) == 0, seconds=60)
-    assert main(["probe", "live"]) == 0
+    wait_until(lambda: main(["server", "probe"]) == 0, seconds=60)
+    assert main(["server", "probe", "live"]) == 0
     assert f"{service.url}/health/live: 200" in capsys.readouterr().out
     service.process.kill()
     service.process.wait()
-    assert main(["probe", "live"]) == 1
-    assert capsys.readouterr().err.startswith(f"cerberank probe: {service.url}/health/live: ")
+    assert main(["server", "probe", "live"]) == 1
+    assert capsys.readouterr().err.startswith(f"cerberank server probe: {service.url}/health/live: ")
 
 
 def test_a_service_that_loads_lives_and_is_not_ready(
@@ -60,8 +60,10 @@ def test_a_service_that_loads_lives_and_is_not_ready(
     running = start(tmp_path / "unused", tmp_path / "log", CERBERANK_STORE=str(tmp_path / "no-store"))
     try:
         monkeypatch.setenv("CERBERANK_PORT", running.url.rpartition(":")[2])
-        assert main(["probe", "live"]) == 0
-        wait_until(lambda: main(["probe", "ready"]) == 1 and "the store does not exist" in capsys.readouterr().err)
+        assert main(["server", "probe", "live"]) == 0
+        wait_until(
+            lambda: main(["server", "probe", "ready"]) == 1 and "the store does not exist" in capsys.readouterr().err
+        )
     finally:
         running.process.kill()
         running.process.wait()
@@ -73,12 +75,12 @@ def test_one_who_accepts_and_says_nothing_is_given_up(
     """After the time-out, with exit code 1."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("CERBERANK_PORT", str(silent.getsockname()[1]))
-        assert main(["probe", "--timeout", "0.1"]) == 1
+        assert main(["server", "probe", "--timeout", "0.1"]) == 1
     assert "timed out" in capsys.readouterr().err
 
 
 def test_a_port_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """One line."""
     monkeypatch.setenv("CERBERANK_PORT", "0")
-    assert main(["probe"]) == 1
-    assert capsys.readouterr().err == "cerberank probe: CERBERANK_PORT=0 is no port that can be asked\n"
+    assert main(["server", "probe"]) == 1
+    assert capsys.readouterr().err == "cerberank server probe: CERBERANK_PORT=0 is no port that can be asked\n"

@@ -204,7 +204,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
     model = made / "imported"
     first = attached(read_checkpoint(tiny_checkpoint), tmp_path / "first", precisions=()).path
     for checkpoint, lines, more, message in (
-        (BUNDLED, questions, [], "cerberank weights FOLDER OUT"),
+        (BUNDLED, questions, [], "cerberank checkpoint weights FOLDER OUT"),
         (first, questions, [], "has a first stage"),
         (model, few, [], "leaves 5 to train on"),
         (model, tmp_path / "a.jsonl", [], "candidates.0.label"),

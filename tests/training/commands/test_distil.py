@@ -1,4 +1,4 @@
-"""`cerberank distil`: what it reads, in which order it refuses, and training on single pairs."""
+"""`cerberank train distil`: what it reads, in which order it refuses, and training on single pairs."""
 
 from __future__ import annotations
 

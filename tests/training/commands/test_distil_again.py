@@ -1,4 +1,4 @@
-"""`cerberank distil` on a folder that holds a run: it goes on, is extended or refused, and never does another thing."""
+"""`train distil` on a folder that holds a run: it goes on, is extended or refused, and never does another thing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_the_same_content_elsewhere_is_the_same_run(
     moved = [part.replace("data.jsonl", "renamed.jsonl").replace("/base", "/elsewhere") for part in run]
     assert distil.main([*moved, "--steps", "10"]) == 0
     said = capsys.readouterr().err
-    assert said.startswith(f"cerberank distil: {tmp_path / 'run' / 'checkpoint'} is finished (run@single_all_heads-")
+    assert said.startswith(
+        f"cerberank train distil: {tmp_path / 'run' / 'checkpoint'} is finished (run@single_all_heads-"
+    )
     assert "--steps of more than 10 extends it" in said
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
 
@@ -99,7 +101,7 @@ def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pyte
 def test_an_extension_keeps_the_models_name_and_its_terms(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `cerberank card` left them, also where a call was killed that had put the checkpoint aside; options win."""
+    """As `checkpoint card` left them, also where a call was killed that had put the checkpoint aside; options win."""
     out = tmp_path / "run"
     edit_card(out / "checkpoint", name="mine", version="7", terms="MIT\n\n## Data\n\nOurs.")
     capsys.readouterr()

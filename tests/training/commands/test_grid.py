@@ -1,4 +1,4 @@
-"""`cerberank grid` on a tiny random encoder with a made-up teacher: every combination once, resumed, chosen on dev."""
+"""`train grid` on a tiny random encoder with a made-up teacher: every combination once, resumed, chosen on dev."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         out = Path(str(options[list(options).index("--out") + 1]))
         names.append(out.name)
         if (out.parent / "killed").exists() and len(names) == 2:
-            raise VerbError("`cerberank distil` ended with exit code 137")
+            raise VerbError("`cerberank train distil` ended with exit code 137")
         assert distil.main([str(option) for option in options]) == 0
 
     monkeypatch.setattr(grid, "run_verb", run_verb)
@@ -72,7 +72,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "killed").touch()
     assert grid.main(options) == 1
-    assert capsys.readouterr().err.endswith("cerberank grid: `cerberank distil` ended with exit code 137\n")
+    assert capsys.readouterr().err.endswith("cerberank train grid: `cerberank train distil` ended with exit code 137\n")
     assert grid.main(options) == 0
     assert ran == [*names, names[1]]
     shown = capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     best = max(names, key=lambda name: values[name])
     assert {row.split("|")[5].strip() for row in rows} == set(names)
     assert f"{values[best]:.2f}" in rows[0]
-    (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank distil")]
+    (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank train distil")]
     assert distil.main([*shlex.split(repeat)[2:], "--precisions", ""]) == 0
     again = read_checkpoint(tmp_path / "out" / "best" / "checkpoint")
     assert dev_map(again.manifest.metrics) == values[best]
@@ -113,7 +113,7 @@ def test_the_best_on_dev_comes_first(
         [" 5 ", " 70.25 "],
         [" 1 ", " 60.00 "],
     ]
-    (repeat,) = [shlex.split(line) for line in lines if line.startswith("cerberank distil")]
+    (repeat,) = [shlex.split(line) for line in lines if line.startswith("cerberank train distil")]
     assert repeat[-8:-2] == ["--alpha", "0.1", "--tau", "3.0", "--learning-rate", "1e-05"]
     assert (tmp_path / "out" / "table.md").read_text().splitlines() == lines[:-1]
 

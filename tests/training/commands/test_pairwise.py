@@ -1,4 +1,4 @@
-"""`cerberank pairwise`: teachers, then a student from them, by command."""
+"""`cerberank train pairwise`: teachers, then a student from them, by command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cerberank pretrain`: what it writes, that a killed process resumes exactly, what it refuses."""
+"""`cerberank train pretrain`: what it writes, that a killed process resumes exactly, what it refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def command(out: str) -> list[str]:
-        return [sys.executable, "-m", "cerberank", "pretrain", *options(tmp_path, out, steps=40, every=10)]
+        return [sys.executable, "-m", "cerberank", "train", "pretrain", *options(tmp_path, out, steps=40, every=10)]
 
     whole_run = subprocess.run(command("whole"), capture_output=True, text=True, check=True, env=environment)
     printed = whole_run.stdout
@@ -117,7 +117,7 @@ def test_what_was_not_asked_is_refused(
         assert pretrain.main(asked) == 0
     assert pretrain.main([*asked, *changed]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("cerberank pretrain: ")
+    assert error.startswith("cerberank train pretrain: ")
     assert message in error
 
 
@@ -128,7 +128,7 @@ def test_several_gpus_need_torchrun(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert pretrain.main([*options(tmp_path, "out", steps=1), "--device", "auto", "--base", "none"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]  # behind the base's progress
-    assert error.startswith("cerberank pretrain: one process sees 2 GPUs: ")
+    assert error.startswith("cerberank train pretrain: one process sees 2 GPUs: ")
     assert not (tmp_path / "out").exists()
 
 

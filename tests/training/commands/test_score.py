@@ -62,7 +62,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    program = [sys.executable, "-m", "cerberank", "score", *arguments]
+    program = [sys.executable, "-m", "cerberank", "data", "score", *arguments]
     return subprocess.Popen(program, stderr=subprocess.PIPE, env=SINGLE)
 
 
@@ -99,7 +99,7 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=SINGLE)
     # Ray repeats what its workers print, before or after our line.
     assert [line for line in done.stdout.splitlines() if line.startswith("[")] == ["[0, 1]"], done.stderr
-    assert "cerberank score: a Ray worker failed: " in done.stderr.splitlines()[-1]
+    assert "cerberank data score: a Ray worker failed: " in done.stderr.splitlines()[-1]
     assert "3 labels; a teacher has one or two" in done.stderr.splitlines()[-1]
     assert content(tmp_path / "failed") == {}
     assert main(command(tmp_path / "local", teacher, data, "--shard-pairs", "100", "--no-progress")) == 0

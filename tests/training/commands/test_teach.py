@@ -1,4 +1,4 @@
-"""`cerberank teach`: SSP's settings reach the run, and what cannot be meant is refused."""
+"""`cerberank train teach`: SSP's settings reach the run, and what cannot be meant is refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsy
     """Before any data are read, not by the first long text of a run."""
     save_cross_encoder("bert", tmp_path / "base")
     assert call(tmp_path, "--max-length", 4000, "--train", "jsonl:absent") == 1
-    assert f"cerberank teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
+    assert f"cerberank train teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
 
 
 def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_a_dev_set_that_cannot_choose_is_refused(
     capsys.readouterr()
     assert call(tmp_path, "--dev", f"jsonl:{tmp_path / 'bad.jsonl'}") == 1
     error = capsys.readouterr().err.splitlines()[-1]  # behind what the file's reader notes
-    assert error.startswith("cerberank teach: ")
+    assert error.startswith("cerberank train teach: ")
     assert message in error
     assert "bad.jsonl" in error
 
@@ -170,7 +170,7 @@ def test_what_it_starts_from_is_said_or_refused(
         base = save_cross_encoder("bert", tmp_path / "base", num_labels=labels)
         assert call(tmp_path, "--steps", 1, "--out", tmp_path / f"out-{labels}") == 0
         sizes = "the first step has 2 questions and 6 pairs, 2 positive and 4 negative"
-        assert f"cerberank teach: starts from {base}, {said}; {sizes}\n" in (error := capsys.readouterr().err)
+        assert f"cerberank train teach: starts from {base}, {said}; {sizes}\n" in (error := capsys.readouterr().err)
         assert "the default --hard 2 and --random 1 have no effect" in error
         sampling = read_record(tmp_path / f"out-{labels}").bound["sampling"]
         assert (sampling["own"], sampling["hard"], sampling["random"]) == (2, 0, 0)
@@ -180,7 +180,7 @@ def test_what_it_starts_from_is_said_or_refused(
     assert call(tmp_path, "--steps", 1) == 0
     assert "an encoder, and its classifier of two logits from random weights; " in capsys.readouterr().err
     for wrong, message in (
-        (tiny_checkpoint, "`cerberank distil --base"),
+        (tiny_checkpoint, "`cerberank train distil --base"),
         (tmp_path / "typo", "typo: there is no such"),
     ):
         assert call(tmp_path, "--base", wrong) == 1
@@ -194,4 +194,4 @@ def test_several_gpus_need_torchrun(
     """In one process each step would have a batch for every GPU, and `--epochs` count as many times too much."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     assert call(tmp_path, "--device", "auto") == 1
-    assert capsys.readouterr().err.startswith("cerberank teach: one process sees 4 GPUs: ")
+    assert capsys.readouterr().err.startswith("cerberank train teach: one process sees 4 GPUs: ")

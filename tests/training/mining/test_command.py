@@ -171,7 +171,7 @@ def test_what_cannot_be_mined_is_refused(
     (tmp_path / "empty").mkdir()
     assert main(arguments(tmp_path, *(part.replace("EMPTY", str(tmp_path / "empty")) for part in more))) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("cerberank mine: ")
+    assert last.startswith("cerberank data mine: ")
     assert message in last
     assert not list(tmp_path.glob("mined.jsonl*"))
 

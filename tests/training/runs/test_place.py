@@ -55,7 +55,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
     save_cross_encoder("bert", tmp_path / "base")
     data = jsonl(tmp_path)
     command = [
-        *(sys.executable, "-m", "cerberank", "distil", "--recipe", "tiny", "--strategy", "hard"),
+        *(sys.executable, "-m", "cerberank", "train", "distil", "--recipe", "tiny", "--strategy", "hard"),
         *("--base", str(tmp_path / "base"), "--train", data, "--out", str(tmp_path / "out")),
         *("--dev", dev_jsonl(tmp_path)),
     ]
@@ -67,5 +67,5 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"cerberank distil: --out {tmp_path / 'out'} could not be written: File too large")
+    assert last.startswith(f"cerberank train distil: --out {tmp_path / 'out'} could not be written: File too large")
     assert "Traceback" not in done.stderr

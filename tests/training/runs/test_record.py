@@ -115,7 +115,7 @@ def test_when_a_run_has_ended(out: Path) -> None:
 
 def test_a_folder_of_another_run_is_refused(out: Path) -> None:
     """A record of another verb, a missing one, one that cannot be read; also before anything else was saved."""
-    with pytest.raises(RunError, match="holds a run of `cerberank distil`"):
+    with pytest.raises(RunError, match="holds a run of `cerberank train distil`"):
         open_record(out, "teach", bound=BOUND, free=FREE, software={}, begun=True)
     with pytest.raises(RunError, match=r"was begun with settings\.train\.seed 1, not 2"):
         opened(out, bound=changed("settings.train.seed", 2), begun=False)

@@ -110,14 +110,14 @@ def test_negatives_of_articles_need_the_articles_scores(tmp_path: Path) -> None:
 def test_the_command_scores_with_the_same_teacher(changes: dict[str, object], said: str) -> None:
     """Its options are those of the cache."""
     teacher = TEACHER.model_copy(update=changes)
-    assert score_command(teacher, "jsonl:my data") == f"cerberank score NEW {said} --data 'jsonl:my data'"
+    assert score_command(teacher, "jsonl:my data") == f"cerberank data score NEW {said} --data 'jsonl:my data'"
 
 
 @pytest.mark.parametrize("source", ["groups", "pairs", "grouped"])
 def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line with --teacher as given; after its `cerberank score` the run is done."""
+    """One line with --teacher as given; after its `cerberank data score` the run is done."""
     monkeypatch.chdir(tmp_path)
     save_cross_encoder("bert", tmp_path / "ce2")
     data = jsonl(tmp_path)
@@ -134,11 +134,11 @@ def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
     ]
     assert distil.main([*run, "--teacher", "scores", "--out", "run"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("cerberank distil: --teacher scores lacks the scores of 5 of 25 pairs of jsonl:")
+    assert said.startswith("cerberank train distil: --teacher scores lacks the scores of 5 of 25 pairs of jsonl:")
     assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(distil, "build_student", build)
-    (command,) = re.findall("`cerberank score (.*?)`", said)
+    (command,) = re.findall("`cerberank data score (.*?)`", said)
     assert score.main([*shlex.split(command), "--no-progress"]) == 0
     assert json.loads((tmp_path / "NEW" / "manifest.json").read_text())["pairs"] == 25
     assert distil.main([*run, "--teacher", "NEW", "--out", "run"]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cerberank.cli import VERBS
+from cerberank.cli import COMMANDS
 
 from cerberank_training.tracking.closing import closing
 
@@ -19,9 +19,10 @@ def test_the_next_commands_are_given_and_exist() -> None:
         commands = [line.split(":", 1)[1].strip() for line in steps]
         assert len(commands) == (3 if forms else 4)
         assert ("--backend torch" in commands[0]) == (not forms)
-        assert f"cerberank push {served} STORE --label stable" in commands
+        assert f"cerberank store push {served} STORE --label stable" in commands
         assert commands[-1] == f"CERBERANK_CHECKPOINT={served} cerberank serve"
         for command in commands:
             words = command.split()
-            assert words[words.index("cerberank") + 1] in VERBS
+            first = words.index("cerberank") + 1
+            assert {" ".join(words[first : first + size]) for size in (1, 2)} & {each.name for each in COMMANDS}
         assert any("cerberank export" in command for command in commands) == (not forms)

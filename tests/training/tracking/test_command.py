@@ -1,4 +1,4 @@
-"""`cerberank runs` on runs that the verbs wrote, finished, killed and running, and on folders that are nearly runs."""
+"""`train runs` on runs that the verbs wrote, finished, killed and running, and on folders that are nearly runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Piece `training`: questions a second of `cerberank teach` and `cerberank distil`, in one process and on all GPUs."""
+"""Piece `training`: questions a second of `train teach` and `train distil`, in one process and on all GPUs."""
 
 from __future__ import annotations
 

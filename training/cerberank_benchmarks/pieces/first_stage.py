@@ -131,7 +131,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def _store(settings: BenchmarkSettings, questions: Sequence[Question], scratch: Path) -> Path:
-    """Vectors of all candidates, as `cerberank embed` stores them."""
+    """Vectors of all candidates, as `cerberank data embed` stores them."""
     texts, out = scratch / "texts.jsonl", scratch / "vectors"
     distinct = dict.fromkeys(each.candidate.text for question in questions for each in question.candidates)
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in distinct), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`cerberank accelerate`: a checkpoint gets exits and a drop schedule from its own scores; labels are not needed.
+"""`cerberank train accelerate`: a checkpoint gets exits and a drop schedule from its own scores; labels are not needed.
 
 The body and the final scores stay what they are. Exits are trained on hidden states that are computed once and kept in
 OUT.work; the schedule is tuned on questions that they were not trained on, against the model's own ranking. A killed
@@ -70,14 +70,14 @@ def main(argv: list[str]) -> int:
     try:
         _run(arguments)
     except (CheckpointError, GateError, ParityError, ValueError, ArithmeticError, OSError) as error:
-        print(f"cerberank accelerate: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train accelerate: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     defaults = ExitTraining()
-    parser = argparse.ArgumentParser(prog="cerberank accelerate", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="cerberank train accelerate", description=__doc__, allow_abbrev=False)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with model.safetensors")
     parser.add_argument(
         "--questions",
@@ -255,7 +255,7 @@ def _settings(
 def _report(tuning: Tuning, dev: DevSet, arguments: argparse.Namespace, trained: int) -> str:
     return (
         f"{schedule_table(tuning)}\n\n"
-        f"Exits by `cerberank accelerate`: they learned this model's own scores on {trained} questions without labels. "
+        f"Exits by `train accelerate`: they learned this model's own scores on {trained} questions without labels. "
         f"The schedules were chosen on {len(dev.sizes)} others, {fmean(dev.sizes):.1f} candidates each, against the "
         "model's own ranking of all candidates: whether its first is still first, and how many of its first five are "
         "still among the first five; agreement is the mean of both. Expect a little less on other questions."

@@ -1,4 +1,4 @@
-"""`cerberank average`: the mean of the weights of checkpoints that were trained further from the same weights.
+"""`checkpoint average`: the mean of the weights of checkpoints that were trained further from the same weights.
 
 The first checkpoint gives the shape, the encoding and the tokenizer; checkpoints with one head count for every head.
 Drop schedules are left behind.
@@ -20,7 +20,7 @@ from cerberank_training.students.average import average_rankers
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="cerberank average", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank checkpoint average", description=__doc__)
     parser.add_argument("out", type=Path, help="the folder to make; must not exist")
     parser.add_argument("checkpoints", type=Path, nargs="+", help="folders with model.safetensors")
     parser.add_argument("--version", default="average", help="version of the new checkpoint")
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     try:
         _run(arguments)
     except (ValueError, OSError) as error:
-        print(f"cerberank average: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank checkpoint average: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
@@ -40,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> None:
     names = ", ".join(f"{each.config.name} {each.manifest.version}" for each in checkpoints)
     first = checkpoints[0]
     mean = average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints])
-    again = "\n`cerberank tune` measures schedules for it." if mean.config.exits else ""
+    again = "\n`cerberank train tune` measures schedules for it." if mean.config.exits else ""
     card = (first.path / "README.md").read_text(encoding="utf-8")
     export_checkpoint(
         mean,
@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
         precisions=("fp32",),
     )
     print(  # noqa: T201
-        f"cerberank average: {arguments.out} is {first.config.name}@{arguments.version}, the mean of "
+        f"cerberank checkpoint average: {arguments.out} is {first.config.name}@{arguments.version}, the mean of "
         f"{len(checkpoints)} checkpoints, with weights and ONNX fp32; next: "
         f"cerberank evaluate --checkpoint {arguments.out} --precision fp32 --data FORMAT:PATH",
         file=sys.stderr,

@@ -1,6 +1,6 @@
-"""`cerberank compare A.jsonl B.jsonl`: is A better than B, question by question, or is it chance?
+"""`cerberank eval compare A.jsonl B.jsonl`: is A better than B, question by question, or is it chance?
 
-A and B are per-question files of `cerberank evaluate` or `cerberank ensemble` over the same candidates, or of runs
+A and B are per-question files of `cerberank evaluate` or `cerberank eval ensemble` over the same candidates, or of runs
 (`evaluate --run --qrels`) with the same judgements.
 """
 
@@ -40,13 +40,13 @@ def main(argv: list[str]) -> int:
         if arguments.json:
             write_json(arguments.json, asdict(result))
     except (ValueError, OSError) as error:
-        print(f"cerberank compare: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank eval compare: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank compare", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank eval compare", description=__doc__)
     parser.add_argument("a", type=Path, metavar="A")
     parser.add_argument("b", type=Path, metavar="B")
     parser.add_argument("--ranking", default="final", help="such as `exit 1` or `drop 0.3,0.3` (default: final)")

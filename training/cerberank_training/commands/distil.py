@@ -1,6 +1,6 @@
-"""`cerberank distil`: train a student by a recipe, on labels or teachers' scores. A killed run resumes when repeated.
+"""`train distil`: train a student by a recipe, on labels or teachers' scores. A killed run resumes when repeated.
 
-Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank distil ...`.
+Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank train distil ...`.
 """
 
 from __future__ import annotations
@@ -66,19 +66,21 @@ def main(argv: list[str]) -> int:
         with writing(arguments.out):
             distil(recipe, arguments)
     except (DataError, ParityError, UnsupportedModelError, ValueError, OSError) as error:
-        print(f"cerberank distil: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train distil: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of the verb."""
-    parser = argparse.ArgumentParser(prog="cerberank distil", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="cerberank train distil", description=__doc__, allow_abbrev=False)
     add_recipe_option(parser)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to train further")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--train", metavar="FORMAT:PATH", help="questions to sample from at every step")
-    source.add_argument("--groups", metavar="FORMAT:PATH", help="groups that `cerberank sample` wrote, taken in order")
+    source.add_argument(
+        "--groups", metavar="FORMAT:PATH", help="groups that `cerberank data sample` wrote, taken in order"
+    )
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
     parser.add_argument(
         "--dev-questions",
@@ -266,7 +268,7 @@ def _is_finished(checkpoint: Path, record: RunRecord, arguments: argparse.Namesp
 def _say(line: str) -> None:
     """Print a line of the first process of a run."""
     if os.environ.get("RANK", "0") == "0":
-        print_on_stderr(f"cerberank distil: {line}")
+        print_on_stderr(f"cerberank train distil: {line}")
 
 
 def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], dict[str, float]]:

@@ -1,8 +1,8 @@
-"""`cerberank ensemble`: a linear combination of models' scores, weights tuned on dev, reported on test.
+"""`cerberank eval ensemble`: a linear combination of models' scores, weights tuned on dev, reported on test.
 
 Takes per-question files of `cerberank evaluate`, the models in the same order for dev and test. Files over different
 candidates are rejected. --per-question writes the test rankings of the tuned ensemble (`final`) and of equal weights
-(`uniform`), for `cerberank compare`.
+(`uniform`), for `cerberank eval compare`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def main(argv: list[str]) -> int:
     try:
         _run(arguments)
     except (ValueError, OSError) as error:
-        print(f"cerberank ensemble: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank eval ensemble: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank ensemble", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank eval ensemble", description=__doc__)
     parser.add_argument("--dev", type=Path, nargs="+", required=True, metavar="FILE", help="one file per model")
     parser.add_argument("--test", type=Path, nargs="+", required=True, metavar="FILE", help="files in the same order")
     parser.add_argument("--ranking", default="final", help="which ranking of the files (default: final)")

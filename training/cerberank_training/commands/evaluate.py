@@ -45,7 +45,7 @@ from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 Agreements = dict[tuple[str, str], Agreement]
 """Agreement by (head, teacher)."""
 Teacher = Records | TeacherScoreCache
-"""Who ranked the questions beforehand: the records of an evaluation, or a cache of `cerberank score`."""
+"""Who ranked the questions beforehand: the records of an evaluation, or a cache of `cerberank data score`."""
 
 
 def main(argv: list[str]) -> int:

@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
         )
         forms = ", ".join([*(["weights"] if arguments.weights else []), *(f"ONNX {each}" for each in precisions)])
         print(  # noqa: T201
-            f"cerberank export: {arguments.out} has {forms}; next: cerberank push {arguments.out} STORE "
+            f"cerberank export: {arguments.out} has {forms}; next: cerberank store push {arguments.out} STORE "
             f"--label stable, or CERBERANK_CHECKPOINT={arguments.out} cerberank serve",
             file=sys.stderr,
         )

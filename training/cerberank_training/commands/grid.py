@@ -1,6 +1,6 @@
-"""`cerberank grid`: train a student with every combination of alpha, tau and learning rate, and choose by dev MAP.
+"""`train grid`: train a student with every combination of alpha, tau and learning rate, and choose by dev MAP.
 
-The paper's grid (CERBERUS section 4). Every combination is a `cerberank distil` in a process of its own, in
+The paper's grid (CERBERUS section 4). Every combination is a `cerberank train distil` in a process of its own, in
 OUT/alpha-A-tau-T-rate-R; other options are those of `distil`, the same for all. A killed grid goes on when the same
 command is repeated, and values can be added later. Writes OUT/table.md, and the Optuna study OUT/study.log. Runs keep
 their weights without forms for ONNX, unless --precisions is given.
@@ -86,14 +86,14 @@ def main(argv: list[str]) -> int:
             _record(study, point, dev_map(read_checkpoint(folder / "checkpoint").manifest.metrics))
             _report(study, arguments.out, training)
     except (CheckpointError, VerbError, ValueError, OSError) as error:
-        print(f"cerberank grid: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train grid: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank grid", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="cerberank train grid", description=__doc__, allow_abbrev=False)
     parser.add_argument("--alpha", type=numbers, default=(0.0, 0.1, 0.5, 0.9), help="such as 0,.1,.5,.9, the default")
     parser.add_argument("--tau", type=numbers, default=(1.0, 3.0, 5.0), help="such as 1,3,5, the default")
     parser.add_argument("--learning-rate", type=numbers, default=(1e-6, 1e-5), help="such as 1e-6,1e-5, the default")
@@ -124,6 +124,6 @@ def _report(study: optuna.Study, out: Path, training: list[str]) -> None:
         [f"{point.alpha:g}", f"{point.tau:g}", f"{point.learning_rate:g}", f"{value:.2f}", point.name]
         for point, value in finished
     ]
-    command = shlex.join(["cerberank", "distil", *finished[0][0].options(training, out / "best")])
+    command = shlex.join(["cerberank", "train", "distil", *finished[0][0].options(training, out / "best")])
     text = f"{table(header, rows)}\n\nThe best, chosen on dev alone, again:\n\n```sh\n{command}\n```\n"
     write_bytes(out / "table.md", text.encode())

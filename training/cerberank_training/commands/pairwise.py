@@ -1,8 +1,8 @@
-"""`cerberank pairwise`: train a text ranker on triples, one of TRMD's teachers or students. A killed run resumes.
+"""`cerberank train pairwise`: train a text ranker on triples, one of TRMD's teachers or students. A killed run resumes.
 
 monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without distillation
 (tr-*). trmd-* also learn from `--mono` and `--bi`, folders that this verb wrote as OUT/ranker, of the same encoder.
-Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank pairwise ...`.
+Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank train pairwise ...`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         with writing(arguments.out):
             best, start = _train(arguments)
     except (CheckpointError, DataError, UnsupportedModelError, ValueError, OSError) as error:
-        print(f"cerberank pairwise: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train pairwise: {error}", file=sys.stderr)  # noqa: T201
         return 1
     ranker = arguments.out / "ranker"
     print(f"{ranker}: best dev {arguments.select} {best:.2f}{said_of_start(start, best)}")  # noqa: T201
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the verb."""
-    parser = argparse.ArgumentParser(prog="cerberank pairwise", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank train pairwise", description=__doc__)
     parser.add_argument("--system", choices=SYSTEMS, required=True)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder")
     parser.add_argument("--layers", type=int, help="use so many of its first layers (default: all)")
@@ -155,7 +155,7 @@ def _train(arguments: argparse.Namespace) -> tuple[float, float | None]:
         begun=(arguments.out / "state.pt").is_file() or ranker_folder.is_dir(),
     )
     if record.ended and ranker_folder.is_dir():
-        print(f"cerberank pairwise: {ranker_folder} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train pairwise: {ranker_folder} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
         return float(record.results["best"]), record.results.get("start")
     if ranker_folder.is_dir() and not (arguments.out / "state.pt").is_file():
         raise ValueError(f"{arguments.out} has no state.pt any more: the run cannot be extended")
@@ -186,9 +186,9 @@ def _train(arguments: argparse.Namespace) -> tuple[float, float | None]:
     if first:
         record.write(arguments.out)
         if record.is_repeated and not (arguments.out / "state.pt").is_file():
-            print_on_stderr(f"cerberank pairwise: {NOTHING_SAVED}")
+            print_on_stderr(f"cerberank train pairwise: {NOTHING_SAVED}")
         if line := in_common(dev, (question.text for question in questions)):
-            print_on_stderr(f"cerberank pairwise: {line}")
+            print_on_stderr(f"cerberank train pairwise: {line}")
     best = run.train(dev_metric(text_encoder(ranker.config, tokenizer), dev, arguments.select))
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended

@@ -1,8 +1,8 @@
-"""`cerberank pretrain`: continue an encoder's pre-training with context (SSP), on documents of paragraphs.
+"""`cerberank train pretrain`: continue an encoder's pre-training with context (SSP), on documents of paragraphs.
 
 Writes an ordinary Hugging Face folder with three token types, which `teach`, `pairwise` and `distil` take as --base.
 The defaults are the paper's; a batch of 4,096 examples is --batch-size times --accumulate times processes.
-A killed run resumes when repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank pretrain ...`.
+A killed run resumes when repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train pretrain ...`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         with writing(out), named_options(vars(arguments)):
             metrics, count = _pretrain(base, arguments)
     except (DataError, ValueError, OSError) as error:
-        print(f"cerberank pretrain: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train pretrain: {error}", file=sys.stderr)  # noqa: T201
         return 1
     hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
     print(  # noqa: T201
@@ -110,7 +110,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
         begun=last_checkpoint(out / "run") is not None,
     )
     if record.ended and (out / "model.safetensors").is_file():
-        print(f"cerberank pretrain: {out} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train pretrain: {out} is finished; more --steps extend it", file=sys.stderr)  # noqa: T201
         return {name: record.results[name] for name in METRICS if name in record.results}, record.results["examples"]
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
@@ -119,7 +119,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
     if os.environ.get("RANK", "0") == "0":
         record.write(out)
         if record.is_repeated and last_checkpoint(out / "run") is None:
-            print(f"cerberank pretrain: {NOTHING_SAVED}", file=sys.stderr)  # noqa: T201
+            print(f"cerberank train pretrain: {NOTHING_SAVED}", file=sys.stderr)  # noqa: T201
     print(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))  # noqa: T201
     examples = [each for index in range(arguments.dev_groups) for each in dev.group(index)]
     metrics = pretrain(start, out, train, examples, config)
@@ -131,7 +131,7 @@ def _pretrain(base: Base, arguments: argparse.Namespace) -> tuple[dict[str, floa
 
 def _parser() -> argparse.ArgumentParser:
     defaults = PretrainingConfig()
-    parser = argparse.ArgumentParser(prog="cerberank pretrain", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="cerberank train pretrain", description=__doc__, allow_abbrev=False)
     parser.add_argument("--objective", choices=get_args(Objective), required=True, help="what the context is")
     parser.add_argument("--base", required=True, help="path or hub id of BERT, RoBERTa or ELECTRA's discriminator")
     parser.add_argument("--generator", help="path or hub id of ELECTRA's generator (default: a new, narrow one)")

@@ -1,4 +1,4 @@
-"""`cerberank sample`: write the groups that a recipe would train on, so that teachers can score them beforehand.
+"""`cerberank data sample`: write the groups that a recipe would train on, so that teachers can score them beforehand.
 
 The groups follow from data, recipe and seed alone. Reads FORMAT:PATH, writes generic JSONL (gzip when OUT ends in .gz):
 one line a question, its candidates in the order of the step.
@@ -22,7 +22,7 @@ from cerberank_training.data.sampling import Group, possible_sampling, sampler_f
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="cerberank sample", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank data sample", description=__doc__)
     add_recipe_option(parser)
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
     parser.add_argument("--questions", type=int, required=True, help="how many groups; epochs repeat as needed")
@@ -44,17 +44,17 @@ def main(argv: list[str]) -> int:
                 file.write(_line(sampler.step(index, 1)[0]))
         partial.replace(arguments.out)
         _say(
-            f"{arguments.out} holds {arguments.questions} groups; next: cerberank score --teacher TEACHER --data "
+            f"{arguments.out} holds {arguments.questions} groups; next: cerberank data score --teacher TEACHER --data "
             f"jsonl:{arguments.out} --out CACHE"
         )
     except (DataError, ValueError, OSError) as error:
-        print(f"cerberank sample: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank data sample: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def _say(line: str) -> None:
-    print_on_stderr(f"cerberank sample: {line}")
+    print_on_stderr(f"cerberank data sample: {line}")
 
 
 def _line(group: Group) -> str:

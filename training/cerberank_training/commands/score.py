@@ -1,4 +1,4 @@
-"""`cerberank score`: a teacher scores a data set into a cache that students learn from.
+"""`cerberank data score`: a teacher scores a data set into a cache that students learn from.
 
 A killed run resumes when it is repeated. `squad-as2-article:PATH` scores each question against its whole article.
 """
@@ -57,11 +57,11 @@ def main(argv: list[str]) -> int:
         )
         pairs = TeacherScoreCache.open(arguments.out).manifest.pairs
         print_on_stderr(
-            f"cerberank score: {arguments.out} has {pairs} scores by {teacher.name}; next: cerberank evaluate --scores "
-            f"{arguments.out} --data FORMAT:PATH, or cerberank distil --teacher {arguments.out}"
+            f"cerberank data score: {arguments.out} has {pairs} scores by {teacher.name}; next: cerberank evaluate "
+            f"--scores {arguments.out} --data FORMAT:PATH, or cerberank train distil --teacher {arguments.out}"
         )
     except (ValueError, NonFiniteTeacherError, RuntimeError, OSError) as error:
-        print(f"cerberank score: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank data score: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
@@ -100,8 +100,8 @@ def _given(
     given = scores_of_file(arguments.scores) if arguments.scores else scores_of_data(questions())
     teacher = given_teacher(arguments.name, ScoreTable(given, source), questions(), arguments.form)
     if teacher.unused:
-        print_on_stderr(f"cerberank score: {source}: {teacher.unused} pairs are not in the data, and not used")
-    print_on_stderr(f"cerberank score: {arguments.name}, {teacher.identity.precision}")
+        print_on_stderr(f"cerberank data score: {source}: {teacher.unused} pairs are not in the data, and not used")
+    print_on_stderr(f"cerberank data score: {arguments.name}, {teacher.identity.precision}")
     return local(teacher), teacher.identity
 
 
@@ -113,7 +113,7 @@ def _ray(spec: TeacherSpec, workers: int) -> Engine:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="cerberank score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank data score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path, help="the cache folder to make or to complete")
     source = parser.add_mutually_exclusive_group(required=True)

@@ -1,7 +1,7 @@
-"""`cerberank teach`: fine-tune a Hugging Face sequence classifier into a teacher. A killed run resumes when repeated.
+"""`train teach`: fine-tune a Hugging Face sequence classifier into a teacher. A killed run resumes when repeated.
 
 TANDA is two calls: transfer on a large set, then adapt the result to the target set.
-Several GPUs: `torchrun --nproc-per-node 4 -m cerberank teach ...`.
+Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def main(argv: list[str]) -> int:
         with writing(arguments.out):
             best, start = _teach(arguments)
     except (DataError, ValueError, OSError) as error:
-        print(f"cerberank teach: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train teach: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print(f"{arguments.out}: on {arguments.dev}, best dev MAP {best:.2f}{said_of_start(start, best)}")  # noqa: T201
     _say(
-        f"next: cerberank score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
-        f"{arguments.out} CHECKPOINT, or cerberank distil --base {arguments.out}"
+        f"next: cerberank data score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
+        f"{arguments.out} CHECKPOINT, or cerberank train distil --base {arguments.out}"
     )
     return 0
 
@@ -64,11 +64,11 @@ def main(argv: list[str]) -> int:
 def _say(line: str) -> None:
     """Print a line of the first process of a run."""
     if os.environ.get("RANK", "0") == "0":
-        print_on_stderr(f"cerberank teach: {line}")
+        print_on_stderr(f"cerberank train teach: {line}")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank teach", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="cerberank train teach", description=__doc__, allow_abbrev=False)
     parser.add_argument("--base", required=True, help="path or hub id of an encoder or of a teacher to adapt")
     parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
     parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")

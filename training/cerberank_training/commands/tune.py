@@ -1,4 +1,4 @@
-"""`cerberank tune`: choose a cascade's drop schedule on dev data and write it into a new checkpoint.
+"""`cerberank train tune`: choose a cascade's drop schedule on dev data and write it into a new checkpoint.
 
 Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the cheapest
 that loses at most --max-loss points of MAP, or the most accurate one that costs at most --max-cost. The new folder
@@ -46,13 +46,13 @@ def main(argv: list[str]) -> int:
     try:
         _run(arguments)
     except (ValueError, ArithmeticError, OSError) as error:
-        print(f"cerberank tune: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train tune: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank tune", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank train tune", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with exits")
     parser.add_argument(
         "--data", required=True, metavar="FORMAT:PATH", help="dev data, of the kind that will be ranked"

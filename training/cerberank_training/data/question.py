@@ -30,7 +30,7 @@ class LabelledCandidate:
     candidate: Candidate
     label: int
     score: float | None = None
-    """How relevant it is on another scale, as a judge or another model has said; `cerberank score` reads it."""
+    """How relevant it is on another scale, as a judge or another model has said; `cerberank data score` reads it."""
     id: str = ""
     """The document's id, where the data set has ids."""
     copy: bool = False

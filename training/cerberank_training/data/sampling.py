@@ -25,7 +25,7 @@ from cerberank_training.data.question_table import QuestionTable, QuestionTexts
 WORD = re.compile(r"\w+")
 NOTHING_TO_RANK = (
     "no question has a negative candidate, and positives alone teach no ranking: `run=` of beir data names the ranking "
-    "that candidates come from, and `cerberank mine` finds negatives"
+    "that candidates come from, and `cerberank data mine` finds negatives"
 )
 
 

@@ -1,4 +1,4 @@
-"""`cerberank mine`: hard negatives for questions with positives, from a corpus, in the generic form (`jsonl`).
+"""`cerberank data mine`: hard negatives for questions with positives, from a corpus, in the generic form (`jsonl`).
 
 Each question is searched for by BM25 or a bi-encoder. Its relevant texts, and texts that hold a short answer, are no
 negatives. With --filter a cross-encoder scores what was found and the positives: negatives are ordered by its scores,
@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
     try:
         told = mine(arguments)
     except (ValueError, ArithmeticError, OSError) as error:
-        print(f"cerberank mine: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank data mine: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"cerberank mine: {told}", file=sys.stderr)  # noqa: T201
+    print(f"cerberank data mine: {told}", file=sys.stderr)  # noqa: T201
     return 0
 
 
@@ -179,7 +179,7 @@ def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="cerberank mine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="cerberank data mine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     usual = Selection()
     parser.add_argument("--data", required=True, metavar="FORMAT:PATH", help="questions with their positives")

@@ -78,10 +78,10 @@ def vector_search(
     candidate_length: int,
     progress: Callable[[int], None] = lambda texts: None,
 ) -> Search:
-    """A search by a bi-encoder: a folder of `cerberank pairwise`, a sentence-transformers model, or the first stage of
+    """A search by a bi-encoder: a folder of `train pairwise`, a sentence-transformers model, or the first stage of
     a checkpoint, which has its own `candidate_length`.
 
-    The corpus' vectors lie in `store`, as those of `cerberank embed`; a store that was begun is completed, one of
+    The corpus' vectors lie in `store`, as those of `cerberank data embed`; a store that was begun is completed, one of
     another encoder or corpus refused. Scores are cosines of a sentence-transformers model, else probabilities. Raises
     what `read_bi_encoder`, `first_stage_of` and `embed` raise.
     """

@@ -28,7 +28,7 @@ class Names:
 def names_of(out: Path, *, asked: str | None, default: str, terms: str | None) -> Names:
     """The name and the terms that were asked for, else those of the model in `out`, else the default and none.
 
-    The model's are those that it has now: `cerberank card` may have changed them.
+    The model's are those that it has now: `cerberank checkpoint card` may have changed them.
     """
     there = _latest(out)
     if there is None:

@@ -80,7 +80,7 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
 
 def score_command(teacher: TeacherIdentity, data: str) -> str:
     """The command by which this teacher scores `data`; a cache belongs to its texts, so that it is another folder."""
-    words = ["cerberank", "score", "NEW"]
+    words = ["cerberank", "data", "score", "NEW"]
     engine, _, precision = teacher.precision.partition("/")
     if engine == "given":
         form = precision.partition(" ")[0]

@@ -97,7 +97,7 @@ class TeacherScoreCache:
         if missing := sum(not path.is_file() for path in paths):
             raise ScoreCacheError(
                 f"{folder} lacks {missing} of {len(paths)} shards: its scoring was not finished; "
-                "run the same `cerberank score` again"
+                "run the same `cerberank data score` again"
             )
         tables = [_read_shard(path, manifest, shard) for shard, path in enumerate(paths)]
         keys, scores = (np.concatenate([table[name].to_numpy() for table in tables]) for name in ("key", "score"))

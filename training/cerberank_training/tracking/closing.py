@@ -21,7 +21,7 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
     if not forms:
         steps.append(("export", f"cerberank export {folder} {served} --calibrate {shlex.quote(train)}"))
     steps += [
-        ("keep", f"cerberank push {served} STORE --label stable"),
+        ("keep", f"cerberank store push {served} STORE --label stable"),
         ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),
     ]
     lines = [f"{checkpoint}: {name}, {figures}; {written}{kept}"]

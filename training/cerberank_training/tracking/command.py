@@ -1,4 +1,4 @@
-"""`cerberank runs FOLDER`: the training runs below a folder in one table, the ones that ended and the others."""
+"""`cerberank train runs FOLDER`: the training runs below a folder in one table, the ones that ended and the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 40
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="cerberank runs", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="cerberank train runs", description=__doc__, allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="a folder with runs, however deep")
     parser.add_argument("--json", action="store_true", help="print a JSON list, with ages in seconds")
     arguments = parser.parse_args(argv)
@@ -26,10 +26,10 @@ def main(argv: list[str]) -> int:
         rows = run_rows(arguments.folder)
     except OSError as error:
         said = "there is no such folder" if isinstance(error, FileNotFoundError) else error.strerror
-        print(f"cerberank runs: {error.filename or arguments.folder}: {said}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train runs: {error.filename or arguments.folder}: {said}", file=sys.stderr)  # noqa: T201
         return 1
     if not rows and not arguments.json:
-        print(f"cerberank runs: no run is in or below {arguments.folder}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train runs: no run is in or below {arguments.folder}", file=sys.stderr)  # noqa: T201
         return 1
     print(json.dumps([asdict(row) for row in rows], indent=2) if arguments.json else _table(rows))  # noqa: T201
     return 0

@@ -1,4 +1,4 @@
-"""`cerberank table` by the verb: what is printed and written, and what is refused."""
+"""`cerberank eval table` by the verb: what is printed and written, and what is refused."""
 
 from __future__ import annotations
 
@@ -119,6 +119,6 @@ def test_what_cannot_be_tested_is_an_error(
     ):
         assert main([*arguments, "--json", str(out)]) == 1
         error = capsys.readouterr().err
-        assert error.startswith("cerberank table: ")
+        assert error.startswith("cerberank eval table: ")
         assert message in error
         assert not out.exists()

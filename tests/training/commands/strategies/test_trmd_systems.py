@@ -1,4 +1,4 @@
-"""`cerberank strategies --paper trmd` on a tiny random encoder: teachers, students, table, and how it goes on."""
+"""`cerberank train strategies --paper trmd` on a tiny random encoder: teachers, students, table, and how it goes on."""
 
 from __future__ import annotations
 

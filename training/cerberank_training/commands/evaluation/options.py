@@ -36,12 +36,14 @@ def evaluate_parser(description: str | None) -> argparse.ArgumentParser:
         nargs="+",
         help="folders of independent models, each of which reranks the candidates that the one before kept",
     )
-    source.add_argument("--text-ranker", type=Path, help="a folder that `cerberank pairwise` wrote; in torch, fp32")
+    source.add_argument(
+        "--text-ranker", type=Path, help="a folder that `cerberank train pairwise` wrote; in torch, fp32"
+    )
     source.add_argument("--url", help="evaluate the service at this address instead")
     source.add_argument(
         "--scores",
         type=Path,
-        help='evaluate given scores: a cache of `cerberank score`, or a line {"id", "scores": [...]} a question',
+        help='evaluate given scores: a cache of `cerberank data score`, or a line {"id", "scores": [...]} a question',
     )
     source.add_argument(
         "--run", type=Path, help="evaluate a TREC run of the candidates of --data, or of any documents with --qrels"
@@ -62,7 +64,7 @@ def evaluate_parser(description: str | None) -> argparse.ArgumentParser:
         action="append",
         type=Path,
         default=[],
-        help="a teacher's per-question file, or a cache of `cerberank score`: report agreement",
+        help="a teacher's per-question file, or a cache of `cerberank data score`: report agreement",
     )
     parser.add_argument(
         "--measures",

@@ -1,4 +1,4 @@
-"""`cerberank table A B C`: several systems on several data sets in one table, tested against a baseline.
+"""`cerberank eval table A B C`: several systems on several data sets in one table, tested against a baseline.
 
 Each of A, B and C is a folder of one system, which holds the per-question file of each data set: SET.jsonl, written by
 `cerberank evaluate --per-question A/SET.jsonl`. A system of several runs, such as one for each seed, has a folder for
@@ -29,13 +29,13 @@ def main(argv: list[str]) -> int:
     try:
         _run(arguments)
     except (ValueError, OSError) as error:
-        print(f"cerberank table: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank eval table: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank table", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank eval table", description=__doc__)
     parser.add_argument("systems", type=Path, nargs="+", metavar="FOLDER", help="a system's per-question files")
     parser.add_argument(
         "--baseline", metavar="NAME", help="the folder's name of the system that others are tested with"

@@ -1,8 +1,8 @@
-"""`cerberank strategies`: train the same student by every strategy of a paper and compare (CERBERUS table 3).
+"""`cerberank train strategies`: train the same student by every strategy of a paper and compare (CERBERUS table 3).
 
-Every run is a `cerberank distil` and an `evaluate` in processes of their own, in OUT/<strategy>-<seed>. Finished runs
+Every run is a `train distil` and an `evaluate` in processes of their own, in OUT/<strategy>-<seed>. Finished runs
 are not repeated, so a killed call resumes when it is repeated, and more seeds can be added later. Writes OUT/table.md.
-TRMD's table has its own options: `cerberank strategies --paper trmd --help`.
+TRMD's table has its own options: `cerberank train strategies --paper trmd --help`.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def _cerberus(argv: list[str]) -> int:
                     evaluate_run(folder, test, source=source, sample=arguments.sample)
                 _report(arguments)
     except (VerbError, ValueError, OSError) as error:
-        print(f"cerberank strategies: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train strategies: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank strategies", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cerberank train strategies", description=__doc__)
     parser.add_argument("--paper", choices=("cerberus", "trmd"), default="cerberus", help="whose table")
     add_recipe_option(parser)
     parser.add_argument("--base", required=True)

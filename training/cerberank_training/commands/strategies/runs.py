@@ -1,4 +1,4 @@
-"""What both tables of `cerberank strategies` have in common: runs in folders and processes of their own, settings.
+"""What both tables of `train strategies` have in common: runs in folders and processes of their own, settings.
 
 Every run has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not repeated, so that
 a killed call goes on when it is repeated. OUT/settings.json holds what all runs of a table share.

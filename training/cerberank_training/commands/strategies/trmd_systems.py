@@ -1,9 +1,9 @@
-"""`cerberank strategies --paper trmd`: train TRMD's systems on the same triples and compare them (TRMD table 2).
+"""`cerberank train strategies --paper trmd`: train TRMD's systems on the same triples and compare them (TRMD table 2).
 
-Every run is a `cerberank pairwise` and an `evaluate` of each test set in processes of their own, in OUT/<row>-<seed>;
+Every run is a `train pairwise` and an `evaluate` of each test set in processes of their own, in OUT/<row>-<seed>;
 a taught row brings its teachers of the same seed. Finished runs are not repeated, so a killed call resumes when it is
 repeated, and rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. Options that are not
-listed here are those of `cerberank pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the
+listed here are those of `train pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the
 same, but for monoBERT, which --mono-options may train longer.
 """
 
@@ -60,14 +60,16 @@ def main(argv: list[str]) -> int:
                     evaluate_run(arguments.out / f"{row}-{seed}", test, source=source, sample=arguments.sample)
                 _report(arguments, recorded)
     except (VerbError, ValueError, OSError) as error:
-        print(f"cerberank strategies: {error}", file=sys.stderr)  # noqa: T201
+        print(f"cerberank train strategies: {error}", file=sys.stderr)  # noqa: T201
         return 1
     print((arguments.out / "table.md").read_text(encoding="utf-8"))  # noqa: T201
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank strategies --paper trmd", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="cerberank train strategies --paper trmd", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="which systems (default: all)")
     parser.add_argument("--mono-options", default="", help="options of `pairwise` for monoBERT alone, in one argument")
     add_table_options(parser)
