@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter
 
 from cerberank_models import __version__
-from cerberank_models.commands.output import UsageError
+from cerberank_models.output import UsageError
 
 MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_training"
 TORCH = MappingProxyType({"torch": "torch"})
@@ -71,66 +71,69 @@ COMMANDS = (
     *_of(
         SERVICE,
         "serve",
-        ("serve", "serve:main", "Answer ranking requests over HTTP."),
+        ("serve", "serve:serve", "Answer ranking requests over HTTP."),
         on_demand=TORCH,
-        parses=True,
     ),
     *_of(
         MODELS,
         "serve",
-        ("rank", "commands.rank:main", "Rank candidates from a file or standard input."),
-        ("data embed", "commands.embed:main", "Store the vectors of candidates for a first stage."),
-        ("checkpoint card", "commands.card:main", "Change the model card, the name or the version of a checkpoint."),
+        ("rank", "commands.rank:rank", "Rank candidates from a file or standard input."),
+        ("data embed", "commands.embed:embed", "Store the vectors of candidates for a first stage."),
+        ("checkpoint card", "commands.card:card", "Change the model card, the name or the version of a checkpoint."),
         on_demand={**TORCH, "ray": "ray"},
-        parses=True,
     ),
     *_of(
         MODELS,
         "import",
-        ("import", "commands.import_model:main", "Make a checkpoint from a Hugging Face cross-encoder."),
-        parses=True,
+        ("import", "commands.import_model:import_", "Make a checkpoint from a Hugging Face cross-encoder."),
     ),
     *_of(
         TRAINING,
         "training",
-        ("export", "commands.export:main", "Write forms for serving, or a Hugging Face model, from weights."),
-        ("evaluate", "commands.evaluate:main", "Measure a checkpoint, a service, scores or a TREC run."),
-        ("checkpoint average", "commands.average:main", "Average the weights of checkpoints."),
+        ("export", "commands.export:export", "Write forms for serving, or a Hugging Face model, from weights."),
+        ("evaluate", "commands.evaluate:evaluate", "Measure a checkpoint, a service, scores or a TREC run."),
+        ("train tune", "commands.tune:tune", "Choose drop schedules on labelled questions."),
+        ("checkpoint average", "commands.average:average", "Average the weights of checkpoints."),
+        ("train runs", "tracking.command:runs", "Show the runs below a folder."),
+        ("data sample", "commands.sample:sample", "Write the groups of questions that a training run would draw."),
+        ("eval compare", "commands.compare:compare", "Compare evaluations question by question, with a test."),
+        ("eval table", "commands.evaluation.table:table", "Put systems, seeds and sets into one table."),
+        ("eval ensemble", "commands.ensemble:ensemble", "Combine the scores of several evaluations."),
+    ),
+    *_of(
+        TRAINING,
+        "training",
         ("train teach", "commands.teach:main", "Fine-tune a cross-encoder as a teacher (TANDA)."),
         ("train distil", "commands.distil:main", "Train a student by a recipe, on labels or teachers' scores."),
         ("train pretrain", "commands.pretrain:main", "Continue the pre-training of an encoder on documents (SSP)."),
         ("train pairwise", "commands.pairwise:main", "Train bi-encoders and their teachers on triples (TRMD)."),
         ("train accelerate", "acceleration.command:main", "Add exits to a ranker without labels."),
-        ("train tune", "commands.tune:main", "Choose drop schedules on labelled questions."),
         ("train grid", "commands.grid:main", "Train a recipe with several settings and seeds."),
         ("train strategies", "commands.strategies.cerberus_systems:main", "Train and compare the systems of a paper."),
-        ("train runs", "tracking.command:main", "Show the runs below a folder."),
         ("data mine", "mining.command:main", "Find negatives for questions in a collection."),
-        ("data sample", "commands.sample:main", "Write the groups of questions that a training run would draw."),
         ("data score", "commands.score:main", "Score pairs with a teacher, into a cache."),
-        ("eval compare", "commands.compare:main", "Compare evaluations question by question, with a test."),
-        ("eval table", "commands.evaluation.table:main", "Put systems, seeds and sets into one table."),
-        ("eval ensemble", "commands.ensemble:main", "Combine the scores of several evaluations."),
         on_demand={"ray": "ray"},
         parses=True,
     ),
     *_of(
         MODELS,
         "training",
-        ("checkpoint weights", "commands.weights:main", "Read weights back from ONNX graphs, to train them further."),
+        (
+            "checkpoint weights",
+            "commands.weights:weights",
+            "Read weights back from ONNX graphs, to train them further.",
+        ),
         (
             "checkpoint first-stage",
-            "commands.first_stage:main",
+            "commands.first_stage:first_stage",
             "Attach a bi-encoder that ranks before pairs are read.",
         ),
-        parses=True,
     ),
     *_of(
         MODELS,
         "torch",
-        ("checkpoint random", "commands.shape:main", "Make a checkpoint of a shape with random weights."),
+        ("checkpoint random", "commands.shape:random", "Make a checkpoint of a shape with random weights."),
         on_demand={"onnx": "training", "onnxruntime": "training"},
-        parses=True,
     ),
     *_of(
         MODELS,
@@ -178,37 +181,20 @@ def program() -> App:
             root.command(apps[name])
     for order, command in enumerate(COMMANDS):
         target, word = apps[command.group], command.name.rpartition(" ")[2]
-        if command.parses:
-            target.command(
-                _parsing(command),
-                name=word,
-                help=command.help,
-                sort_key=order,
-                help_flags=(),
-                version_flags=(),
-                end_of_options_delimiter="",
-            )
-        else:
-            target.command(command.target, name=word, help=command.help, sort_key=order)
+        target.command(command.target, name=word, help=command.help, sort_key=order)
     return root
-
-
-def _parsing(command: Command) -> Callable[..., int]:
-    def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> int:
-        code: int = command.load()(list(arguments))
-        return code
-
-    return run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 1 for an error, 2 for a wrong call, 130 after Ctrl-C."""
     tokens = list(sys.argv[1:] if argv is None else argv)
-    app = program()
     command = _named(tokens)
     name = "cerberank" if command is None else f"cerberank {command.name}"
     try:
-        code = app(tokens, result_action="return_value", exit_on_error=False, print_error=False)
+        if command is not None and command.parses:
+            code = command.load()(tokens[len(command.name.split()) :])
+        else:
+            code = program()(tokens, result_action="return_value", exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
         return _fail(f"{name}: {error} See {name} --help", code=2)
     except ImportError as error:

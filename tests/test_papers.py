@@ -6,13 +6,13 @@ import ast
 import re
 from contextlib import redirect_stdout
 from functools import cache
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from cerberank.cli import COMMANDS
+from cerberank.cli import COMMANDS, main
 
+from cerberank_benchmarks.__main__ import main as benchmarks
 from cerberank_training.students.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,11 +47,13 @@ def symbols(path: Path) -> set[str]:
 @cache
 def options(verb: str, arguments: tuple[str, ...]) -> str:
     """The help of a verb; `arguments` choose whose where it has several."""
-    targets = {command.name: command.target for command in COMMANDS} | {BENCHMARKS: f"{BENCHMARKS}.__main__:main"}
-    module, _, function = targets[verb].partition(":")
-    with redirect_stdout(StringIO()) as text, pytest.raises(SystemExit) as ended:
-        getattr(import_module(module), function)([*arguments, "--help"])
-    assert ended.value.code == 0
+    program, words = (benchmarks, []) if verb == BENCHMARKS else (main, verb.split())
+    with redirect_stdout(StringIO()) as text:
+        try:
+            code = program([*words, *arguments, "--help"])
+        except SystemExit as ended:  # argparse
+            code = ended.code
+    assert code == 0
     return re.sub(r"\s+", " ", text.getvalue())
 
 

@@ -5,15 +5,15 @@ Each server runs in a thread with an event loop of its own; the main thread wait
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import uvicorn
@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cerberank_models.importing.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.importing.source import find_source
+from cerberank_models.output import UsageError, note
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.certificate import CHECK_SECONDS, Certificate
@@ -104,34 +105,65 @@ class Server:
             self._ending.put(0)
 
 
-def main(argv: list[str], limits: Limits = PRODUCTION) -> int:
-    """Run the verb until a signal ends it; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="cerberank serve", description="Serve a checkpoint. Settings are environment variables CERBERANK_*."
-    )
-    parser.add_argument("--model", help="hub id or folder of a Hugging Face cross-encoder to import once and serve")
-    parser.add_argument("--revision", help="its branch, tag or commit on the hub")
-    parser.add_argument("--max-length", help="most tokens of a pair (default: the model's, at most 512)")
-    parser.add_argument("--calibrate", help="questions like those to come (JSON Lines): serve the model in int8")
-    parser.add_argument("--model-cache", help="folder of imported models (default: ~/.cache/cerberank)")
-    options = parser.parse_args(argv)
-    given = {
-        "model": options.model,
-        "model_revision": options.revision,
-        "model_max_length": options.max_length,
-        "model_calibrate": options.calibrate,
-        "model_cache": options.model_cache,
+def serve(
+    model: str | None = None,
+    /,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    checkpoint: Path | None = None,
+    store: str | None = None,
+    revision: str | None = None,
+    max_length: int | None = None,
+    calibrate: Path | None = None,
+    model_cache: Path | None = None,
+) -> int:
+    """Answer ranking requests over HTTP, until a signal ends the process.
+
+    Without MODEL, --checkpoint or --store it serves the bundled checkpoint. All other settings are environment
+    variables CERBERANK_* (README); an option counts more than its variable.
+
+    Args:
+        model: Checkpoint folder, or a Hugging Face cross-encoder (hub id or folder), which is imported once.
+        host: Address to listen on (default: 127.0.0.1).
+        port: Port to listen on (default: 8000).
+        checkpoint: Checkpoint folder.
+        store: Store to follow: a folder or an fsspec URL.
+        revision: Branch, tag or commit of a model on the hub.
+        max_length: Most tokens of a pair of an imported model (default: the model's, at most 512).
+        calibrate: Questions like those to come (JSON Lines), to serve an imported model in int8.
+        model_cache: Folder of imported models (default: ~/.cache/cerberank).
+    """
+    if model is not None and (named := Path(model) / "manifest.json").is_file():
+        if checkpoint is not None:
+            raise UsageError(f"{model} is a checkpoint, and --checkpoint names another one")
+        model, checkpoint = None, named.parent
+    options = {
+        "model": model,
+        "host": host,
+        "port": port,
+        "checkpoint": checkpoint,
+        "store": store,
+        "model_revision": revision,
+        "model_max_length": max_length,
+        "model_calibrate": calibrate,
+        "model_cache": model_cache,
     }
+    return serve_with({name: str(value) for name, value in options.items() if value is not None})
+
+
+def serve_with(options: Mapping[str, str], limits: Limits = PRODUCTION) -> int:
+    """Serve with these settings, by the names of fields, and the environment's; returns the exit code."""
     try:
-        settings = read_settings({name: value for name, value in given.items() if value is not None})
+        settings = read_settings(options)
         with _ended_by_sigterm():
             app = assemble(settings, limits)
         return _ended(run(app, settings, limits), app.state.service)
     except UnusableError as error:
-        sys.stderr.write(f"cerberank serve: {error}\n")
+        note(f"cerberank serve: {error}")
         return error.exit_code
     except (ValueError, OSError, ModelImportError) as error:  # settings, keys, a certificate, an unknown kind of store
-        sys.stderr.write(f"cerberank serve: {error}\n")
+        note(f"cerberank serve: {error}")
         return 2
 
 

@@ -11,8 +11,10 @@ import pytest
 from tests.contextual import save_contextual, segments_score
 from tests.e2e.browser import DESKTOP, open_browser
 from tests.e2e.conftest import Process, serving
+from tests.program import program
 
-from cerberank_models.commands.import_model import main
+main = program("import")
+
 
 QUESTION, TEXTS = "how tall ?", ["it was built in paris .", "330 metres", "what do bees make"]
 

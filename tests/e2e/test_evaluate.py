@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.conftest import Process
+from tests.program import program
 
-from cerberank_training.commands.evaluate import main
+main = program("evaluate")
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_a_checkpoint_that_cannot_be_served_ends_the_program(
     (line,) = (line for line in log.read_text().splitlines() if str(copy) in line)
     assert line.startswith(f"cerberank serve: {copy} cannot be served: ")
     assert reason in line
-    assert all(name in line for name in ("CERBERANK_CHECKPOINT", "CERBERANK_STORE", "--model"))
+    assert all(name in line for name in ("CERBERANK_CHECKPOINT", "CERBERANK_STORE", "MODEL"))
 
 
 def test_a_missing_library_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:

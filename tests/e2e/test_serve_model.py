@@ -1,4 +1,4 @@
-"""`cerberank serve --model`: a model that transformers has written is imported once and then served."""
+"""`cerberank serve MODEL`: a model that transformers has written is imported once and then served."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ QUESTION = "how tall is the tower ? " * 12
 
 def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
     """Start the service on `model`, ask for `name` once it is ready, and end it; the scores by candidate."""
-    running = start(
-        Path(), log, program=(*SERVE, "--model", model), seconds=IMPORT_SECONDS, CERBERANK_CHECKPOINT="", **settings
-    )
+    running = start(Path(), log, program=(*SERVE, model), seconds=IMPORT_SECONDS, CERBERANK_CHECKPOINT="", **settings)
     try:
         wait_until_ready(running)
         body = {"model": name, "question": QUESTION, "candidates": TEXTS, "windows": "off"}

@@ -8,12 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.e2e.conftest import start, wait_until_ready
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.store import pull, push
-from cerberank_training.commands import distil, evaluate, export, sample, score, teach, tune
 
 FAMILIES = ("albert", "roberta", "electra")
 SMALL = ["--max-length", "32", "--question-length", "12", "--questions-per-step", "2"]
@@ -37,16 +36,16 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
     for family, base in bases.items():
         for stage, origin in (("transferred", base), ("adapted", tmp_path / family / "transferred")):
             out = tmp_path / family / stage
-            call(teach.main, "--base", origin, "--train", data, "--out", out, "--device", "cpu", *common)
+            call(program("train teach"), "--base", origin, "--train", data, "--out", out, "--device", "cpu", *common)
     groups = tmp_path / "groups.jsonl.gz"
-    call(sample.main, "--recipe", "electra-base-b11-3h1", "--train", data, "--questions", 8, "--out", groups)
+    call(program("data sample"), "--recipe", "electra-base-b11-3h1", "--train", data, "--questions", 8, "--out", groups)
     for family in FAMILIES:
         teacher = tmp_path / family / "adapted"
-        call(score.main, tmp_path / f"{family}.scores", "--teacher", teacher, "--data", f"jsonl:{groups}")
+        call(program("data score"), tmp_path / f"{family}.scores", "--teacher", teacher, "--data", f"jsonl:{groups}")
     run = tmp_path / "run"
     teachers = [part for family in FAMILIES for part in ("--teacher", tmp_path / f"{family}.scores")]
     call(
-        distil.main,
+        program("train distil"),
         *("--recipe", "electra-base-b11-3h1", "--base", bases["electra"], "--groups", f"jsonl:{groups}"),
         *("--dev", dev_jsonl(tmp_path)),
         *(*teachers, "--body-layers", 3, "--exits", "1,2", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", run),
@@ -54,7 +53,7 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
     assert str(read_checkpoint(run / "checkpoint").config.architecture) == "B3 3H1"
     assert "`B3 3H1`" in (run / "checkpoint" / "README.md").read_text()
     call(
-        evaluate.main,
+        program("evaluate"),
         "--checkpoint",
         run / "checkpoint",
         "--data",
@@ -65,16 +64,16 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
         "0.3,0.3",
     )
     served = tmp_path / "served"
-    call(export.main, run / "checkpoint", served, "--precisions", "fp32", "--version", "1")
+    call(program("export"), run / "checkpoint", served, "--precisions", "fp32", "--version", "1")
     tuned = tmp_path / "tuned"
     call(
-        tune.main,
+        program("train tune"),
         *(served, "--data", data, "--precision", "fp32", "--trials", 5, "--grid", "0,0.5"),
         *("--max-cost", 0.9, "--version", 2, "--out", tuned),
     )
-    call(push, tuned, tmp_path / "store", "--label", "stable")
+    call(program("store push"), tuned, tmp_path / "store", "--label", "stable")
     name = read_checkpoint(tuned).config.name
-    call(pull, tmp_path / "store", name, tmp_path / "pulled")
+    call(program("store pull"), tmp_path / "store", name, tmp_path / "pulled")
     service = start(tmp_path / "pulled", tmp_path / "log", CERBERANK_PRECISION="fp32")
     try:
         wait_until_ready(service)
@@ -92,7 +91,7 @@ def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
     """A plain RoBERTa encoder, exits trained by uniform sampling, no heads."""
     base = save_cross_encoder("roberta", tmp_path / "base")
     call(
-        distil.main,
+        program("train distil"),
         *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--body-layers", 4),
         *("--dev", dev_jsonl(tmp_path)),
         *("--exits", "2,4", "--steps", 4, "--warmup", 2, "--evaluate-every", 2, "--tokens-per-step", 100),
@@ -109,7 +108,7 @@ def test_a_strategy_that_does_not_fit_ends_before_anything_is_trained(
     base = save_cross_encoder("electra", tmp_path / "base")
     arguments = ["--recipe", "electra-base-b11-3h1", "--base", base, "--train", data, "--body-layers", 3]
     arguments += ["--dev", dev_jsonl(tmp_path)]
-    code = distil.main([str(argument) for argument in [*arguments, *SMALL, "--out", tmp_path / "run"]])
+    code = program("train distil")([str(argument) for argument in [*arguments, *SMALL, "--out", tmp_path / "run"]])
     assert code == 1
     assert "needs as many teachers as heads" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

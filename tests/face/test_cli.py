@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -76,10 +77,11 @@ def test_an_interrupted_command_ends_quietly(
 ) -> None:
     """Ctrl-C gives exit code 130 and no traceback."""
 
-    def interrupt(argv: list[str]) -> int:
+    def interrupt(line: bytes) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rank_command, "main", interrupt)
+    monkeypatch.setattr(rank_command, "read_line", interrupt)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
     assert main(["rank"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -109,16 +111,18 @@ def test_a_missing_library_names_the_extra_that_brings_it(call: str, missing: st
 def test_an_error_that_nobody_expects_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug is not told as if it were a wrong value; a module of this project that is missing is a bug too."""
 
-    def broken(argv: list[str]) -> int:
+    def broken(line: bytes) -> None:
         raise AttributeError("a bug")
 
-    monkeypatch.setattr(rank_command, "main", broken)
+    monkeypatch.setattr(rank_command, "read_line", broken)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
     with pytest.raises(AttributeError):
         main(["rank"])
 
-    def lacking(argv: list[str]) -> int:
+    def lacking(line: bytes) -> None:
         raise ModuleNotFoundError(name="cerberank_models.gone")
 
-    monkeypatch.setattr(rank_command, "main", lacking)
+    monkeypatch.setattr(rank_command, "read_line", lacking)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
     with pytest.raises(ModuleNotFoundError):
         main(["rank"])

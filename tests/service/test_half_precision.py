@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from tests.program import program
 from tests.service.conftest import Serve
 from tests.service.observe import wait_until
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.import_model import main as import_main
-from cerberank_models.commands.shape import main as shape_main
 from cerberank_models.rank import HALF_TOLERANCE
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
+
+import_main = program("import")
+shape_main = program("checkpoint random")
 
 BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "330 metres", "bees make honey"]}
 

@@ -14,7 +14,7 @@ from tests.service.observe import wait_until
 
 from cerberank_models.importing.cache import ImportOptions
 from cerberank_models.importing.source import Source
-from cerberank_service.serve import SWITCH_SECONDS, assemble, main
+from cerberank_service.serve import SWITCH_SECONDS, assemble, serve
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.removed import REMOVED
@@ -33,7 +33,7 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
 ) -> None:
     """Exit code 2, naming the variable."""
     monkeypatch.setenv("CERBERANK_PORT", "http")
-    assert main([]) == 2
+    assert serve() == 2
     assert "CERBERANK_PORT='http'" in capsys.readouterr().err
 
 
@@ -43,7 +43,7 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
 ) -> None:
     """Exit code 2 names the removed variable and its replacement, instead of ignoring it."""
     monkeypatch.setenv(name, "1")
-    assert main([]) == 2
+    assert serve() == 2
     assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
 
 
@@ -78,7 +78,7 @@ def test_no_place_for_copies_ends_the_program_before_it_serves(
     monkeypatch.setenv("CERBERANK_PORT", "0")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
-    assert main([]) == 2
+    assert serve() == 2
     err = capsys.readouterr().err
     assert err.startswith("cerberank serve: ")
     assert "No such file" in err

@@ -1,46 +1,40 @@
-"""`checkpoint card`: change the model card, the name or the version of a checkpoint, and its manifest with them.
-
-Weights, graphs and golden questions stay as they are. A store keeps every version as it was pushed: what was pushed
-needs another `--version` to be pushed again.
-"""
+"""`cerberank checkpoint card`: another card, name or version for a checkpoint."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.card import read_terms, with_terms, with_title
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
+from cerberank_models.output import say
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="cerberank checkpoint card", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("checkpoint", type=Path, help="the checkpoint folder")
-    parser.add_argument("--terms", metavar="TEXT|FILE", help="licence and terms of the data, the card's last section")
-    parser.add_argument("--file", type=Path, metavar="CARD.md", help="the whole card, in Markdown")
-    parser.add_argument("--name", help="the model's name, as stores and services call it")
-    parser.add_argument("--version", help="the version, as stores and services call it")
-    arguments = parser.parse_args(argv)
-    try:
-        made = edit_card(
-            arguments.checkpoint,
-            terms=arguments.terms,
-            file=arguments.file,
-            name=arguments.name,
-            version=arguments.version,
-        )
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"cerberank checkpoint card: {error}\n")
-        return 1
-    sys.stdout.write(f"{arguments.checkpoint} is {made.config.name}@{made.manifest.version}\n")
-    return 0
+def card(
+    checkpoint: Path,
+    /,
+    *,
+    terms: str | None = None,
+    file: Path | None = None,
+    name: str | None = None,
+    version: str | None = None,
+) -> None:
+    """Change the model card, the name or the version of a checkpoint, and its manifest with them.
+
+    Weights, graphs and golden questions stay as they are. A store keeps every version as it was pushed: what was
+    pushed needs another version to be pushed again.
+
+    Args:
+        checkpoint: Checkpoint folder.
+        terms: Licence and terms of the data, as text or as a file: the card's last section.
+        file: Whole card, in Markdown.
+        name: Name of the model in stores and services.
+        version: Version in stores and services.
+    """
+    made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version)
+    say(f"{checkpoint} is {made.config.name}@{made.manifest.version}")
 
 
 def edit_card(

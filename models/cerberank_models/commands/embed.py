@@ -1,83 +1,85 @@
-"""`cerberank data embed`: the vectors of candidates, computed before a question arrives, in a store for the service.
-
-A line of TEXTS is a JSON string, an object with `text`, or a question with its candidates as `cerberank rank` reads
-them. A text that occurs twice is stored once. All lines are checked before anything is written. The same call again
-goes on where a killed one was.
-"""
+"""`cerberank data embed`: the vectors of candidates, in a store for the service."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tqdm import tqdm
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
-from cerberank_models.commands.backend_options import BackendOptions, add_backend_options, backend_options
+from cerberank_models.commands.options import OWN, Backend, BackendOptions
 from cerberank_models.commands.question_lines import read_line
 from cerberank_models.first_stage.embedding.shards import Engine, local
-from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.embedding.store_texts import embed as store_vectors
 from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_first_stage
+from cerberank_models.output import say
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="cerberank data embed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def embed(
+    checkpoint: Path,
+    texts: Path,
+    out: Path,
+    /,
+    *,
+    backend: BackendOptions = OWN,
+    threads: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 1,
+) -> None:
+    """Store the vectors of candidates, computed before a question arrives, for a service with a first stage.
+
+    A line of TEXTS is a JSON string, an object with `text`, or a question with its candidates in the format of
+    `cerberank rank`. A text that occurs twice is stored once. All lines are checked before anything is written. The
+    same call again goes on where a killed one ended.
+
+    Args:
+        checkpoint: Checkpoint folder with a first stage.
+        texts: Candidates, one line of JSON each.
+        out: Folder of the vectors.
+        backend: Backend.
+        threads: Threads of the model (default: all usable processors; 1 with ray).
+        engine: This process, or a Ray cluster (RAY_ADDRESS).
+        workers: Encoders that run in parallel with ray.
+    """
+    opened = read_checkpoint(checkpoint)
+    chosen = backend.chosen()
+    run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)
+    inputs, count = check_texts(texts)
+    computing, precision = _engine(opened, chosen, engine, threads=threads, workers=workers)
+    with tqdm(total=count, unit="text", disable=None) as bar:
+        manifest = store_vectors(
+            partial(read_texts, texts),
+            out,
+            inputs=inputs,
+            computed_by=opened.manifest.files[run],
+            config=first_stage_of(opened),
+            precision=precision,
+            engine=computing,
+            progress=bar.update,
+        )
+    say(
+        f"{out}: {manifest.texts} texts, encoder {manifest.encoder}, {manifest.precision}; "
+        f"CERBERANK_VECTORS={out} serves them"
     )
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with a first stage")
-    parser.add_argument("texts", type=Path, help="the candidates, one line of JSON each")
-    parser.add_argument("out", type=Path, help="the store's folder")
-    add_backend_options(parser)
-    parser.add_argument("--threads", type=int, help="threads of the model (default: all usable processors; 1 with ray)")
-    parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="this process, or a Ray cluster (RAY_ADDRESS)"
-    )
-    parser.add_argument("--workers", type=int, default=1, help="encoders that run in parallel, with --engine ray")
-    arguments = parser.parse_args(argv)
-    try:
-        checkpoint = read_checkpoint(arguments.checkpoint)
-        options = backend_options(arguments)
-        run = file_to_run(checkpoint, kind=options.kind, precision=options.precision)
-        inputs, count = check_texts(arguments.texts)
-        engine, precision = _engine(checkpoint, options, arguments)
-        with tqdm(total=count, unit="text", disable=None) as bar:
-            manifest = embed(
-                partial(read_texts, arguments.texts),
-                arguments.out,
-                inputs=inputs,
-                computed_by=checkpoint.manifest.files[run],
-                config=first_stage_of(checkpoint),
-                precision=precision,
-                engine=engine,
-                progress=bar.update,
-            )
-    except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
-        sys.stderr.write(f"cerberank data embed: {error}\n")
-        return 1
-    sys.stdout.write(
-        f"{arguments.out}: {manifest.texts} texts, encoder {manifest.encoder}, {manifest.precision}; "
-        f"CERBERANK_VECTORS={arguments.out} serves them\n"
-    )
-    return 0
 
 
-def _engine(checkpoint: Checkpoint, options: BackendOptions, arguments: argparse.Namespace) -> tuple[Engine, str]:
+def _engine(
+    checkpoint: Checkpoint, backend: Backend, engine: str, *, threads: int | None, workers: int
+) -> tuple[Engine, str]:
     """The engine, and the precision in which it runs, which for fp16 in this process may be bf16."""
-    if arguments.engine == "local":
-        backend = open_first_stage(checkpoint, **asdict(options), threads=arguments.threads)
-        return local(backend, open_encoder(checkpoint)), backend.precision
+    if engine == "local":
+        opened = open_first_stage(checkpoint, **asdict(backend), threads=threads)
+        return local(opened, open_encoder(checkpoint)), opened.precision
     from cerberank_models.first_stage.embedding.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
 
-    named = {**asdict(options), "threads": arguments.threads, "workers": arguments.workers}
-    return ray_engine(checkpoint.path, **named), options.precision
+    return ray_engine(checkpoint.path, **asdict(backend), threads=threads, workers=workers), backend.precision
 
 
 def check_texts(path: Path) -> tuple[str, int]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
+from typing import Annotated
 
+from cyclopts import Parameter
 from safetensors import SafetensorError, safe_open
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.options import Names
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.export.checkpoint import (
     PARITY,
-    ParityError,
     check_differing,
     check_parity,
     export_checkpoint,
@@ -45,6 +45,7 @@ from cerberank_models.importing.own_tokenizer import (
 from cerberank_models.importing.source import Source, find_source
 from cerberank_models.importing.teacher_input import FILE, TeacherInput
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.output import note
 
 logger = logging.getLogger(__name__)
 
@@ -56,62 +57,57 @@ figures are those of the source: see its model card. Ranges of the int8 form wer
 """
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="cerberank import", description=__doc__)
-    parser.add_argument("source", help="path or hub id of a sequence classifier of one or two labels")
-    parser.add_argument("out", type=Path, help="the checkpoint folder to make; must not exist")
-    parser.add_argument("--revision", help="branch, tag or commit of a model on the hub (default: main)")
-    parser.add_argument("--name", help="model name (default: the last part of the source)")
-    parser.add_argument("--max-length", type=int, help=f"tokens per pair (default: the model's, at most {MOST_TOKENS})")
-    parser.add_argument(
-        "--context",
-        action="store_true",
-        help="the previous and the next sentence are a third segment; a teacher's folder says so itself",
-    )
-    parser.add_argument(
-        "--precisions", default="fp32,int8", help="ONNX forms to write beside the weights, comma-separated; '' for none"
-    )
-    parser.add_argument(
-        "--calibrate", type=Path, help="questions to measure int8 ranges on, as `cerberank rank` reads them"
-    )
-    parser.add_argument(
-        "--opaque",
-        action="store_true",
-        help="one graph without exits and heads, as for families that have no layers here",
-    )
-    parser.add_argument(
-        "--graph", help="take this ONNX file of the source as the opaque graph, such as onnx/model.onnx"
-    )
-    parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    if arguments.end_with_stdin:
+def import_(
+    source: str,
+    out: Path,
+    /,
+    *,
+    revision: str | None = None,
+    name: str | None = None,
+    max_length: int | None = None,
+    context: bool = False,
+    precisions: Names = ("fp32", "int8"),
+    calibrate: Path | None = None,
+    opaque: bool = False,
+    graph: str | None = None,
+    end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
+) -> None:
+    """Make a checkpoint from a Hugging Face cross-encoder.
+
+    Args:
+        source: Folder or hub id of a sequence classifier of one or two labels.
+        out: Checkpoint folder to make.
+        revision: Branch, tag or commit of a model on the hub (default: main).
+        name: Name of the model (default: the last part of the source).
+        max_length: Tokens of a pair (default: the model's, at most 512).
+        context: Read the previous and the next sentence as a third segment; a teacher's folder tells it by itself.
+        precisions: ONNX forms to write beside the weights, separated by commas; "" for none.
+        calibrate: Questions to measure int8 ranges on, in the format of `cerberank rank`.
+        opaque: One graph without exits and heads, as for families that have no layers here.
+        graph: ONNX file of the source to take as the opaque graph, such as onnx/model.onnx.
+        end_with_stdin: End when standard input ends.
+    """
+    if end_with_stdin:
         Thread(target=_end_with_stdin, daemon=True).start()
     logging.basicConfig(format="cerberank import: %(message)s")
-    try:
-        import_model(
-            arguments.source,
-            arguments.out,
-            revision=arguments.revision,
-            name=arguments.name,
-            max_length=arguments.max_length,
-            context=arguments.context,
-            precisions=tuple(filter(None, arguments.precisions.split(","))),
-            calibration=read_questions(arguments.calibrate) if arguments.calibrate else (),
-            opaque=arguments.opaque,
-            graph=arguments.graph,
-        )
-        made = read_checkpoint(arguments.out)
-        forms = ", ".join(f"ONNX {each}" for each in made.precisions)
-        print(  # noqa: T201
-            f"cerberank import: {arguments.out} is {made.config.name}, {forms or 'weights alone'}; next: "
-            f"CERBERANK_CHECKPOINT={arguments.out} cerberank serve, or cerberank store push {arguments.out} STORE",
-            file=sys.stderr,
-        )
-    except (UnsupportedModelError, ParityError, OSError, ValueError) as error:
-        print(f"cerberank import: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+    import_model(
+        source,
+        out,
+        revision=revision,
+        name=name,
+        max_length=max_length,
+        context=context,
+        precisions=precisions,
+        calibration=read_questions(calibrate) if calibrate else (),
+        opaque=opaque,
+        graph=graph,
+    )
+    made = read_checkpoint(out)
+    forms = ", ".join(f"ONNX {each}" for each in made.precisions)
+    note(
+        f"cerberank import: {out} is {made.config.name}, {forms or 'weights alone'}; next: "
+        f"CERBERANK_CHECKPOINT={out} cerberank serve, or cerberank store push {out} STORE"
+    )
 
 
 def _end_with_stdin() -> None:

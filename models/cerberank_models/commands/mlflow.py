@@ -14,8 +14,8 @@ from mlflow.exceptions import MlflowException
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError, check_model
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.commands.output import UsageError, note, say
 from cerberank_models.commands.store import Address, moved
+from cerberank_models.output import UsageError, note, say
 
 MODEL_TAG, VERSION_TAG = "cerberank.model", "cerberank.version"
 """Tags of a registered version: the model and the version that its checkpoint states."""

@@ -20,8 +20,8 @@ from cerberank_models.checkpoint.store.contract import (
     check_version,
 )
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.commands.output import UsageError, say, say_json
 from cerberank_models.commands.verdict import RejectedError, wait_for_verdict
+from cerberank_models.output import UsageError, say, say_json
 from cerberank_models.store import Store as NamedStore
 from cerberank_models.store import StoredVersion
 

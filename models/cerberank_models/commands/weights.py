@@ -1,28 +1,23 @@
-"""`checkpoint weights CHECKPOINT OUT`: weights from the ONNX graphs of a checkpoint that has no `model.safetensors`.
-
-OUT can be trained further (`distil --base OUT`), exported, and served by torch. From fp32 graphs the weights are exact.
-From int8 graphs they are what the int8 numbers stand for; how far the scores then lie from those of the graphs, on the
-checkpoint's golden questions, is printed and written to the model card and the manifest.
-"""
+"""`cerberank checkpoint weights`: weights from ONNX graphs."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import PARITY, ParityError, check_parity, export_checkpoint
+from cerberank_models.export.checkpoint import PARITY, check_parity, export_checkpoint
 from cerberank_models.export.read_back import PRECISIONS, read_back
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.output import say
 from cerberank_models.rank import pairs_policy, rank_pairs
 
 CARD = """{card}
@@ -48,57 +43,50 @@ class Agreement:
         return f"largest difference {self.difference:.2g}, {self.ordered} of {self.pairs} pairs of candidates in order"
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="cerberank checkpoint weights", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint folder without model.safetensors")
-    parser.add_argument("out", type=Path, help="the folder to make, with weights alone; must not exist")
-    parser.add_argument("--precision", choices=PRECISIONS, help="whose graphs to read (default: the best there is)")
-    arguments = parser.parse_args(argv)
-    try:
-        agreement = _run(arguments)
-    except (CheckpointError, ParityError, OSError, ValueError) as error:
-        print(f"cerberank checkpoint weights: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    print(f"{arguments.out}: {agreement}")  # noqa: T201
-    return 0
+def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"] | None = None) -> None:
+    """Read weights back from the ONNX graphs of a checkpoint that has no model.safetensors.
 
+    The new folder can be trained further (`train distil --base OUT`), exported, and served by torch. From fp32 graphs
+    the weights are exact. From int8 graphs they are what the int8 numbers stand for; how far the scores then lie from
+    those of the graphs, on the checkpoint's golden questions, is told and written to the model card and the manifest.
 
-def _run(arguments: argparse.Namespace) -> Agreement:
-    if arguments.out.exists():
-        raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
-    checkpoint = read_checkpoint(arguments.checkpoint)
-    if checkpoint.weights is not None:
-        raise ValueError(f"{checkpoint.path} has model.safetensors: there is nothing to read back")
-    if checkpoint.config.first_stage is not None:
-        raise ValueError(f"{checkpoint.path} has a first stage, whose weights cannot be read back")
-    precision = arguments.precision or next(each for each in PRECISIONS if each in checkpoint.precisions)
-    ranker = read_back(checkpoint, precision)
-    agreement = measure_agreement(checkpoint, precision, ranker)
-    name, version = checkpoint.config.name, checkpoint.manifest.version
+    Args:
+        checkpoint: Checkpoint folder without model.safetensors.
+        out: Folder to make, with weights alone.
+        precision: Precision of the graphs to read (default: the best that is there).
+    """
+    if out.exists():
+        raise FileExistsError(f"{out} exists; a checkpoint is never overwritten")
+    source = read_checkpoint(checkpoint)
+    if source.weights is not None:
+        raise ValueError(f"{source.path} has model.safetensors: there is nothing to read back")
+    if source.config.first_stage is not None:
+        raise ValueError(f"{source.path} has a first stage, whose weights cannot be read back")
+    chosen: str = precision or next(str(each) for each in PRECISIONS if each in source.precisions)
+    ranker = read_back(source, chosen)
+    agreement = measure_agreement(source, chosen, ranker)
+    name, version = source.config.name, source.manifest.version
     export_checkpoint(
         ranker,
-        Tokenizer.from_file(str(checkpoint.path / "tokenizer.json")),
-        arguments.out,
+        Tokenizer.from_file(str(source.path / "tokenizer.json")),
+        out,
         card=CARD.format(
-            card=(checkpoint.path / "README.md").read_text(encoding="utf-8"),
-            precision=precision,
+            card=(source.path / "README.md").read_text(encoding="utf-8"),
+            precision=chosen,
             name=name,
             version=version,
-            loss=", dequantised: fp32 numbers of int8's resolution" if precision == "int8" else "",
+            loss=", dequantised: fp32 numbers of int8's resolution" if chosen == "int8" else "",
             agreement=agreement,
         ),
-        version=f"{version}-from-{precision}",
-        source=f"weights read back from the {precision} graphs of {name} {version}: {checkpoint.manifest.source}",
+        version=f"{version}-from-{chosen}",
+        source=f"weights read back from the {chosen} graphs of {name} {version}: {source.manifest.source}",
         metrics={
             "read_back_difference": agreement.difference,
             "read_back_order": 100 * agreement.ordered / max(1, agreement.pairs),
         },
         precisions=(),
     )
-    return agreement
+    say(f"{out}: {agreement}")
 
 
 def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: Ranker) -> Agreement:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from cerberank_models.commands.output import note, say
+from cerberank_models.output import note, say
 from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
 
 VARIABLE = "CERBERANK_KEYS_FILE"

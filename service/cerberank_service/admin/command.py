@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cerberank_models.commands.output import UsageError, say, say_json
 from cerberank_models.commands.store import check_target, moved
+from cerberank_models.output import UsageError, say, say_json
 from cerberank_service.admin.client import Admin, AdminError
 from cerberank_service.admin.own_service import own_address, pinned
 

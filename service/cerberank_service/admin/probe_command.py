@@ -7,7 +7,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Literal
 
-from cerberank_models.commands.output import note, say
+from cerberank_models.output import note, say
 from cerberank_service.admin.own_service import Address, own_address
 
 

@@ -275,7 +275,7 @@ class Settings(BaseSettings):
         if self.model and (self.checkpoint is not None or self.store):
             raise ValueError("CERBERANK_MODEL goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE")
         if not self.model and (alone := [name for name in MODEL_OPTIONS if getattr(self, name)]):
-            raise ValueError(f"CERBERANK_{alone[0].upper()} needs CERBERANK_MODEL (--model)")
+            raise ValueError(f"CERBERANK_{alone[0].upper()} needs CERBERANK_MODEL (`cerberank serve MODEL`)")
         if self.model_calibrate is not None and (self.backend, self.precision) != ("onnx", "int8"):
             raise ValueError("CERBERANK_MODEL_CALIBRATE is for int8, which only the backend onnx has")
         return self

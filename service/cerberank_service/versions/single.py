@@ -77,7 +77,7 @@ class SingleCheckpoint:
         named = self._settings.model or self._settings.checkpoint or f"the bundled checkpoint {BUNDLED}"
         passing = fault is not Fault.OTHER or is_shortage(getattr(error, "errno", None), why)
         remedy = (
-            "CERBERANK_CHECKPOINT (the folder of a checkpoint), CERBERANK_STORE (a store) or --model (a cross-encoder "
+            "CERBERANK_CHECKPOINT (the folder of a checkpoint), CERBERANK_STORE (a store) or a MODEL (a cross-encoder "
             "of Hugging Face) names another one"
         )
         self._unusable(UnusableError(f"{named} cannot be served: {why}; {remedy}", 1 if passing else 2))

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cerberank.cli import main as program
+from tests.program import program
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.card import main
+
+main = program("checkpoint card")
 
 
 @pytest.fixture
@@ -70,12 +71,12 @@ def test_what_cannot_be_meant_changes_nothing(
 def test_a_call_that_was_killed_between_its_renames_is_mended(path: Path) -> None:
     """Killed by SIGKILL when the old folder is hidden and the new one is not in its place: the next call does it."""
     code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom cerberank_models.commands.card import main\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom cerberank_models.commands.card import card\n"
         "rename = Path.rename\n"
         "def killed(self, target):\n"
         "    if self.name == '.checkpoint.new':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return rename(self, target)\n"
-        "Path.rename = killed\nmain([sys.argv[1], '--terms', 'CC0'])"
+        "Path.rename = killed\ncard(Path(sys.argv[1]), terms='CC0')"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
     assert not path.exists()
@@ -90,11 +91,11 @@ def test_a_version_that_was_pushed_needs_another_name(
 ) -> None:
     """A store keeps what was pushed: the same version with another card is refused, a new version is not."""
     place = str(tmp_path / "store")
-    assert program(["store", "push", str(path), place]) == 0
+    assert program("store push")([str(path), place]) == 0
     assert main([str(path), "--terms", "CC0"]) == 0
-    assert program(["store", "push", str(path), place]) == 1
+    assert program("store push")([str(path), place]) == 1
     assert main([str(path), "--version", "1.1"]) == 0
-    assert program(["store", "push", str(path), place]) == 0
+    assert program("store push")([str(path), place]) == 0
     capsys.readouterr()
-    assert program(["store", "list", place]) == 0
+    assert program("store list")([place]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["random-tiny@1", "random-tiny@1.1"]

@@ -10,11 +10,12 @@ import transformers
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 from tests.contextual import save_contextual, segments_score
+from tests.program import program
 from tests.tiny import cross_encoder, save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.import_model import import_model, main
+from cerberank_models.commands.import_model import import_model
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import ParityError
 from cerberank_models.importing.families import UnsupportedModelError
@@ -23,6 +24,8 @@ from cerberank_models.importing.own_tokenizer import MOST_TOKENS
 from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import rank_pairs
+
+main = program("import")
 
 
 def state(source: Path, **settings: object) -> None:

@@ -11,17 +11,20 @@ import torch
 import transformers
 from tests.e2e.conftest import serving
 from tests.opaque import graph_logits, save_deberta, save_mpnet, save_shipped
+from tests.program import program
 
 from cerberank_models.backends.batching import BucketRule
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
-from cerberank_models.commands.import_model import import_model, main
+from cerberank_models.commands.import_model import import_model
 from cerberank_models.encoding import Candidate
 from cerberank_models.export import opaque
 from cerberank_models.export.checkpoint import PARITY, ParityError
 from cerberank_models.rank import check_golden, rank_pairs
+
+main = program("import")
 
 QUESTION = "how tall is the tower ?"
 TEXTS = ["330 metres", "", "it was built in paris . " * 20, "a", "what do bees make honey from", "the tower " * 9]

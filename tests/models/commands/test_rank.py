@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.program import program
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.rank import main
+
+main = program("rank")
 
 
 @pytest.fixture
@@ -184,9 +186,7 @@ def test_a_question_needs_a_candidate(
 )
 def test_a_wrong_value_is_a_wrong_call(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, and a message with the option and the values that it takes."""
-    with pytest.raises(SystemExit) as end:
-        main(options)
-    assert end.value.code == 2
+    assert main(options) == 2
     shown = capsys.readouterr().err
-    assert f"argument {options[0]}: " in shown
-    assert "at least" in shown
+    assert options[0] in shown
+    assert "at least" in shown or ">= 1" in shown

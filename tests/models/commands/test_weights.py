@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.program import program
 from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.torch_backend import load_ranker
@@ -36,7 +37,7 @@ def test_a_checkpoint_of_graphs_gets_weights(
     """The error is printed and stands in card and manifest; scores further away than a form may be are refused."""
     monkeypatch.setitem(weights.PARITY, "int8", 1.0)  # random weights are quantised badly
     graphs = served_only(tmp_path / "graphs", random_ranker(body_layers=3, heads=1, exits=()))
-    assert weights.main([str(graphs), str(tmp_path / "out")]) == 0
+    assert program("checkpoint weights")([str(graphs), str(tmp_path / "out")]) == 0
     made = read_checkpoint(tmp_path / "out")
     agreement = weights.measure_agreement(read_checkpoint(graphs), "int8", load_ranker(made))
     assert 0 < agreement.difference == made.manifest.metrics["read_back_difference"]
@@ -54,8 +55,8 @@ def test_a_checkpoint_of_graphs_gets_weights(
 
 def test_what_has_weights_is_refused(tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line, exit code 1, no folder; the same for a folder that is there already."""
-    assert weights.main([str(tiny_checkpoint), str(tmp_path / "out")]) == 1
+    assert program("checkpoint weights")([str(tiny_checkpoint), str(tmp_path / "out")]) == 1
     assert "has model.safetensors: there is nothing to read back" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    assert weights.main([str(tiny_checkpoint), str(tmp_path)]) == 1
+    assert program("checkpoint weights")([str(tiny_checkpoint), str(tmp_path)]) == 1
     assert "a checkpoint is never overwritten" in capsys.readouterr().err

@@ -11,11 +11,11 @@ import pytest
 import torch
 import transformers
 from tests.first_stages import ranker_of
+from tests.program import program
 from tests.text_rankers import JOINT_TWIN, TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, hugging_face_config
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.commands.first_stage import main
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
@@ -24,6 +24,8 @@ from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.text_ranker.texts import Texts
 from cerberank_models.text_ranker_folder import write_text_ranker
+
+main = program("checkpoint first-stage")
 
 TEXTS = ["how tall is the tower", "b", "what do bees make honey from", "the river city of paris"]
 HALF = 2.0**-11
@@ -130,7 +132,7 @@ def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
         out = str(tmp_path / f"out-{length}")
         options = ["--precisions", "", "--candidate-length", str(length)]
         assert main([str(plain.path), str(tmp_path / "ranker"), out, *options]) == 0
-        assert (f"--candidate-length {window} reads as many" in capsys.readouterr().out) == told
+        assert (f"--candidate-length {window} reads as many" in capsys.readouterr().err) == told
 
 
 def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

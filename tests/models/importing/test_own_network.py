@@ -69,7 +69,7 @@ def decoder(kind: Any) -> Callable[[Path], None]:
     ("save", "message"),
     [
         (bert, "is BertModel, without a classifier that ranks: `cerberank train teach"),
-        (bi_encoder, "is a bi-encoder, .* `cerberank checkpoint first-stage`"),
+        (bi_encoder, "is a bi-encoder, .* `checkpoint first-stage`"),
         (old_bi_encoder, "is a bi-encoder"),
         (
             modular,

@@ -128,8 +128,8 @@ def test_without_the_extra_the_setting_is_refused() -> None:
     script = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
         "sys.modules['opentelemetry.exporter'] = None\n"
-        "from cerberank_service.serve import main\n"
-        "sys.exit(main([]))"
+        "from cerberank_service.serve import serve\n"
+        "sys.exit(serve())"
     )
     environment = {"CERBERANK_TRACES": "true", "PYTHONPATH": ":".join(sys.path)}
     result = subprocess.run(

@@ -58,7 +58,7 @@ def test_the_error_says_what_to_set(
     assert unusable.exit_code == exit_code
     assert f"cannot be served: {error}; CERBERANK_CHECKPOINT (" in str(unusable)
     assert "CERBERANK_STORE (" in str(unusable)
-    assert "--model (" in str(unusable)
+    assert "a MODEL (" in str(unusable)
     assert [record.exc_info is not None for record in caplog.records] == [True] * traced
     assert versions.snapshot.reason == str(error)
     assert versions.snapshot.state in {State.LOADING, State.FAILED}  # its thread is about to end start-up

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.bounds import PROBABILITIES
 from tests.first_stages import attached
+from tests.program import program
 from tests.training.acceleration.unlabelled import imported, write_questions
 
 from cerberank_models.backends.contract import Backend
@@ -23,8 +24,10 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank import rank_pairs
 from cerberank_service.ranking.slo import choose
-from cerberank_training.acceleration.command import main, unlabelled
+from cerberank_training.acceleration.command import unlabelled
 from cerberank_training.commands.tune import SECTION
+
+main = program("train accelerate")
 
 COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "4", "--trials", "0", "--gate-questions", "5"]
 ONNX = ["--precisions", "fp32"]

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.program import program
 
-from cerberank_training.commands.compare import main as compare
-from cerberank_training.commands.ensemble import main as ensemble
-from cerberank_training.commands.evaluate import main as evaluate
+compare = program("eval compare")
+ensemble = program("eval ensemble")
+evaluate = program("evaluate")
 
 
 @pytest.fixture
@@ -86,9 +87,9 @@ def test_files_over_other_candidates_are_refused(
         assert compare([*arguments, *out]) == 1
         assert message in capsys.readouterr().err
     one, other = str(dev), str(test)
-    assert ensemble(["--dev", one, one, "--test", one, other, *out]) == 1
+    assert ensemble(["--dev", one, "--dev", one, "--test", one, "--test", other, *out]) == 1
     assert "other candidates or labels" in capsys.readouterr().err
-    assert ensemble(["--dev", one, one, "--test", one, *out]) == 1
+    assert ensemble(["--dev", one, "--dev", one, "--test", one, *out]) == 1
     assert "one --dev and one --test file" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()
 
@@ -97,7 +98,7 @@ def test_an_ensemble_is_tuned_on_dev_and_reported_on_test(rank: Callable[..., Pa
     """Its per-question file on test reproduces the reported figures, and can be compared with a member."""
     files = {data: [rank("a", 0.7, 1, data), rank("b", 0.9, 2, data)] for data in ("dev", "test")}
     out, lines = tmp_path / "out.json", tmp_path / "ensemble.jsonl"
-    sets = [text for data, paths in files.items() for text in (f"--{data}", *map(str, paths))]
+    sets = [text for data, paths in files.items() for path in paths for text in (f"--{data}", str(path))]
     assert ensemble([*sets, "--trials", "30", "--json", str(out), "--per-question", str(lines)]) == 0
     systems = json.loads(out.read_text())["systems"]
     assert list(systems) == ["1. a.test", "2. b.test", "uniform", "tuned"]

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
-
-from cerberank_training.commands import distil, evaluate, pairwise, score, teach, tune
-from cerberank_training.commands.strategies import cerberus_systems, trmd_systems
 
 LEARN = ("--base", "nowhere", "--train", "jsonl:nowhere", "--dev", "jsonl:nowhere", "--out", "OUT")
 STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev", "jsonl:d", "--test", "t"),)
@@ -20,14 +18,14 @@ STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev
 @pytest.mark.parametrize(
     ("main", "arguments"),
     [
-        (distil.main, ("--recipe", "tiny", "--strategy", "hard", *LEARN)),
-        (pairwise.main, ("--system", "mono", "--steps", "1", *LEARN)),
-        (score.main, ("OUT", "--teacher", "TEACHER", "--data", "jsonl:nowhere")),
-        (evaluate.main, ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere")),
-        (evaluate.main, ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere", "--backend", "onnx")),
-        (tune.main, ("CHECKPOINT", "--data", "jsonl:nowhere", "--out", "OUT")),
-        (cerberus_systems.main, (*STRATEGIES, "--out", "OUT", "--teacher", "a", "--only", "hard")),
-        (trmd_systems.main, (*LEARN, "--test", "jsonl:nowhere", "--steps", "1")),
+        (program("train distil"), ("--recipe", "tiny", "--strategy", "hard", *LEARN)),
+        (program("train pairwise"), ("--system", "mono", "--steps", "1", *LEARN)),
+        (program("data score"), ("OUT", "--teacher", "TEACHER", "--data", "jsonl:nowhere")),
+        (program("evaluate"), ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere")),
+        (program("evaluate"), ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere", "--backend", "onnx")),
+        (program("train tune"), ("CHECKPOINT", "--data", "jsonl:nowhere", "--out", "OUT")),
+        (program("train strategies"), (*STRATEGIES, "--out", "OUT", "--teacher", "a", "--only", "hard")),
+        (program("train strategies"), ("--paper", "trmd", *LEARN, "--test", "jsonl:nowhere", "--steps", "1")),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_before_data_are_read(
@@ -55,7 +53,7 @@ def test_strategies_that_do_not_fit_are_refused_before_any_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One teacher is enough for some rows, whose runs would take hours before `kd_sum` fails."""
-    assert cerberus_systems.main([*STRATEGIES, "--out", str(tmp_path / "out"), "--teacher", "a"]) == 1
+    assert program("train strategies")([*STRATEGIES, "--out", str(tmp_path / "out"), "--teacher", "a"]) == 1
     assert "strategy 'kd_sum' needs one head and two or more teachers" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -68,6 +66,6 @@ def test_a_teacher_learns_on_the_processor_where_there_is_no_gpu(
     base, data = save_cross_encoder("bert", tmp_path / "base"), jsonl(tmp_path)
     options = ["--train", data, "--steps", "1", "--max-length", "32", "--out", str(tmp_path / "out")]
     options += ["--dev", dev_jsonl(tmp_path)]
-    assert teach.main(["--base", "nowhere", *options, "--precision", "fp16"]) == 1
+    assert program("train teach")(["--base", "nowhere", *options, "--precision", "fp16"]) == 1
     assert "--precision fp16 needs a GPU" in capsys.readouterr().err
-    assert teach.main(["--base", str(base), *options]) == 0
+    assert program("train teach")(["--base", str(base), *options]) == 0

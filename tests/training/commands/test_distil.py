@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
@@ -31,7 +32,7 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every step has its eight pairs; the card says how they were drawn; other settings are refused by their name."""
-    assert distil.main(pairs(tmp_path)) == 0
+    assert program("train distil")(pairs(tmp_path)) == 0
     run = tmp_path / "run"
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert {row["pairs"] for row in log if "pairs" in row} == {8}
@@ -50,17 +51,17 @@ def test_a_student_learns_from_pairs_and_goes_on_with_its_sampling_alone(
     settings = json.loads(card.split("```json")[1].split("```")[0])
     assert settings["sampling"] == {"mode": "pairs", "unanswered": False}
     assert settings["train"]["fresh_learning_rate"] == pytest.approx(4e-4 / 6e-5 * 5e-3)
-    assert distil.main(pairs(tmp_path, "--unanswered", "keep")) == 1
+    assert program("train distil")(pairs(tmp_path, "--unanswered", "keep")) == 1
     assert "begun with settings.sampling.unanswered False, not True" in capsys.readouterr().err
     save_cross_encoder("bert", tmp_path / "other", num_hidden_layers=5)
     for changed, said in (
         (("--base", str(tmp_path / "other")), "other content of base (SHA-256: config.json"),
         (("--heads", "2"), "settings.shape.heads 3, not 2"),
     ):
-        assert distil.main(pairs(tmp_path, *changed)) == 1
+        assert program("train distil")(pairs(tmp_path, *changed)) == 1
         assert f"begun with {said}" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun: other draws of dropout, other steps by tokens
-    assert distil.main(pairs(tmp_path)) == 1
+    assert program("train distil")(pairs(tmp_path)) == 1
     assert "begun with processes 1, not 2" in capsys.readouterr().err
 
 
@@ -71,11 +72,11 @@ def test_a_run_does_not_go_on_with_another_collection(tmp_path: Path, capsys: py
     (tmp_path / "ms" / "q.tsv").write_text("1\twhat is a ?\n")
     (tmp_path / "ms" / "coll.tsv").write_text("10\ta is a city\n11\tb is a city\n12\tc is a city\n")
     spec = f"msmarco:{tmp_path / 'ms' / 'tr.tsv'}?collection=coll.tsv&queries=q.tsv"
-    assert distil.main(pairs(tmp_path, "--train", spec, "--steps", "2")) == 0
+    assert program("train distil")(pairs(tmp_path, "--train", spec, "--steps", "2")) == 0
     summary = json.loads((tmp_path / "run" / "checkpoint" / "run.json").read_text())
     assert set(summary["data"]["sha256"]) == {"tr.tsv", "coll.tsv", "q.tsv"}
     (tmp_path / "ms" / "coll.tsv").write_text("10\ta is a town\n11\tb is a town\n12\tc is a town\n")
-    assert distil.main(pairs(tmp_path, "--train", spec, "--steps", "4")) == 1
+    assert program("train distil")(pairs(tmp_path, "--train", spec, "--steps", "4")) == 1
     assert "other content of data (SHA-256: coll.tsv " in capsys.readouterr().err
 
 
@@ -97,7 +98,7 @@ def test_nothing_is_loaded_for_a_bad_value(
     monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
     monkeypatch.setattr(distil, "open_questions", lambda *_: pytest.fail("data were read"))
     needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x", "--strategy", "hard"]
-    assert distil.main([*needed, "--out", str(tmp_path / "out"), *options]) == 1
+    assert program("train distil")([*needed, "--out", str(tmp_path / "out"), *options]) == 1
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert options[0].lstrip("-") in message
@@ -109,7 +110,7 @@ def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('from = "tiny"\nsteps = 7\nclip = 0.5\nevaluate_every = 2\n')
     options = pairs(tmp_path, "--recipe", str(tmp_path / "mine.toml"), "--steps", "2")
     del options[options.index("--precisions") : options.index("--precisions") + 2]
-    assert distil.main([*options, "--no-export"]) == 0
+    assert program("train distil")([*options, "--no-export"]) == 0
     card = (tmp_path / "run" / "checkpoint" / "README.md").read_text()
     assert "mine.toml (from tiny: steps 7, clip 0.5, evaluate_every 2)" in card
     settings = json.loads(card.split("```json")[1].split("```")[0])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.commands.test_grid import scores
 from tests.training.letters import dev_jsonl, jsonl
@@ -27,7 +28,7 @@ def run(tmp_path: Path) -> list[str]:
         *("--dev", dev_jsonl(tmp_path), "--strategy", "single_all_heads", "--precisions", ""),
         *("--teacher", str(scores(tmp_path / "scores")), "--evaluate-every", "5", "--out", str(tmp_path / "run")),
     ]
-    assert distil.main([*arguments, "--steps", "10"]) == 0
+    assert program("train distil")([*arguments, "--steps", "10"]) == 0
     return arguments
 
 
@@ -51,7 +52,7 @@ def test_other_content_under_the_same_names_is_refused(
         file = tmp_path / name
         before = file.read_bytes()
         change(file)
-        assert distil.main([*run, "--steps", "10"]) == 1
+        assert program("train distil")([*run, "--steps", "10"]) == 1
         error = capsys.readouterr().err
         assert f"begun with other content of {field} (SHA-256: {file.name} " in error
         assert error.count("\n") == 1
@@ -60,7 +61,7 @@ def test_other_content_under_the_same_names_is_refused(
     (tmp_path / "scores" / "manifest.json").write_text(json.dumps(manifest | {"shard_pairs": 30}))
     manifest["teacher"]["max_length"] = 48
     (tmp_path / "scores" / "manifest.json").write_text(json.dumps(manifest))
-    assert distil.main([*run, "--steps", "10"]) == 1
+    assert program("train distil")([*run, "--steps", "10"]) == 1
     assert "begun with teachers.1.max_length 32, not 48" in capsys.readouterr().err
 
 
@@ -72,7 +73,7 @@ def test_the_same_content_elsewhere_is_the_same_run(
     (tmp_path / "data.jsonl").rename(tmp_path / "renamed.jsonl")
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
     moved = [part.replace("data.jsonl", "renamed.jsonl").replace("/base", "/elsewhere") for part in run]
-    assert distil.main([*moved, "--steps", "10"]) == 0
+    assert program("train distil")([*moved, "--steps", "10"]) == 0
     said = capsys.readouterr().err
     assert said.startswith(
         f"cerberank train distil: {tmp_path / 'run' / 'checkpoint'} is finished (run@single_all_heads-"
@@ -85,7 +86,7 @@ def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pyte
     """Ten steps more: no step twice, the warm-up where it was, the old checkpoint kept, the change in the record."""
     out = tmp_path / "run"
     first = read_checkpoint(out / "checkpoint").manifest.version
-    assert distil.main([*run, "--steps", "20", "--patience", "9"]) == 0
+    assert program("train distil")([*run, "--steps", "20", "--patience", "9"]) == 0
     assert [row["step"] for row in log(out) if "loss" in row] == list(range(1, 21))
     record = RunRecord.model_validate_json((out / "record.json").read_bytes())
     assert [call.changed for call in record.calls] == [{}, {"steps": (10, 20), "patience": (None, 9)}]
@@ -94,7 +95,7 @@ def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pyte
     made = read_checkpoint(out / "checkpoint")
     assert made.manifest.version != first
     assert "| steps | 20; begun with 10 and extended |" in (made.path / "README.md").read_text()
-    assert distil.main([*run, "--steps", "15"]) == 1
+    assert program("train distil")([*run, "--steps", "15"]) == 1
     assert "was begun with steps 20, not 15: steps may only grow" in capsys.readouterr().err
 
 
@@ -105,7 +106,7 @@ def test_an_extension_keeps_the_models_name_and_its_terms(
     out = tmp_path / "run"
     edit_card(out / "checkpoint", name="mine", version="7", terms="MIT\n\n## Data\n\nOurs.")
     capsys.readouterr()
-    assert distil.main([*run, "--steps", "12"]) == 0
+    assert program("train distil")([*run, "--steps", "12"]) == 0
     made = read_checkpoint(out / "checkpoint")
     card = (out / "checkpoint" / "README.md").read_text()
     version = made.manifest.version
@@ -115,10 +116,10 @@ def test_an_extension_keeps_the_models_name_and_its_terms(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if ": mine, dev MAP " in line]
     assert line.endswith(f"; extended: name mine kept, terms kept, version {version}")
     (out / "checkpoint").rename(out / "checkpoint-aside")
-    assert distil.main([*run, "--steps", "12"]) == 0
+    assert program("train distil")([*run, "--steps", "12"]) == 0
     assert read_checkpoint(out / "checkpoint").config.name == "mine"
     capsys.readouterr()
-    assert distil.main([*run, "--steps", "14", "--name", "other", "--terms", "CC0", "--version", "8"]) == 0
+    assert program("train distil")([*run, "--steps", "14", "--name", "other", "--terms", "CC0", "--version", "8"]) == 0
     made = read_checkpoint(out / "checkpoint")
     assert (made.config.name, made.manifest.version) == ("other", "8")
     assert terms_of((out / "checkpoint" / "README.md").read_text()) == "CC0"
@@ -131,7 +132,7 @@ def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
     before = read_checkpoint(checkpoint).manifest
     checkpoint.rename(tmp_path / "away")
     steps = log(tmp_path / "run")
-    assert distil.main([*run, "--steps", "10"]) == 0
+    assert program("train distil")([*run, "--steps", "10"]) == 0
     after = read_checkpoint(checkpoint).manifest
     assert after.files["model.safetensors"] == before.files["model.safetensors"]
     assert (after.version, after.metrics) == (before.version, before.metrics)
@@ -152,14 +153,14 @@ def test_a_finished_checkpoint_is_not_silently_left_as_it_is(
 ) -> None:
     """What another verb changes in it is refused with the name of the verb."""
     capsys.readouterr()
-    assert distil.main([*run, "--steps", "10", *option]) == 1
+    assert program("train distil")([*run, "--steps", "10", *option]) == 1
     assert f"checkpoint is finished; `cerberank {verb} " in capsys.readouterr().err
 
 
 def test_a_run_without_a_record_is_refused(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody knows what its state is; before its first state a folder may be begun anew."""
     (tmp_path / "run" / "record.json").unlink()
-    assert distil.main([*run, "--steps", "10"]) == 1
+    assert program("train distil")([*run, "--steps", "10"]) == 1
     assert "holds a run without record.json" in capsys.readouterr().err
 
 
@@ -170,9 +171,9 @@ def test_a_run_that_was_killed_before_its_first_state_says_so(
     out = tmp_path / "run"
     for name in ("checkpoint", "state.pt"):
         (out / name).rename(tmp_path / name)
-    assert distil.main([*run, "--steps", "10", "--seed", "3"]) == 1
+    assert program("train distil")([*run, "--steps", "10", "--seed", "3"]) == 1
     assert "begun with settings.train.seed 1, not 3" in capsys.readouterr().err
-    assert distil.main([*run, "--steps", "10"]) == 0
+    assert program("train distil")([*run, "--steps", "10"]) == 0
     said = capsys.readouterr()
     assert "nothing saved yet: from step 0" in said.err
     start = log(out)[0]["dev_map"]

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
+from tests.program import program
 from tests.training.data.trec.collections import QRELS, RUN, write_collection
 
-from cerberank_training.commands.compare import main as compare
-from cerberank_training.commands.ensemble import main as ensemble
-from cerberank_training.commands.evaluate import main
 from cerberank_training.data import read_questions
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
+
+compare = program("eval compare")
+ensemble = program("eval ensemble")
+main = program("evaluate")
 
 MEASURES = {
     "map": AP,
@@ -158,7 +160,7 @@ def test_a_checkpoint_gets_figures_agreement_and_a_plot(
     teacher.write_text(
         "".join(json.dumps({**line, "rankings": {"final": line["rankings"]["head 2"]}}) + "\n" for line in records)
     )
-    assert main([*common, "--teacher", str(teacher), "--json", str(out), "--plot", str(plot)]) == 0
+    assert main([*common, "--agreement", str(teacher), "--json", str(out), "--plot", str(plot)]) == 0
     assert "| head 2 | teacher | 1.000 |" in capsys.readouterr().out
     content = json.loads(out.read_text())
     by_head = {row["head"]: row["agreement"] for row in content["agreement"]}
@@ -195,7 +197,7 @@ def test_a_teacher_of_other_candidates_is_refused(tmp_path: Path, capsys: pytest
     assert main(["--data", data, "--scores", scores, "--per-question", str(tmp_path / "t.jsonl")]) == 0
     other = (tmp_path / "d.jsonl").read_text().replace("river a b", "another")
     (tmp_path / "d.jsonl").write_text(other)
-    assert main(["--data", data, "--scores", scores, "--teacher", str(tmp_path / "t.jsonl")]) == 1
+    assert main(["--data", data, "--scores", scores, "--agreement", str(tmp_path / "t.jsonl")]) == 1
     assert "teacher 't' has not scored these candidates of question '1'" in capsys.readouterr().err
 
 
@@ -212,7 +214,8 @@ def test_a_collections_grades_and_missed_documents_reach_every_file(tmp_path: Pa
     expected = calc_aggregate(MEASURES.values(), qrels, run)
     oracle = {name: pytest.approx(100 * expected[measure]) for name, measure in MEASURES.items()}
     assert json.loads(out.read_text())["figures"]["clean"]["final"]["mean"] == oracle
-    files = ["--dev", str(lines), str(lines), "--test", str(lines), str(lines), "--trials", "1"]
+    one = str(lines)
+    files = ["--dev", one, "--dev", one, "--test", one, "--test", one, "--trials", "1"]
     assert ensemble([*files, "--per-question", str(both), "--json", str(out)]) == 0
     assert json.loads(out.read_text())["systems"]["uniform"]["test"] == oracle
     assert compare([str(lines), str(both), "--json", str(out)]) == 0
@@ -259,13 +262,13 @@ def test_a_score_cache_ranks_as_its_logits_do(
     capsys.readouterr()
     tables = []
     for teacher in (folder, lines.rename(tmp_path / "electra.jsonl")):
-        assert main(["--data", data, "--scores", scores, "--teacher", str(teacher)]) == 0
+        assert main(["--data", data, "--scores", scores, "--agreement", str(teacher)]) == 0
         tables.append(capsys.readouterr().out)
     assert tables[0] == tables[1]
     assert "| final | electra |" in tables[0]
 
 
-@pytest.mark.parametrize("option", ["--scores", "--teacher"])
+@pytest.mark.parametrize("option", ["--scores", "--agreement"])
 def test_a_pair_that_a_cache_lacks_is_named(
     option: str, cache: tuple[str, Path, list[list[float]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

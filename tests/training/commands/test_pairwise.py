@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.text_ranker_folder import read_text_ranker
-from cerberank_training.commands import pairwise
 
 
 def call(folder: Path, system: str, *more: str) -> int:
     data = jsonl(folder)
-    return pairwise.main(
+    return program("train pairwise")(
         [
             *("--system", system, "--base", str(folder / "base"), "--out", str(folder / system)),
             *("--dev", dev_jsonl(folder)),

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.program import program
 from tests.training.pretraining.documents import articles
 from tests.training.pretraining.networks import save_base
 
 from cerberank_models.config import EncodingConfig
-from cerberank_training.commands import pretrain
 from cerberank_training.pretraining.run import last_checkpoint
 from cerberank_training.students.shapes import StudentShape, build_student
 
@@ -65,10 +65,10 @@ def test_electra_learns_and_a_student_starts_from_the_folder(
 ) -> None:
     """ELECTRA with a new generator; a finished run, repeated, changes nothing; a student starts from it."""
     asked = options(tmp_path, "out", family="electra")
-    assert pretrain.main(asked) == 0
+    assert program("train pretrain")(asked) == 0
     said, weights = capsys.readouterr().out.splitlines()[-1], tmp_path / "out" / "model.safetensors"
     written, at = load_file(weights), weights.stat().st_mtime_ns
-    assert pretrain.main(asked) == 0
+    assert program("train pretrain")(asked) == 0
     again = capsys.readouterr()
     assert again.out.splitlines() == [said]
     assert "is finished; more --steps extend it" in again.err
@@ -87,7 +87,7 @@ def test_electra_learns_and_a_student_starts_from_the_folder(
 
 def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With weight 0 nothing is masked, and no other loss is logged."""
-    assert pretrain.main([*options(tmp_path, "out", steps=2), "--mlm-weight", "0"]) == 0
+    assert program("train pretrain")([*options(tmp_path, "out", steps=2), "--mlm-weight", "0"]) == 0
     assert "'mlm'" not in capsys.readouterr().out
 
 
@@ -114,8 +114,8 @@ def test_what_was_not_asked_is_refused(
     """Another setting in the same folder by its name, and what no run could do; one line, exit code 1."""
     asked = options(tmp_path, "out", steps=1)
     if "begun" in message:
-        assert pretrain.main(asked) == 0
-    assert pretrain.main([*asked, *changed]) == 1
+        assert program("train pretrain")(asked) == 0
+    assert program("train pretrain")([*asked, *changed]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("cerberank train pretrain: ")
     assert message in error
@@ -126,7 +126,7 @@ def test_several_gpus_need_torchrun(
 ) -> None:
     """Before anything is read, and not where the processor trains."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert pretrain.main([*options(tmp_path, "out", steps=1), "--device", "auto", "--base", "none"]) == 1
+    assert program("train pretrain")([*options(tmp_path, "out", steps=1), "--device", "auto", "--base", "none"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]  # behind the base's progress
     assert error.startswith("cerberank train pretrain: one process sees 2 GPUs: ")
     assert not (tmp_path / "out").exists()
@@ -138,14 +138,14 @@ def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsy
     (tmp_path / "short").mkdir()
     asked += ["--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,))]
     for _ in range(2):
-        assert pretrain.main(asked) == 0
+        assert program("train pretrain")(asked) == 0
         assert capsys.readouterr().out.splitlines()[-1].endswith(" % (25), no hard negatives")
 
 
 def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same path with other content is another run."""
     asked = options(tmp_path, "out", steps=1)
-    assert pretrain.main(asked) == 0
+    assert program("train pretrain")(asked) == 0
     articles(tmp_path, count=5)
-    assert pretrain.main(asked) == 1
+    assert program("train pretrain")(asked) == 1
     assert "begun with other content of documents (SHA-256: " in capsys.readouterr().err

@@ -15,12 +15,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.bounds import LOGITS
+from tests.program import program
 from tests.tiny import WORDS, bert_tokenizer, save_cross_encoder
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.commands.score import main
 from cerberank_training.data import read_questions
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+
+main = program("data score")
 
 QUESTIONS = 40
 SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}

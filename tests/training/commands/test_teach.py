@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 from transformers import AutoConfig, AutoModel
 
 from cerberank_models.importing.teacher_input import TeacherInput
-from cerberank_training.commands.teach import main
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.runs.record import read_record
+
+main = program("train teach")
 
 
 def call(folder: Path, *changes: object) -> int:
@@ -180,7 +182,7 @@ def test_what_it_starts_from_is_said_or_refused(
     assert call(tmp_path, "--steps", 1) == 0
     assert "an encoder, and its classifier of two logits from random weights; " in capsys.readouterr().err
     for wrong, message in (
-        (tiny_checkpoint, "`cerberank train distil --base"),
+        (tiny_checkpoint, "`train distil --base"),
         (tmp_path / "typo", "typo: there is no such"),
     ):
         assert call(tmp_path, "--base", wrong) == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.first_stages import attached
+from tests.program import program
 from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.registry import open_backend
@@ -14,10 +15,12 @@ from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.rank import rank_pairs
-from cerberank_training.commands.average import main as average
-from cerberank_training.commands.evaluate import main as evaluate
-from cerberank_training.commands.export import main as export
-from cerberank_training.commands.tune import SECTION, main
+from cerberank_training.commands.tune import SECTION
+
+average = program("checkpoint average")
+evaluate = program("evaluate")
+export = program("export")
+main = program("train tune")
 
 
 @pytest.fixture
@@ -134,6 +137,6 @@ def test_a_first_stage_is_tuned_and_kept(tiny_checkpoint: Path, tmp_path: Path, 
     exported = read_checkpoint(tmp_path / "exported")
     assert {name: exported.manifest.files.get(name) for name in first} == first
     assert export([str(out), str(tmp_path / "int8"), "--precisions", "int8"]) == 1
-    assert average([str(tmp_path / "mean"), str(out), str(out)]) == 1
+    assert average([str(out), str(out), "--out", str(tmp_path / "mean")]) == 1
     assert not (tmp_path / "int8").exists()
     assert not (tmp_path / "mean").exists()

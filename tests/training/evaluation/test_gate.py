@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from tests.bounds import PROBABILITIES
+from tests.program import program
 from tests.training.letters import jsonl, questions
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_training.commands.export import main
 from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
+
+main = program("export")
 
 
 def test_a_form_agrees_with_itself(tiny_checkpoint: Path) -> None:
@@ -59,7 +61,6 @@ def test_the_verb_writes_nothing_that_fails(
     ("options", "precisions", "kept"),
     [
         (["--precisions", "fp32"], ("fp32",), True),
-        (["--precisions", "fp32", "--weights"], ("fp32",), True),
         (["--precisions", "fp32", "--no-weights"], ("fp32",), False),
         (["--precisions", ""], (), True),
     ],

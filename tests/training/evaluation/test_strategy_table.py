@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 import cerberank_training.evaluation.strategy_table
-from cerberank_training.commands import sample
-from cerberank_training.commands.strategies import cerberus_systems
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, Records
 from cerberank_training.evaluation.strategy_table import chosen, plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy
@@ -66,17 +65,17 @@ def test_the_verb_goes_on_where_it_stopped(
     base = save_cross_encoder("electra", tmp_path / "base")
     data, groups = jsonl(tmp_path), tmp_path / "groups.jsonl"
     recipe = ["--recipe", "tiny"]
-    assert sample.main([*recipe, "--train", data, "--questions", "4", "--out", str(groups)]) == 0
+    assert program("data sample")([*recipe, "--train", data, "--questions", "4", "--out", str(groups)]) == 0
     call = [
         *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", dev_jsonl(tmp_path), "--test", data),
         *("--teacher", "a", "--teacher", "b", "--only", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
     ]
-    assert cerberus_systems.main(call) == 0
+    assert program("train strategies")(call) == 0
     table = capsys.readouterr().out
     assert "| hard, one head | 1 |" in table
     assert "| hard | 1 |" in table
     monkeypatch.setattr("cerberank_training.commands.strategies.runs.subprocess.run", pytest.fail)
-    assert cerberus_systems.main(call) == 0
+    assert program("train strategies")(call) == 0
     assert capsys.readouterr().out == table
 
 

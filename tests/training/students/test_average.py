@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.program import program
 from tests.tiny import ENCODING
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import ExitConfig, TunedSchedule
 from cerberank_models.network.ranker import Ranker
-from cerberank_training.commands.average import main
 from cerberank_training.students.average import average_rankers
 from cerberank_training.students.shapes import StudentShape, build_student
+
+main = program("checkpoint average")
 
 
 def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> Ranker:
@@ -78,7 +80,8 @@ def test_the_verb_writes_a_checkpoint_to_learn_on_from(
     tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The checkpoint has weights, ONNX and a card that names the parts; an existing folder is kept."""
-    assert main([str(tmp_path / "mean"), str(tiny_checkpoint), str(other_checkpoint), "--version", "3"]) == 0
+    out = ["--out", str(tmp_path / "mean")]
+    assert main([str(tiny_checkpoint), str(other_checkpoint), "--version", "3", *out]) == 0
     mean = read_checkpoint(tmp_path / "mean")
     assert f"{tmp_path / 'mean'} is random-tiny@3, the mean of 2 checkpoints" in capsys.readouterr().err
     parts = (tiny_checkpoint, other_checkpoint)
@@ -86,4 +89,4 @@ def test_the_verb_writes_a_checkpoint_to_learn_on_from(
     torch.testing.assert_close(load_ranker(mean).state_dict()["body.0.up.weight"], (weights[0] + weights[1]) / 2)
     assert mean.manifest.version == "3"
     assert "random-tiny 1, random-tiny 2" in (mean.path / "README.md").read_text(encoding="utf-8")
-    assert main([str(tmp_path / "mean"), str(tiny_checkpoint)]) == 1
+    assert main([str(tiny_checkpoint), *out]) == 1

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.commands import distil, score
+from cerberank_training.commands import distil
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import NegativeSampling, PairSampler, PairSampling, SampledGroups, Sampler
 from cerberank_training.teachers import completeness
@@ -132,13 +133,13 @@ def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
         *("--strategy", "single_all_heads", "--no-export", *way),
         *(("--questions-per-step", "4") if source == "pairs" else ()),
     ]
-    assert distil.main([*run, "--teacher", "scores", "--out", "run"]) == 1
+    assert program("train distil")([*run, "--teacher", "scores", "--out", "run"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("cerberank train distil: --teacher scores lacks the scores of 5 of 25 pairs of jsonl:")
     assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(distil, "build_student", build)
     (command,) = re.findall("`cerberank data score (.*?)`", said)
-    assert score.main([*shlex.split(command), "--no-progress"]) == 0
+    assert program("data score")([*shlex.split(command), "--no-progress"]) == 0
     assert json.loads((tmp_path / "NEW" / "manifest.json").read_text())["pairs"] == 25
-    assert distil.main([*run, "--teacher", "NEW", "--out", "run"]) == 0
+    assert program("train distil")([*run, "--teacher", "NEW", "--out", "run"]) == 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.commands.test_grid import scores
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.commands import score, teach
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
@@ -19,8 +19,8 @@ def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(t
     data, teacher, made = jsonl(tmp_path), tmp_path / "teacher", tmp_path / "made"
     arguments = ["--base", str(tmp_path / "base"), "--train", data, "--dev", dev_jsonl(tmp_path), "--out", str(teacher)]
     common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--questions-per-step", "2"]
-    assert teach.main([*arguments, *common, "--steps", "2"]) == 0
-    assert score.main([str(made), "--teacher", str(teacher), "--data", data]) == 0
+    assert program("train teach")([*arguments, *common, "--steps", "2"]) == 0
+    assert program("data score")([str(made), "--teacher", str(teacher), "--data", data]) == 0
     cache = TeacherScoreCache.open(made)
     told = teacher_origin(cache)
     assert (told["name"], told["dev"], told["questions"]) == ("teacher", "jsonl:dev.jsonl", 5)

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.commands import distil
-from cerberank_training.tracking import command
 from cerberank_training.tracking.running import running
 
 
@@ -26,7 +25,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options += ["--dev", dev_jsonl(folder)]
     options += ["--strategy", "hard", "--steps", "4", "--evaluate-every", "2", "--seed", "7", "--no-export"]
     out = folder / "runs"
-    assert distil.main([*options, "--out", str(out / "a")]) == 0
+    assert program("train distil")([*options, "--out", str(out / "a")]) == 0
     shutil.copytree(out / "a", out / "deep" / "b")
     shutil.rmtree(out / "deep" / "b" / "checkpoint")
     log = out / "deep" / "b" / "log.jsonl"
@@ -44,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
     capsys.readouterr()
-    assert command.main([str(folder), "--json"]) == 0
+    assert program("train runs")([str(folder), "--json"]) == 0
     return {row["folder"]: row for row in json.loads(capsys.readouterr().out)}
 
 
@@ -75,7 +74,7 @@ def test_a_run_in_progress_is_running(runs: Path, capsys: pytest.CaptureFixture[
 
 def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A line a run under the header; a folder that is missing or holds no run is an error of one line."""
-    assert command.main([str(runs)]) == 0
+    assert program("train runs")([str(runs)]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split("  ")[0] == "folder"
     assert len(lines) == 4
@@ -84,7 +83,7 @@ def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]
         (runs / "empty", "no run is in or below"),
         (runs / "nowhere", "nowhere: there is no such folder\n"),
     ):
-        assert command.main([str(folder)]) == 1
+        assert program("train runs")([str(folder)]) == 1
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from cerberank.cli import main as program
 from tqdm import tqdm
 
 from cerberank_benchmarks.clients.accuracy import average_precision
@@ -26,7 +27,6 @@ from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
-from cerberank_models.commands.embed import main as embed
 from cerberank_training.data import Question, read_questions, sampled
 
 EVERY, DEFAULT = "bundled, drop_ratio 0", "bundled, its schedule"
@@ -135,7 +135,7 @@ def _store(settings: BenchmarkSettings, questions: Sequence[Question], scratch: 
     texts, out = scratch / "texts.jsonl", scratch / "vectors"
     distinct = dict.fromkeys(each.candidate.text for question in questions for each in question.candidates)
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in distinct), encoding="utf-8")
-    if embed([str(settings.checkpoint), str(texts), str(out), "--precision", settings.precision]):
+    if program(["data", "embed", str(settings.checkpoint), str(texts), str(out), "--precision", settings.precision]):
         raise CheckpointError(f"{settings.checkpoint}: its vectors could not be computed")
     return out
 

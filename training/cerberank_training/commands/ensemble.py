@@ -1,19 +1,14 @@
-"""`cerberank eval ensemble`: a linear combination of models' scores, weights tuned on dev, reported on test.
-
-Takes per-question files of `cerberank evaluate`, the models in the same order for dev and test. Files over different
-candidates are rejected. --per-question writes the test rankings of the tuned ensemble (`final`) and of equal weights
-(`uniform`), for `cerberank eval compare`.
-"""
+"""`cerberank eval ensemble`: a linear combination of models' scores."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from cerberank_models.checkpoint.atomic import replacing, write_json
+from cerberank_models.output import say
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.ensemble import (
     EnsembleQuestion,
@@ -47,48 +42,49 @@ class SystemFigures:
         return cls(weights, *sets)
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    try:
-        _run(arguments)
-    except (ValueError, OSError) as error:
-        print(f"cerberank eval ensemble: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+def ensemble(
+    *,
+    dev: tuple[Path, ...],
+    test: tuple[Path, ...],
+    ranking: str = "final",
+    metric: Literal["map", "mrr", "p@1"] = "map",
+    trials: int = 200,
+    seed: int = 0,
+    json: Path | None = None,
+    per_question: Path | None = None,
+) -> None:
+    """Combine the scores of models linearly, with weights that are tuned on dev, and report on test.
 
+    Takes per-question files of `evaluate`. Files over different candidates are rejected. --per-question writes the test
+    rankings of the tuned ensemble (`final`) and of equal weights (`uniform`), for `eval compare`.
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank eval ensemble", description=__doc__)
-    parser.add_argument("--dev", type=Path, nargs="+", required=True, metavar="FILE", help="one file per model")
-    parser.add_argument("--test", type=Path, nargs="+", required=True, metavar="FILE", help="files in the same order")
-    parser.add_argument("--ranking", default="final", help="which ranking of the files (default: final)")
-    parser.add_argument("--metric", choices=METRICS, default="map", help="what the weights are tuned for")
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write weights and figures here")
-    parser.add_argument("--per-question", type=Path, help="write the ensembles' test rankings here")
-    return parser
-
-
-def _run(arguments: argparse.Namespace) -> None:
-    if not 2 <= len(arguments.dev) == len(arguments.test):
+    Args:
+        dev: Per-question file on dev, once for each model.
+        test: Per-question file on test, once for each model in the same order.
+        ranking: Ranking of the files.
+        metric: Metric that the weights are tuned for.
+        trials: Trials of Optuna.
+        seed: Random seed.
+        json: File for weights and figures.
+        per_question: File for the ensembles' test rankings.
+    """
+    if not 2 <= len(dev) == len(test):
         raise DataError("an ensemble takes two models or more, each with one --dev and one --test file")
-    dev, test = (_gather(paths, arguments.ranking) for paths in (arguments.dev, arguments.test))
-    models = len(arguments.dev)
-    tuned = tune_weights(dev, metric=arguments.metric, trials=arguments.trials, seed=arguments.seed)
-    systems = {f"{index + 1}. {path.stem}": single(index, models) for index, path in enumerate(arguments.test)}
+    dev_set, test_set = (_gather(list(paths), ranking) for paths in (dev, test))
+    models = len(dev)
+    tuned = tune_weights(dev_set, metric=metric, trials=trials, seed=seed)
+    systems = {f"{index + 1}. {path.stem}": single(index, models) for index, path in enumerate(test)}
     systems |= {"uniform": (1.0 / models,) * models, "tuned": tuned}
-    figures = {name: SystemFigures.of(weights, dev, test) for name, weights in systems.items()}
+    figures = {name: SystemFigures.of(weights, dev_set, test_set) for name, weights in systems.items()}
     header = ["system", "weights", "dev MAP", *(f"test {title}" for title in TITLES.values())]
-    print(table(header, [_row(name, row) for name, row in figures.items()]))  # noqa: T201
-    if arguments.per_question:
-        with replacing(arguments.per_question) as file:
-            for question in test:
+    say(table(header, [_row(name, row) for name, row in figures.items()]))
+    if per_question:
+        with replacing(per_question) as file:
+            for question in test_set:
                 write_record(file, ensemble_record(question, {"final": tuned, "uniform": systems["uniform"]}))
-    if arguments.json:
-        settings = {name: getattr(arguments, name) for name in ("ranking", "metric", "trials", "seed")}
-        write_json(arguments.json, {**settings, "systems": {name: asdict(row) for name, row in figures.items()}})
+    if json:
+        settings = {"ranking": ranking, "metric": metric, "trials": trials, "seed": seed}
+        write_json(json, {**settings, "systems": {name: asdict(row) for name, row in figures.items()}})
 
 
 def _gather(paths: Sequence[Path], ranking: str) -> list[EnsembleQuestion]:

@@ -1,13 +1,7 @@
-"""`cerberank evaluate`: figures of a checkpoint by exit, head and drop schedule, of a service, or of given scores.
-
-The figures of all subsets go into --json, every candidate's ranks and scores into --per-question, and one ranking into
---trec-run, which TREC's programs read. Files are written completely or not at all.
-"""
+"""`cerberank evaluate`: figures of a checkpoint, of a service, of given scores, or of a TREC run."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -15,14 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
-from cerberank_models.commands.backend_options import backend_options
+from cerberank_models.output import say
 from cerberank_models.windows import AS_SERVED
-from cerberank_training.commands.evaluation.options import evaluate_parser
+from cerberank_training.commands.evaluation.options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
 from cerberank_training.data import DataError, Question
@@ -47,35 +40,35 @@ Agreements = dict[tuple[str, str], Agreement]
 Teacher = Records | TeacherScoreCache
 """Who ranked the questions beforehand: the records of an evaluation, or a cache of `cerberank data score`."""
 
-
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    arguments = evaluate_parser(__doc__).parse_args(argv)
-    try:
-        _run(arguments)
-    except (ValueError, ArithmeticError, OSError, httpx.HTTPError) as error:
-        print(f"cerberank evaluate: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+DEFAULT = EvaluateOptions()
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
+    """Measure a checkpoint by exit, head and drop schedule, or a service, scores, or a TREC run.
+
+    The figures of all subsets go into --json, every candidate's ranks and scores into --per-question, and one ranking
+    into --trec-run, which TREC's programs read. Files are written completely or not at all.
+
+    Args:
+        options: Options.
+    """
     teachers: dict[str, Teacher] = {
-        path.stem: TeacherScoreCache.open(path) if path.is_dir() else read_records(path) for path in arguments.teacher
+        path.stem: TeacherScoreCache.open(path) if path.is_dir() else read_records(path) for path in options.agreement
     }
-    if len(teachers) < len(arguments.teacher):
+    if len(teachers) < len(options.agreement):
         raise ValueError("teachers are told apart by their files' names, and two are the same")
-    if not (arguments.url or arguments.scores or arguments.run):
-        check_device(arguments.device, "torch" if arguments.text_ranker else backend_options(arguments).kind)
-    trec = TrecOutput.of(arguments)
-    source = open_source(arguments)
+    form = options.backend.chosen()
+    if not (options.url or options.scores or options.run):
+        check_device(form.device, "torch" if options.text_ranker else form.kind)
+    trec = TrecOutput.of(options)
+    source = open_source(options)
     costs = source.costs
-    if arguments.plot and not costs:
+    if options.plot and not costs:
         raise ValueError("--plot needs costs, which only a checkpoint has")
     trec.check(costs)
-    evaluation, agreements, same_top = Evaluation(arguments.measures), Agreements(), []
+    evaluation, agreements, same_top = Evaluation(options.measures), Agreements(), []
     reading = Counter[str]()
-    with replacing(arguments.per_question) if arguments.per_question else nullcontext() as file, trec.files():
+    with replacing(options.per_question) if options.per_question else nullcontext() as file, trec.files():
         for ranked in tqdm(source.rankings, total=source.questions, unit="question", disable=None):
             metrics = evaluation.add(ranked.question, ranked.ranks)
             _add_agreements(agreements, ranked, teachers)
@@ -83,33 +76,33 @@ def _run(arguments: argparse.Namespace) -> None:
             reading.update(
                 candidates=len(ranked.question.candidates), in_windows=ranked.in_windows, truncated=ranked.truncated
             )
-            if arguments.against:
+            if options.against:
                 same_top.append(len({int(np.argmin(ranks)) for ranks in ranked.ranks.values()}) == 1)
             if file is not None:
                 write_record(file, _record(ranked, metrics))
         # Within the block, so that an empty subset leaves no file either.
-        shown = evaluation.figures(arguments.subset)
-    columns = {name: name for name in map(str, arguments.measures)} or TITLES
-    print(markdown(shown, costs, columns))  # noqa: T201
-    if evaluation.without_positive and arguments.subset != "raw":
-        print(f"{evaluation.without_positive} questions without a positive are not in the means.")  # noqa: T201
-    for line in filter(None, (source.note, _reading(reading, arguments.windows), trec.summary())):
-        print(line)  # noqa: T201
+        shown = evaluation.figures(options.subset)
+    columns = {name: name for name in map(str, options.measures)} or TITLES
+    say(markdown(shown, costs, columns))
+    if evaluation.without_positive and options.subset != "raw":
+        say(f"{evaluation.without_positive} questions without a positive are not in the means.")
+    for line in filter(None, (source.note, _reading(reading, options.windows), trec.summary())):
+        say(line)
     if same_top:
         share = 100 * np.mean(same_top)
-        print(f"Top-1 agreement of {backend_options(arguments).precision} and {arguments.against}: {share:.1f} %")  # noqa: T201
+        say(f"Top-1 agreement of {form.precision} and {options.against}: {share:.1f} %")
     if agreements:
-        print("\n" + agreement_markdown(agreements))  # noqa: T201
-    if arguments.json:
+        say("\n" + agreement_markdown(agreements))
+    if options.json:
         write_json(
-            arguments.json,
-            _content(arguments, source.data, evaluation, costs=costs, agreements=agreements, reading=reading),
+            options.json,
+            _content(options, source.data, evaluation, costs=costs, agreements=agreements, reading=reading),
         )
-    if arguments.plot:
+    if options.plot:
         from cerberank_training.evaluation.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
 
-        title = f"{Path(source.data).name}, {arguments.subset}"
-        write_bytes(arguments.plot, evaluation_plot(shown, costs, title=title))
+        title = f"{Path(source.data).name}, {options.subset}"
+        write_bytes(options.plot, evaluation_plot(shown, costs, title=title))
 
 
 def _reading(counts: Mapping[str, int], windows: str | None) -> str:
@@ -153,7 +146,7 @@ def _ranks_by(teacher: Teacher, name: str, question: Question) -> Ranks:
 
 
 def _content(
-    arguments: argparse.Namespace,
+    options: EvaluateOptions,
     data: str,
     evaluation: Evaluation,
     *,
@@ -163,9 +156,9 @@ def _content(
 ) -> dict[str, Any]:
     return {
         "data": data,
-        "sample": arguments.sample,
-        "seed": arguments.seed,
-        "windows": arguments.windows or AS_SERVED.combine,
+        "sample": options.sample,
+        "seed": options.seed,
+        "windows": options.windows or AS_SERVED.combine,
         "reading": dict(reading),
         "costs": costs,
         "figures": {

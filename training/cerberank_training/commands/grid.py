@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
             if not (folder / "checkpoint").is_dir():
                 # Forms are for the chosen one; `--no-export` is the same, and argparse takes one of the two.
                 forms = ("--precisions", "") if first.precisions is None else ()
-                run_verb("distil", *forms, *point.options(training, folder))
+                run_verb("train distil", *forms, *point.options(training, folder))
             _record(study, point, dev_map(read_checkpoint(folder / "checkpoint").manifest.metrics))
             _report(study, arguments.out, training)
     except (CheckpointError, VerbError, ValueError, OSError) as error:

@@ -1,38 +1,28 @@
-"""`cerberank train tune`: choose a cascade's drop schedule on dev data and write it into a new checkpoint.
-
-Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the cheapest
-that loses at most --max-loss points of MAP, or the most accurate one that costs at most --max-cost. The new folder
-also states a few schedules to choose among under load, and holds the curve as tune.json and tune.png.
-"""
+"""`cerberank train tune`: drop schedules for the exits of a checkpoint."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from cyclopts import Parameter
 from tqdm import tqdm
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.backend_options import (
-    BackendOptions,
-    add_backend_options,
-    add_windows_option,
-    backend_options,
-)
-from cerberank_models.commands.ratios import ratios
+from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows
 from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.output import say
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.plots import tuning_plot
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds, tune
+from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds
+from cerberank_training.evaluation.tune import tune as search
 from cerberank_training.runs.place import check_device
 
 FEW = 20
@@ -40,65 +30,72 @@ FEW = 20
 SECTION = "## Drop schedules"
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    try:
-        _run(arguments)
-    except (ValueError, ArithmeticError, OSError) as error:
-        print(f"cerberank train tune: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """The options of `train tune`."""
+
+    data: str
+    """Dev data as FORMAT:PATH, of the kind that will be ranked."""
+    out: Path
+    """Checkpoint folder to make."""
+    version: str | None = None
+    """Version of the new folder (default: the old one's with -tuned)."""
+    max_loss: float | None = None
+    """Largest loss in points of MAP (default: 1, unless --max-cost is given)."""
+    max_cost: float | None = None
+    """Largest cost relative to dropping nothing."""
+    grid: Ratios = GRID
+    """Ratios that are tried at every exit, separated by commas."""
+    minimum: int | None = None
+    """Least number of candidates that the schedules leave (default: the checkpoint's)."""
+    trials: int = 200
+    """Trials of Optuna after the grid; 0 skips Optuna."""
+    sample: int | None = None
+    """Number of questions with a positive to draw (default: all)."""
+    seed: int = 0
+    """Random seed."""
+    windows: Windows = None
+    backend: BackendOptions = OWN
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank train tune", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint folder with exits")
-    parser.add_argument(
-        "--data", required=True, metavar="FORMAT:PATH", help="dev data, of the kind that will be ranked"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the folder to make; must not exist")
-    parser.add_argument("--version", help="of the new folder (default: the old one's with -tuned)")
-    parser.add_argument("--max-loss", type=float, help="points of MAP (default: 1, unless --max-cost is given)")
-    parser.add_argument("--max-cost", type=float, help="cost relative to dropping nothing")
-    parser.add_argument("--grid", type=ratios, default=GRID, metavar="A,B,..", help="ratios tried at every exit")
-    parser.add_argument(
-        "--minimum", type=int, help="least number of candidates that the schedules leave (default: the checkpoint's)"
-    )
-    parser.add_argument("--trials", type=int, default=200, help="trials of Optuna after the grid; 0 skips Optuna")
-    parser.add_argument("--sample", type=int, help="this many questions that have a positive, drawn with --seed")
-    parser.add_argument("--seed", type=int, default=0)
-    add_backend_options(parser)
-    add_windows_option(parser)
-    return parser
+def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
+    """Choose a cascade's drop schedule on dev data, and write it into a new checkpoint.
 
+    Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the
+    cheapest that loses at most --max-loss points of MAP, or the most accurate one that costs at most --max-cost. The
+    new folder also states a few schedules to choose among under load, and holds the curve as tune.json and tune.png.
 
-def _run(arguments: argparse.Namespace) -> None:
-    if arguments.out.exists():
-        raise FileExistsError(f"{arguments.out} exists; a checkpoint is never overwritten")
-    checkpoint = read_checkpoint(arguments.checkpoint)
-    max_loss = 1.0 if arguments.max_loss is None and arguments.max_cost is None else arguments.max_loss
-    bounds = TuningBounds(max_loss=max_loss, max_cost=arguments.max_cost)
-    form, windows = backend_options(arguments), arguments.windows or AS_SERVED.combine
+    Args:
+        checkpoint: Checkpoint folder with exits.
+        options: Options.
+    """
+    if options.out.exists():
+        raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
+    source = read_checkpoint(checkpoint)
+    max_loss = 1.0 if options.max_loss is None and options.max_cost is None else options.max_loss
+    bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
+    form, windows = options.backend.chosen(), options.windows or AS_SERVED.combine
     check_device(form.device, form.kind)
-    dev = _score(checkpoint, form, arguments)
-    tuning = tune(dev, bounds, ratios=arguments.grid, trials=arguments.trials, seed=arguments.seed)
-    data, size = _name(arguments.data), fmean(dev.sizes)
+    dev = _score(source, form, options)
+    tuning = search(dev, bounds, ratios=options.grid, trials=options.trials, seed=options.seed)
+    data, size = _name(options.data), fmean(dev.sizes)
     text = (
         f"{schedule_table(tuning)}\n\n"
         f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {form.precision}, "
         f"windows: {windows})."
     )
-    print(text)  # noqa: T201
+    say(text)
     if size < FEW:
-        print(  # noqa: T201
+        say(
             "A ratio drops whole candidates, and these questions have few: the default costs "
             f"{tuning.default.dev_cost:.2f} here, {tuning.default.cost:.2f} with many, where its loss is unknown."
         )
-    settings = {name: getattr(arguments, name) for name in ("sample", "seed", "precision", "grid", "trials")}
+    settings = {name: getattr(options, name) for name in ("sample", "seed", "grid", "trials")}
     curve = {
         "data": data,
         **settings,
+        "precision": form.precision,
         "windows": windows,
         "minimum": dev.minimum,
         "bounds": asdict(bounds),
@@ -107,10 +104,10 @@ def _run(arguments: argparse.Namespace) -> None:
         **asdict(tuning),
     }
     revise_checkpoint(
-        checkpoint,
-        arguments.out,
-        version=arguments.version or f"{checkpoint.manifest.version}-tuned",
-        config=checkpoint.config.model_copy(
+        source,
+        options.out,
+        version=options.version or f"{source.manifest.version}-tuned",
+        config=source.config.model_copy(
             update={
                 "drop_schedule": tuning.default.schedule,
                 "drop_minimum": dev.minimum,
@@ -118,13 +115,15 @@ def _run(arguments: argparse.Namespace) -> None:
             }
         ),
         card=replace_section(
-            (checkpoint.path / "README.md").read_text(encoding="utf-8"), f"{text} Expect a little less on other data."
+            (source.path / "README.md").read_text(encoding="utf-8"), f"{text} Expect a little less on other data."
         ),
         files={
             "tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n",
-            "tune.png": tuning_plot(tuning, title=f"{checkpoint.config.name}, {data}"),
+            "tune.png": tuning_plot(tuning, title=f"{source.config.name}, {data}"),
         },
     )
+    ratios = ",".join(f"{ratio:g}" for ratio in tuning.default.schedule)
+    say(f"{options.out}: {source.config.name} drops {ratios} by default")
 
 
 def _name(data: str) -> str:
@@ -133,16 +132,16 @@ def _name(data: str) -> str:
     return f"{name}:{Path(path).name}"
 
 
-def _score(checkpoint: Checkpoint, form: BackendOptions, arguments: argparse.Namespace) -> DevSet:
-    questions = sampled(read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name="clean")
+def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSet:
+    questions = sampled(read_questions(options.data), size=options.sample, seed=options.seed, name="clean")
     backend = open_backend(checkpoint, **asdict(form))
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
-    windowing = windowing_of(arguments.windows)
+    windowing = windowing_of(options.windows)
     scored = score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing)
     return DevSet(
         checkpoint.config.scored_stage_layers,
         tqdm(scored, total=len(questions), unit="question", desc="score", disable=None),
-        minimum=arguments.minimum or checkpoint.config.drop_minimum,
+        minimum=options.minimum or checkpoint.config.drop_minimum,
     )
 
 

@@ -1,13 +1,12 @@
-"""`cerberank train runs FOLDER`: the training runs below a folder in one table, the ones that ended and the others."""
+"""`cerberank train runs`: the training runs below a folder."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 
+from cerberank_models.output import say
 from cerberank_training.tracking.rows import RunRow, run_rows
 
 HEADER = ("folder", "name", "recipe", "base", "data", "steps", "best MAP", "dev set", "seed", "state", "age")
@@ -16,23 +15,20 @@ LONGEST = 40
 """Characters of a cell; --json has all."""
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="cerberank train runs", description=__doc__, allow_abbrev=False)
-    parser.add_argument("folder", type=Path, help="a folder with runs, however deep")
-    parser.add_argument("--json", action="store_true", help="print a JSON list, with ages in seconds")
-    arguments = parser.parse_args(argv)
+def runs(folder: Path, /, *, json: bool = False) -> None:
+    """Show the training runs below a folder, those that ended and the others.
+
+    Args:
+        folder: Folder with runs, at any depth.
+        json: JSON list, with ages in seconds.
+    """
     try:
-        rows = run_rows(arguments.folder)
-    except OSError as error:
-        said = "there is no such folder" if isinstance(error, FileNotFoundError) else error.strerror
-        print(f"cerberank train runs: {error.filename or arguments.folder}: {said}", file=sys.stderr)  # noqa: T201
-        return 1
-    if not rows and not arguments.json:
-        print(f"cerberank train runs: no run is in or below {arguments.folder}", file=sys.stderr)  # noqa: T201
-        return 1
-    print(json.dumps([asdict(row) for row in rows], indent=2) if arguments.json else _table(rows))  # noqa: T201
-    return 0
+        rows = run_rows(folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error.filename or folder}: there is no such folder") from error
+    if not rows and not json:
+        raise FileNotFoundError(f"no run is in or below {folder}")
+    say(dumps([asdict(row) for row in rows], indent=2) if json else _table(rows))
 
 
 def _table(rows: list[RunRow]) -> str:

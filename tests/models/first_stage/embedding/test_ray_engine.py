@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.program import program
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.commands.embed import main
 from cerberank_models.first_stage.embedding.store_texts import SHARD
+
+main = program("data embed")
 
 SINGLE = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.program import program
 from tests.training.data.formats.test_beir import write_beir
 from tests.training.evaluation.systems.systems import write_system
 
-from cerberank_training.commands.evaluate import main as evaluate
-from cerberank_training.commands.evaluation.table import main
+evaluate = program("evaluate")
+main = program("eval table")
+
 
 SETS = {"nf_corpus": 40, "scifact": 3}
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import ir_measures
 import pytest
+from tests.program import program
 from tests.training.data.trec.collections import RUN, write_collection
 
-from cerberank_training.commands.compare import main as compare
-from cerberank_training.commands.evaluate import main
 from cerberank_training.evaluation.metrics import TITLES
+
+compare = program("eval compare")
+main = program("evaluate")
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_a_collections_own_ids_are_written(tmp_path: Path) -> None:
         (["--run", "r"], "the questions come from --data, or from --qrels with --run: one of them is needed"),
         (["--run", "r", "--qrels", "q", "--data", "jsonl:d"], "one of them is needed"),
         (["--run", "r", "--qrels", "q", "--precision", "int8"], "it goes with no option of a checkpoint"),
-        (["--run", "r", "--qrels", "q", "--teacher", "TEACHER"], "--teacher compares candidates with texts"),
+        (["--run", "r", "--qrels", "q", "--agreement", "TEACHER"], "--agreement compares candidates with texts"),
         (["--data", "DATA", "--tag", "t"], "--ranking and --tag are of a --trec-run"),
         (["--data", "DATA", "--trec-run", "OUT", "--tag", "a b"], "the tag of a run is one word, not 'a b'"),
         (
@@ -154,6 +156,5 @@ def test_ids_with_blanks_are_refused_before_anything_is_scored(
 
 def test_an_unknown_measure_is_refused_by_its_name(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is read."""
-    with pytest.raises(SystemExit):
-        main(["--data", data, "--measures", "AP ERR@20"])
+    assert main(["--data", data, "--measures", "AP ERR@20"]) == 2
     assert "'ERR@20' is no measure; there are: AP" in capsys.readouterr().err

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from cerberank import cli
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.text_ranker_folder import read_text_ranker
-from cerberank_training.commands.strategies import cerberus_systems, runs
+from cerberank_training.commands.strategies import runs
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def steps(run: Path) -> int:
 
 def call(folder: Path, *more: str) -> int:
     data = jsonl(folder)
-    return cerberus_systems.main(
+    return program("train strategies")(
         [
             *("--paper", "trmd", "--base", str(folder / "base"), "--train", data, "--test", data),
             *("--dev", dev_jsonl(folder)),

@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.program import program
 
-from cerberank_training.commands.sample import main as sample
 from cerberank_training.data import DataError, open_questions, read_questions
 from cerberank_training.data.formats.beir import beir_documents
 from cerberank_training.data.sampling import NegativeSampling, sampler_for
+
+sample = program("data sample")
 
 CORPUS = [
     {"_id": "d1", "title": "Rhine", "text": "a long river", "metadata": {}},

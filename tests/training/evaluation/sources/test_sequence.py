@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.program import program
 from tests.training.letters import jsonl, questions
 
 import cerberank_training.evaluation.sources.sequence
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
-from cerberank_training.commands.evaluate import main
 from cerberank_training.evaluation.evaluate import rank_questions
 from cerberank_training.evaluation.sources.sequence import sequence_rankings
+
+main = program("evaluate")
 
 
 def test_the_papers_costs() -> None:
@@ -41,7 +43,7 @@ def test_the_verb_reports_models_and_schedules(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows and costs of each model alone and of the sequence, of whole ones too; ratios that do not fit are refused."""
-    call = ["--data", jsonl(tmp_path), "--precision", "fp32", "--sequence", str(tiny_checkpoint), str(tiny_checkpoint)]
+    call = ["--data", jsonl(tmp_path), "--precision", "fp32", *2 * ("--sequence", str(tiny_checkpoint))]
     assert main([*call, "--schedule", "0.5"]) == 0
     shown = capsys.readouterr().out
     assert "| model 1 |" in shown

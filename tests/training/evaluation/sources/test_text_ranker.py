@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import LOGITS
+from tests.program import program
 from tests.text_rankers import JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, text_ranker
 from tests.tiny import bert_tokenizer
 from tests.training.letters import jsonl, questions
@@ -18,10 +19,11 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.network.text_ranker.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.text_ranker_folder import text_encoder, write_text_ranker
-from cerberank_training.commands.evaluate import main
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.metrics import question_metrics
 from cerberank_training.evaluation.sources import text_ranker as source
+
+main = program("evaluate")
 
 
 @pytest.mark.parametrize("shape", [TR_COLBERT, TR_TWIN, MONO, JOINT_TWIN], ids=str)

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_training.commands.distil import main as distil
-from cerberank_training.commands.score import main
 from cerberank_training.teachers.scoring.given import platt_scaling
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+
+distil = program("train distil")
+main = program("data score")
 
 SCORES = {"a": 0.9, "b": 0.2, "c": 0.5}
 LINES = [{"question": "q", "text": text, "score": score, "judge": "x"} for text, score in SCORES.items()]

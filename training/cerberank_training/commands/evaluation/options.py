@@ -2,82 +2,93 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Any
 
-from cerberank_models.commands.backend_options import add_backend_options, add_windows_option
-from cerberank_models.commands.ratios import ratios
+from cyclopts import Parameter, Token
+
+from cerberank_models.commands.options import OWN, BackendOptions, Windows
+from cerberank_models.drop import RatioSchedule
+from cerberank_models.output import UsageError
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.measures.names import Measure, MeasureNameError, parse_measures
+from cerberank_training.evaluation.measures.names import Measure, parse_measures
 
 
-def measures(text: str) -> tuple[Measure, ...]:
-    """A list of measures: a `type` for argparse, whose error names the one that is wrong.
+def _parsed(type_: Any, tokens: Sequence[Token]) -> tuple[Measure, ...]:
+    return parse_measures(" ".join(token.value for token in tokens))
 
-    >>> [str(measure) for measure in measures("AP nDCG@10")]
-    ['AP', 'nDCG@10']
-    """
+
+def _schedules(type_: Any, tokens: Sequence[Token]) -> tuple[tuple[float, ...], ...]:
+    """One schedule for each time that the option is given."""
     try:
-        return parse_measures(text)
-    except MeasureNameError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        return tuple(RatioSchedule(tuple(map(float, token.value.split(",")))).ratios for token in tokens)
+    except ValueError:
+        raise ValueError("takes numbers of at least 0 and below 1, such as 0.3,0.3") from None
 
 
-def evaluate_parser(description: str | None) -> argparse.ArgumentParser:
-    """The parser of the verb."""
-    parser = argparse.ArgumentParser(prog="cerberank evaluate", description=description)
-    parser.add_argument("--data", metavar="FORMAT:PATH", help="such as wikiqa:WikiQA-test.tsv; not needed with --qrels")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--checkpoint", type=Path, help="folder (default: the bundled one)")
-    source.add_argument(
-        "--sequence",
-        type=Path,
-        nargs="+",
-        help="folders of independent models, each of which reranks the candidates that the one before kept",
-    )
-    source.add_argument(
-        "--text-ranker", type=Path, help="a folder that `cerberank train pairwise` wrote; in torch, fp32"
-    )
-    source.add_argument("--url", help="evaluate the service at this address instead")
-    source.add_argument(
-        "--scores",
-        type=Path,
-        help='evaluate given scores: a cache of `cerberank data score`, or a line {"id", "scores": [...]} a question',
-    )
-    source.add_argument(
-        "--run", type=Path, help="evaluate a TREC run of the candidates of --data, or of any documents with --qrels"
-    )
-    parser.add_argument("--qrels", type=Path, help="the judgements of --run, in the place of --data")
-    add_backend_options(parser)
-    add_windows_option(parser)
-    parser.add_argument("--against", help="another precision: report top-1 agreement and MAP difference")
-    parser.add_argument("--subset", choices=get_args(Subset), default="clean", help="questions that the table shows")
-    parser.add_argument("--schedule", action="append", type=ratios, default=[], metavar="A,B", help="drop ratios")
-    parser.add_argument(
-        "--minimum", type=int, default=1, help="least number of candidates that these schedules leave, as drop_minimum"
-    )
-    parser.add_argument("--sample", type=int, help="this many questions of the subset, drawn with --seed")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--teacher",
-        action="append",
-        type=Path,
-        default=[],
-        help="a teacher's per-question file, or a cache of `cerberank data score`: report agreement",
-    )
-    parser.add_argument(
-        "--measures",
-        type=measures,
-        default=(),
-        metavar="NAMES",
-        help="what the table shows, by the names of ir_measures: 'AP nDCG@10 RR@10 R(rel=2)@100 Success@5'",
-    )
-    parser.add_argument("--trec-run", type=Path, help="write a TREC run of the questions of --subset here")
-    parser.add_argument("--trec-qrels", type=Path, help="write the labels of these questions here, as TREC qrels")
-    parser.add_argument("--ranking", default="final", help="what --trec-run holds, such as `exit 1` (default: final)")
-    parser.add_argument("--tag", help="the run's tag (default: the name of what is evaluated, and --ranking)")
-    parser.add_argument("--json", type=Path, help="write the figures of all subsets here")
-    parser.add_argument("--per-question", type=Path, help="write one JSON line a question here")
-    parser.add_argument("--plot", type=Path, help="write MAP against cost here, as PNG")
-    return parser
+Measures = Annotated[tuple[Measure, ...], Parameter(converter=_parsed, n_tokens=1)]
+"""Names of ir_measures with blanks between them, such as `AP nDCG@10`."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `evaluate`."""
+
+    data: str | None = None
+    """Data set as FORMAT:PATH, such as wikiqa:WikiQA-test.tsv; not needed with --qrels."""
+    checkpoint: Path | None = None
+    """Checkpoint folder (default: the bundled one)."""
+    sequence: tuple[Path, ...] = ()
+    """Folder of an independent model that reranks what the one before kept; once for each model."""
+    text_ranker: Path | None = None
+    """Folder of `train pairwise`; in torch, fp32."""
+    url: str | None = None
+    """Address of a service to evaluate instead."""
+    scores: Path | None = None
+    """Scores to evaluate instead: a cache of `data score`, or a file with {"id", "scores": [...]} for each question."""
+    run: Path | None = None
+    """TREC run to evaluate instead, of the candidates of --data, or of any documents with --qrels."""
+    qrels: Path | None = None
+    """Judgements of --run, instead of --data."""
+    windows: Windows = None
+    against: str | None = None
+    """Another precision: top-1 agreement and difference in MAP."""
+    subset: Subset = "clean"
+    """Questions in the table."""
+    schedule: Annotated[tuple[tuple[float, ...], ...], Parameter(converter=_schedules, n_tokens=1)] = ()
+    """Drop ratios of a further schedule, separated by commas; once for each schedule."""
+    minimum: int = 1
+    """Least number of candidates that these schedules leave."""
+    sample: int | None = None
+    """Number of questions of the subset to draw (default: all)."""
+    seed: int = 0
+    """Random seed."""
+    agreement: tuple[Path, ...] = ()
+    """Per-question file of another evaluation, or a cache of `data score`, to report the agreement with; repeated."""
+    measures: Measures = ()
+    """Measures of the table by the names of ir_measures: 'AP nDCG@10 RR@10 R(rel=2)@100 Success@5'."""
+    trec_run: Path | None = None
+    """File for a TREC run of the questions of --subset."""
+    trec_qrels: Path | None = None
+    """File for the labels of these questions, as TREC qrels."""
+    ranking: str = "final"
+    """Ranking of --trec-run, such as `exit 1`."""
+    tag: str | None = None
+    """Tag of the run (default: the name of what is evaluated, and --ranking)."""
+    json: Path | None = None
+    """File for the figures of all subsets."""
+    per_question: Path | None = None
+    """File for one JSON line a question."""
+    plot: Path | None = None
+    """PNG file for MAP against cost."""
+    backend: BackendOptions = OWN
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for more than one source of rankings."""
+        sources = ("checkpoint", "sequence", "text_ranker", "url", "scores", "run")
+        named = [f"--{name.replace('_', '-')}" for name in sources if getattr(self, name)]
+        if len(named) > 1:
+            raise UsageError(f"{' and '.join(named)} do not go together")

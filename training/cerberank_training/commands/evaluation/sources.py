@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.backend_options import backend_options
+from cerberank_models.commands.options import chosen_device
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import windowing_of
+from cerberank_training.commands.evaluation.options import EvaluateOptions
 from cerberank_training.data import Question, read_questions, sampled, subset
 from cerberank_training.evaluation.evaluate import policy_name, variant_costs
 from cerberank_training.evaluation.sources.rankings import (
@@ -43,98 +43,97 @@ class Source:
     """A sentence that a reader of the figures needs beside them, or nothing."""
 
 
-def open_source(arguments: argparse.Namespace) -> Source:
-    """What the verb's arguments name. Raises ValueError for options that do not go together, before reading."""
-    _check_run(arguments)
-    if arguments.windows and (arguments.scores or arguments.run or arguments.text_ranker):
+def open_source(options: EvaluateOptions) -> Source:
+    """What the options name. Raises ValueError for options that do not go together, before reading."""
+    _check_run(options)
+    if options.windows and (options.scores or options.run or options.text_ranker):
         raise ValueError("--windows is of a checkpoint that reads pairs, or of a service")
-    if arguments.qrels:
-        read = judged_run(arguments.run, arguments.qrels)
+    if options.qrels and options.run:
+        read = judged_run(options.run, options.qrels)
         by_id = {each.question.id: each for each in read.ranked}
         chosen = sampled(
-            (each.question for each in read.ranked), size=arguments.sample, seed=arguments.seed, name=arguments.subset
+            (each.question for each in read.ranked), size=options.sample, seed=options.seed, name=options.subset
         )
         rankings = iter([by_id[question.id] for question in chosen])
-        return Source(questions=len(chosen), costs={}, rankings=rankings, data=str(arguments.qrels), note=read.note())
-    questions = sampled(
-        read_questions(arguments.data), size=arguments.sample, seed=arguments.seed, name=arguments.subset
-    )
-    if arguments.trec_run or arguments.trec_qrels:
+        return Source(questions=len(chosen), costs={}, rankings=rankings, data=str(options.qrels), note=read.note())
+    data = options.data or ""
+    questions = sampled(read_questions(data), size=options.sample, seed=options.seed, name=options.subset)
+    if options.trec_run or options.trec_qrels:
         check_ids(questions)
-    costs, rankings, note = _rankings(arguments, questions)
-    return Source(questions=len(questions), costs=costs, rankings=rankings, data=arguments.data, note=note)
+    costs, rankings, note = _rankings(options, questions)
+    return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, note=note)
 
 
-def source_name(arguments: argparse.Namespace) -> str:
+def source_name(options: EvaluateOptions) -> str:
     """A short name of what is evaluated."""
-    if arguments.url:
+    if options.url:
         return "service"
-    if arguments.sequence:
-        return "-".join(path.resolve().name for path in arguments.sequence)
-    named = arguments.run or arguments.scores or arguments.text_ranker or arguments.checkpoint or default_checkpoint()
+    if options.sequence:
+        return "-".join(path.resolve().name for path in options.sequence)
+    named = options.run or options.scores or options.text_ranker or options.checkpoint or default_checkpoint()
     path = Path(named).resolve()
     return path.name if path.is_dir() else path.name.removesuffix(".gz").rpartition(".")[0] or path.name
 
 
-def _check_run(arguments: argparse.Namespace) -> None:
-    if arguments.qrels and not arguments.run:
+def _check_run(options: EvaluateOptions) -> None:
+    if options.qrels and not options.run:
         raise ValueError("--qrels are the judgements of a --run")
-    if bool(arguments.data) == bool(arguments.qrels):
+    if bool(options.data) == bool(options.qrels):
         raise ValueError("the questions come from --data, or from --qrels with --run: one of them is needed")
-    if arguments.qrels and arguments.teacher:
-        raise ValueError("--teacher compares candidates with texts, which --qrels have not: give --data")
-    if arguments.run and (arguments.schedule or arguments.against or arguments.backend or arguments.precision):
+    if options.qrels and options.agreement:
+        raise ValueError("--agreement compares candidates with texts, which --qrels have not: give --data")
+    if options.run and (options.schedule or options.against or options.backend.backend or options.backend.precision):
         raise ValueError("a run is scored already: it goes with no option of a checkpoint")
 
 
 def _rankings(
-    arguments: argparse.Namespace, questions: list[Question]
+    options: EvaluateOptions, questions: list[Question]
 ) -> tuple[dict[str, float], Iterator[RankedQuestion], str]:
     """The costs by variant, empty where they are unknown, the rankings, and a note for the reader."""
-    if arguments.url:
-        if arguments.against:
+    if options.url:
+        if options.against:
             raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
-        schedule = arguments.schedule[0] if arguments.schedule else None
-        return {}, service_rankings(arguments.url, questions, schedule=schedule, windows=arguments.windows), ""
-    if arguments.scores or arguments.run:
-        return {}, _scored(arguments, questions), ""
-    if arguments.text_ranker:
-        if arguments.schedule or arguments.against or arguments.backend or arguments.precision:
+        schedule = options.schedule[0] if options.schedule else None
+        return {}, service_rankings(options.url, questions, schedule=schedule, windows=options.windows), ""
+    if options.scores or options.run:
+        return {}, _scored(options, questions), ""
+    if options.text_ranker:
+        if options.schedule or options.against or options.backend.backend or options.backend.precision:
             raise ValueError("a text ranker has one stage, and runs on torch in fp32")
         from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
 
-        return {}, folder_rankings(arguments.text_ranker, questions, device=arguments.device), ""
-    options = backend_options(arguments)
-    form = asdict(options) | {"windowing": windowing_of(arguments.windows)}
-    asked = subset(questions, arguments.subset)
+        return {}, folder_rankings(options.text_ranker, questions, device=chosen_device(options.backend.device)), ""
+    form = options.backend.chosen()
+    opened = asdict(form) | {"windowing": windowing_of(options.windows)}
+    asked = subset(questions, options.subset)
     if not asked:
-        raise ValueError(f"no question is in the subset {arguments.subset!r}")
+        raise ValueError(f"no question is in the subset {options.subset!r}")
     sizes = [len(question.candidates) for question in asked]
-    policies: list[DropPolicy] = [RatioSchedule(ratios, arguments.minimum) for ratios in arguments.schedule]
-    if arguments.sequence:
-        models = [read_checkpoint(path) for path in arguments.sequence]
-        rankings = sequence_rankings(models, questions, **form, policies=policies)
+    policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
+    if options.sequence:
+        models = [read_checkpoint(path) for path in options.sequence]
+        rankings = sequence_rankings(models, questions, **opened, policies=policies)
         return sequence_costs(models, policies, sizes), rankings, ""
-    checkpoint = read_checkpoint(arguments.checkpoint or default_checkpoint())
-    if arguments.against:
-        rankings = precision_rankings(checkpoint, questions, **form, against=arguments.against)
-        return {"final": 1.0, arguments.against: 1.0}, rankings, ""
+    checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    if options.against:
+        rankings = precision_rankings(checkpoint, questions, **opened, against=options.against)
+        return {"final": 1.0, options.against: 1.0}, rankings, ""
     note = ""
     if any(checkpoint.config.schedule):
         default = checkpoint.config.drop_policy()
         policies = [default, *(policy for policy in policies if policy != default)]
         note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
     costs = variant_costs(checkpoint.config, policies, sizes)
-    ranker = Ranker.load(checkpoint.path, device=options.device, backend=options.kind, precision=options.precision)
-    return costs, ranker_rankings(ranker, questions, policies=policies, windowing=form["windowing"]), note
+    ranker = Ranker.load(checkpoint.path, device=form.device, backend=form.kind, precision=form.precision)
+    return costs, ranker_rankings(ranker, questions, policies=policies, windowing=opened["windowing"]), note
 
 
-def _scored(arguments: argparse.Namespace, questions: list[Question]) -> Iterator[RankedQuestion]:
+def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[RankedQuestion]:
     """By scores that stand in a file."""
-    if arguments.run:
-        return run_rankings(arguments.run, questions)
-    if arguments.schedule or arguments.against:
+    if options.run:
+        return run_rankings(options.run, questions)
+    if options.scores is None or options.schedule or options.against:
         raise ValueError("--scores are of one stage and one model: they go with neither --schedule nor --against")
-    if arguments.scores.is_dir():
-        return teacher_rankings(TeacherScoreCache.open(arguments.scores), questions)
-    return given_rankings(arguments.scores, questions)
+    if options.scores.is_dir():
+        return teacher_rankings(TeacherScoreCache.open(options.scores), questions)
+    return given_rankings(options.scores, questions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cerberank_models.checkpoint.atomic import replacing
+from cerberank_training.commands.evaluation.options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import source_name
 from cerberank_training.data import DataError, Subset
 from cerberank_training.data.question import within
@@ -33,19 +33,19 @@ class TrecOutput:
     _qrels_file: BinaryIO | None = None
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> TrecOutput:
-        """As the arguments say. Raises ValueError for options of a run that is not written, and for a bad tag."""
-        if not arguments.trec_run and (arguments.tag is not None or arguments.ranking != FINAL):
+    def of(cls, options: EvaluateOptions) -> TrecOutput:
+        """As the options tell. Raises ValueError for options of a run that is not written, and for a bad tag."""
+        if not options.trec_run and (options.tag is not None or options.ranking != FINAL):
             raise ValueError("--ranking and --tag are of a --trec-run")
-        if arguments.tag is not None and arguments.tag.split() != [arguments.tag]:
-            raise ValueError(f"the tag of a run is one word, not {arguments.tag!r}")
-        name = source_name(arguments) + ("" if arguments.ranking == FINAL else f" {arguments.ranking}")
+        if options.tag is not None and options.tag.split() != [options.tag]:
+            raise ValueError(f"the tag of a run is one word, not {options.tag!r}")
+        name = source_name(options) + ("" if options.ranking == FINAL else f" {options.ranking}")
         return cls(
-            run=arguments.trec_run,
-            qrels=arguments.trec_qrels,
-            ranking=arguments.ranking,
-            tag=arguments.tag or "-".join(name.split()),
-            subset=arguments.subset,
+            run=options.trec_run,
+            qrels=options.trec_qrels,
+            ranking=options.ranking,
+            tag=options.tag or "-".join(name.split()),
+            subset=options.subset,
         )
 
     def check(self, variants: Mapping[str, object]) -> None:

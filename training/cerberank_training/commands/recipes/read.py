@@ -34,10 +34,14 @@ class NamedRecipe:
     recipe: Recipe
 
 
+def recipe_help() -> str:
+    """The help of `--recipe`."""
+    return f"TOML file, or one of {', '.join(sorted(RECIPES))}"
+
+
 def add_recipe_option(parser: argparse.ArgumentParser) -> None:
     """Add `--recipe`."""
-    words = f"a TOML file, or one of {', '.join(sorted(RECIPES))}"
-    parser.add_argument("--recipe", metavar="NAME|FILE.toml", required=True, help=words)
+    parser.add_argument("--recipe", metavar="NAME|FILE.toml", required=True, help=recipe_help())
 
 
 def read_recipe(text: str) -> NamedRecipe:

@@ -1,0 +1,79 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cyclopts import App, CycloptsError
+
+from cerberank_models.commands.options import (
+    OWN,
+    Backend,
+    BackendOptions,
+    Integers,
+    Ratios,
+    Windows,
+    one_or_all,
+)
+
+
+def parsed(*words: str) -> dict[str, Any]:
+    """The values that a command with these options gets."""
+    app = App(result_action="return_value")
+
+    @app.default
+    def show(
+        *,
+        backend: BackendOptions = OWN,
+        exits: Integers = (1,),
+        drop_ratio: Ratios | None = None,
+        windows: Windows = None,
+    ) -> dict[str, Any]:
+        return {"backend": backend, "exits": exits, "drop_ratio": drop_ratio, "windows": windows}
+
+    values: dict[str, Any] = app(list(words), exit_on_error=False, print_error=False)
+    return values
+
+
+def test_the_device_decides_what_is_not_named() -> None:
+    """A GPU alone is enough for half precision in torch; what is named is taken."""
+
+    def chosen(*words: str) -> Backend:
+        backend: BackendOptions = parsed(*words)["backend"]
+        return backend.chosen()
+
+    assert chosen("--device", "cpu") == Backend(kind="onnx", precision="int8", device="cpu")
+    assert chosen("--device", "cuda:1") == Backend(kind="torch", precision="fp16", device="cuda:1")
+    assert chosen("--device", "cpu", "--backend", "torch") == Backend(kind="torch", precision="fp32", device="cpu")
+    named = chosen("--backend", "torch", "--precision", "bf16", "--device", "cuda")
+    assert named == Backend(kind="torch", precision="bf16", device="cuda")
+    with pytest.raises(ValueError, match="torch has no precision 'int8', only fp32, bf16, fp16"):
+        chosen("--backend", "torch", "--precision", "int8")
+
+
+def test_lists_stand_between_commas() -> None:
+    """An empty value is an empty list; without the option the default stays."""
+    assert parsed("--exits", "2,4", "--drop-ratio", "0.3,0.2", "--windows", "mean") == {
+        "backend": OWN,
+        "exits": (2, 4),
+        "drop_ratio": (0.3, 0.2),
+        "windows": "mean",
+    }
+    assert parsed("--exits", "")["exits"] == ()
+    assert parsed()["exits"] == (1,)
+    assert [one_or_all(value) for value in (None, (0.3,), (0.3, 0.2))] == [None, 0.3, (0.3, 0.2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--exits", "2,x"), "such as 2,4, not '2,x'"),
+        (("--drop-ratio", "1.5"), "at least 0 and below 1"),
+        (("--windows", "all"), "Choose from"),
+    ],
+)
+def test_a_wrong_value_is_told_with_a_right_one(words: tuple[str, ...], message: str) -> None:
+    """The message has the option's form."""
+    with pytest.raises(CycloptsError, match=message):
+        parsed(*words)
