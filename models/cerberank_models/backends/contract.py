@@ -19,7 +19,7 @@ from cerberank_models.encoding import EncodedPairs
 
 Scores = NDArray[np.float64]
 Vector = NDArray[np.float16]
-"""What the rankers of a first stage read of one text: one-dimensional (`FirstStageConfig` tells its parts)."""
+"""What the rankers of a first stage read of one text: one-dimensional (`TextRankerConfig` tells its parts)."""
 State = TypeVar("State")
 
 

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import can_absorb
 from cerberank_models.network.bodies.contract import Layer
+from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.text_ranker import TextVectors
 
 NetworkT = TypeVar("NetworkT", Ranker, TextVectors)
 SMOOTHING = 0.8
@@ -148,7 +149,10 @@ def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRan
         torch.from_numpy(array) for array in (batch.token_ids, batch.type_ids, batch.offsets)
     )
     try:
-        ranker(token_ids, type_ids, offsets)
+        if isinstance(ranker, Ranker):
+            ranker(token_ids, type_ids, offsets)
+        else:
+            ranker.read(token_ids, type_ids, PackedLayout.of(offsets))
     finally:
         for handle in handles:
             handle.remove()

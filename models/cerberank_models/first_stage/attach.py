@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, CheckpointError, write_checkpoint
-from cerberank_models.config import FirstStageConfig, RankerConfig
+from cerberank_models.config import RankerConfig, TextRankerConfig
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.export.checkpoint import (
     GOLDEN_MARGIN,
@@ -24,13 +24,12 @@ from cerberank_models.export.checkpoint import (
 )
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.export import check_vectors, export_encoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.sources import BiEncoder, encoder_id
+from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
-from cerberank_models.network.text_ranker.vectors import TextVectors
 from cerberank_models.rank import half_mismatch
+from cerberank_models.text_encoding import TextEncoder
 
 STALE = ("tune.json", "tune.png")
 """What `cerberank train tune` has measured without a first stage."""
@@ -68,12 +67,12 @@ def attach(
     precisions = checkpoint.precisions if precisions is None else precisions
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
-    network = _named(encoder)
+    network = encoder.network
     first, old = network.config, checkpoint.config
-    texts = FirstStageEncoder(encoder.tokenizer, first)
-    golden = [concat_pairs([texts.question(question), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
+    texts = TextEncoder(encoder.tokenizer, first)
+    golden = [concat_pairs([texts.questions([question]), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
     given = [
-        concat_pairs([texts.question(question), texts.candidates([candidate.text for candidate in candidates])])
+        concat_pairs([texts.questions([question]), texts.candidates([candidate.text for candidate in candidates])])
         for question, candidates in calibration
     ]
     scorer = FirstStageScorer(first, encoder.weights)
@@ -114,15 +113,7 @@ def attach(
         )
 
 
-def _named(encoder: BiEncoder) -> TextVectors:
-    """The network with its id in its config."""
-    name = encoder_id(encoder.network, encoder.tokenizer)
-    network = TextVectors(encoder.network.config.model_copy(update={"encoder": name}))
-    network.load_state_dict(encoder.network.state_dict())
-    return network.eval()
-
-
-def _with_first_stage(old: RankerConfig, first: FirstStageConfig, alpha: float) -> RankerConfig:
+def _with_first_stage(old: RankerConfig, first: TextRankerConfig, alpha: float) -> RankerConfig:
     changes = {"first_stage": first, "drop_schedule": (alpha, *old.schedule), "tuned_schedules": ()}
     return RankerConfig.model_validate({**dict(old), **changes})
 
@@ -143,13 +134,15 @@ def _check(precision: str, expected: Sequence[Scores], got: Sequence[Scores]) ->
         raise ParityError(f"{precision}: {mismatch}")
 
 
-def _card(first: FirstStageConfig, source: str, alpha: float) -> str:
-    kinds = ["ranker 1"] * first.first_ranker + [str(first.token_ranker)] * (first.token_ranker is not None)
+def _card(first: TextRankerConfig, source: str, alpha: float) -> str:
+    kinds = ["ranker 1"] * (first.first_ranker is not None) + [str(first.token_ranker)] * (
+        first.token_ranker is not None
+    )
     return CARD.format(
         kind=f"A bi-encoder ({' and '.join(kinds)})",
         source=source,
         encoder=first.encoder,
-        question=first.question_length,
-        candidate=first.candidate_length,
+        question=first.encoding.question_length,
+        candidate=first.encoding.document_length,
         alpha=alpha,
     )

@@ -17,7 +17,7 @@ from cerberank_models.export.graphs import FusedAttentionLayout, export_module, 
 from cerberank_models.export.int8 import measure_ranges, quantise
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.network.precision import in_precision
-from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.text_ranker import TextVectors
 
 VECTOR_PARITY = 2.0**-9
 """How far fp32 vectors may lie from PyTorch's, as a share of the largest number: two steps of float16's last digit."""
@@ -58,7 +58,7 @@ def export_encoder(
 
 def _longest(network: TextVectors) -> int:
     """Tokens of the longest text, with its two special ones."""
-    return 2 + max(network.config.question_length, network.config.candidate_length)
+    return 2 + max(network.config.encoding.question_length, network.config.encoding.document_length)
 
 
 def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:

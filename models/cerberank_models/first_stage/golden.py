@@ -12,17 +12,17 @@ from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import GoldenQuestion
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.open import open_encoder, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import GoldenMismatchError, compare_golden, recorded_scores
+from cerberank_models.text_encoding import TextEncoder
 
 
 def score_texts(
-    backend: VectorBackend, encoder: FirstStageEncoder, scorer: FirstStageScorer, question: str, texts: Sequence[str]
+    backend: VectorBackend, encoder: TextEncoder, scorer: FirstStageScorer, question: str, texts: Sequence[str]
 ) -> Scores:
     """Scores `[n]` of a question's candidates, with every vector computed now."""
-    vectors = backend.encode(concat_pairs([encoder.question(question), encoder.candidates(texts)]))
+    vectors = backend.encode(concat_pairs([encoder.questions([question]), encoder.candidates(texts)]))
     return scorer(vectors[0], vectors[1:])
 
 
@@ -31,7 +31,7 @@ def check_first_stage(
     checkpoint: Checkpoint,
     precision: str,
     *,
-    encoder: FirstStageEncoder | None = None,
+    encoder: TextEncoder | None = None,
     scorer: FirstStageScorer | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> None:

@@ -13,30 +13,30 @@ from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
 from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import largest_token_id
 
 
-def first_stage_of(checkpoint: Checkpoint) -> FirstStageConfig:
+def first_stage_of(checkpoint: Checkpoint) -> TextRankerConfig:
     """The checkpoint's first stage. Raises CheckpointError when it has none."""
     if checkpoint.config.first_stage is None:
         raise CheckpointError(f"{checkpoint.path} has no first stage; `cerberank checkpoint first-stage` adds one")
     return checkpoint.config.first_stage
 
 
-def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> FirstStageEncoder:
+def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> TextEncoder:
     """A new encoder of texts. `tokenizer` may come from another encoder of the same `tokenizer.json`.
 
     Raises CheckpointError when the first stage's `tokenizer.json` is no tokenizer, or not its network's.
     """
     config, path = first_stage_of(checkpoint), checkpoint.path / TOKENIZER
     try:
-        encoder = FirstStageEncoder(
+        encoder = TextEncoder(
             tokenizer or Tokenizer.from_file(str(path)), config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER]
         )
     except Exception as error:  # tokenizers raises nothing narrower
@@ -53,7 +53,7 @@ def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
     """The first stage's rankers. Raises CheckpointError when their weights do not fit config.json."""
     config, path = first_stage_of(checkpoint), checkpoint.path / SCORER
     try:
-        return FirstStageScorer(config, load_file(path) if config.residual_rankers else {})
+        return FirstStageScorer(config, load_file(path) if config.weighted_rankers else {})
     except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from error
 
@@ -96,14 +96,14 @@ def open_first_stage(
 
 
 def _open_torch(
-    checkpoint: Checkpoint, config: FirstStageConfig, *, precision: str, threads: int | None, device: str
+    checkpoint: Checkpoint, config: TextRankerConfig, *, precision: str, threads: int | None, device: str
 ) -> VectorBackend:
     import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
 
     from cerberank_models.backends.half_precision import half_precision  # noqa: PLC0415
     from cerberank_models.backends.torch_backend import fill  # noqa: PLC0415
     from cerberank_models.first_stage.torch_encoder import TorchEncoder  # noqa: PLC0415
-    from cerberank_models.network.text_ranker.vectors import TextVectors  # noqa: PLC0415
+    from cerberank_models.network.text_ranker import TextVectors  # noqa: PLC0415
 
     torch.set_num_threads(threads or usable_processors())
     network = TextVectors(config)
@@ -111,7 +111,7 @@ def _open_torch(
     if precision == "fp16":
         encoder = open_encoder(checkpoint)
         golden = [
-            concat_pairs([encoder.question(question), encoder.candidates(texts)]) for question, texts in GOLDEN_TEXTS
+            concat_pairs([encoder.questions([question]), encoder.candidates(texts)]) for question, texts in GOLDEN_TEXTS
         ]
         precision = half_precision(network.eval(), golden, f"the first stage of {checkpoint.config.name}")
     return TorchEncoder(network, device=device, precision=precision)

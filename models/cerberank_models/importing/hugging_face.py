@@ -16,8 +16,7 @@ from torch import Tensor
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.importing.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.text_ranker.ranker import TextRanker
-from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.text_ranker import TextRanker, TextVectors
 from cerberank_models.transformer import TransformerConfig
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.tiny import random_ranker
 
-from cerberank_models.config import EncodingConfig, FirstStageConfig, RankerConfig
+from cerberank_models.config import EncodingConfig, RankerConfig, TextEncodingConfig, TextRankerConfig
 from cerberank_models.export.to_hugging_face.one_head import check_exportable, one_head
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
@@ -21,8 +21,11 @@ OPAQUE = {
     "exits": [{"after": 4, "pooling": "first"}],
     "encoding": EncodingConfig(max_length=48, question_length=16, template=PairTemplate("[CLS]", "[SEP]")).model_dump(),
 }
-FIRST = FirstStageConfig(
-    encoder="0" * 64, transformer=PLAIN.body, token_ranker="twin", candidate_length=32, question_length=32
+FIRST = TextRankerConfig(
+    encoder="0" * 64,
+    transformer=PLAIN.body,
+    token_ranker="twin",
+    encoding=TextEncodingConfig(question_length=32, document_length=32, window=32),
 ).model_dump()
 
 

@@ -12,9 +12,8 @@ from tests.text_rankers import NAMES, SHAPES, TR_TWIN, rows, text_ranker, texts,
 from torch import Tensor
 
 from cerberank_models.network.layout import PaddedLayout
-from cerberank_models.network.text_ranker.ranker import TextRanker
-from cerberank_models.network.text_ranker.rankers import ColbertRanker, ResidualRanker
-from cerberank_models.network.text_ranker.texts import Texts
+from cerberank_models.network.text_ranker import ColbertRanker, ResidualRanker, TextRanker
+from cerberank_models.network.texts import Texts
 from cerberank_models.transformer import Family
 
 ASKED, SAID, OWNERS = [[4], [7]], [[5, 9], [3], [6, 4, 8]], [0, 0, 1]

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cerberank_models.texts.encoding import EncodedTexts
+from cerberank_models.encoding import EncodedPairs
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """`EncodedTexts` as tensors."""
+    """n texts in w windows."""
 
     token_ids: Tensor
     offsets: Tensor
+    """`[w + 1]`: window i owns the tokens `offsets[i]:offsets[i + 1]`."""
     windows: Tensor
+    """`[n + 1]`: text i owns the windows `windows[i]:windows[i + 1]`, at least one."""
 
     @classmethod
-    def on(cls, device: torch.device, encoded: EncodedTexts) -> Texts:
-        """Copy the arrays to `device`."""
-        arrays = (encoded.token_ids, encoded.offsets, encoded.windows)
+    def on(cls, device: torch.device, encoded: EncodedPairs, windows: NDArray[np.int64] | None = None) -> Texts:
+        """Copy the arrays to `device`; without `windows` each text is one."""
+        arrays = (encoded.token_ids, encoded.offsets, np.arange(len(encoded) + 1) if windows is None else windows)
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
