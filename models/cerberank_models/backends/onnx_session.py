@@ -12,6 +12,7 @@ import onnxruntime
 
 from cerberank_models.backends.int8_products import products_saturate
 from cerberank_models.backends.processors import usable_processors
+from cerberank_models.config import RankerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,15 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     session = _exact(opened, graph) if products_saturate() else opened("0")
     check_provider(session.get_providers(), device)
     return session
+
+
+def open_stages(
+    graphs: Sequence[Path], config: RankerConfig, *, threads: int | None, device: str
+) -> list[onnxruntime.InferenceSession]:
+    """A session for the graph of each stage; raises ValueError when these are not as many as the stages."""
+    if len(graphs) != len(config.stages):
+        raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
+    return [open_session(graph, threads=threads, device=device) for graph in graphs]
 
 
 def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:
