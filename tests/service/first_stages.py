@@ -27,7 +27,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, Gold
 from cerberank_models.config import RankerConfig, TextEncodingConfig, TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.golden import score_texts
+from cerberank_models.first_stage.open import score_texts
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, describe_files, text_digests
 from cerberank_models.text_encoding import TextEncoder

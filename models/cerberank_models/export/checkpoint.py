@@ -100,7 +100,7 @@ def export_checkpoint(
             state = {name: value.contiguous() for name, value in ranker.state_dict().items()}
             save_file(state, files["model.safetensors"])  # `save` would hold two more copies of a large model
         for precision in precisions:
-            from cerberank_models.export.forms import export_form  # noqa: PLC0415 - weights alone need no onnx
+            from cerberank_models.export.graphs import export_form  # noqa: PLC0415 - weights alone need no onnx
 
             backend, graphs = export_form(
                 precision, ranker, Path(scratch) / precision, calibration=ranges_on, margin=margin

@@ -2,24 +2,91 @@
 
 Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
 mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
-to drop candidates. N and S are dynamic.
+to drop candidates. N and S are dynamic. Messages of the exporter about its own internals are shown only when it fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from cerberank_models.export.quiet import quiet
+from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.export.int8 import measure_ranges, quantise
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.layout import PaddedLayout, near
+from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranker import Ranker
+
+NAMES = ("torch.onnx", "torch.export", "torch._export", "onnxscript", "onnx_ir")
+"""The loggers of PyTorch's exporter and of what it writes with; loggers below them pass their messages on to them."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back warnings and log messages of the block; if it raises, they are shown before the error goes on."""
+    held = _Held()
+    loggers = [logging.getLogger(name) for name in NAMES]
+    before = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [held], False
+    failed = True
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        failed = False
+    finally:
+        for logger, handlers, propagate in before:
+            logger.handlers, logger.propagate = handlers, propagate
+        if failed:
+            for record in held.records:
+                logging.getLogger(record.name).handle(record)
+            for warning in caught:
+                logging.getLogger(__name__).warning("%s: %s", warning.category.__name__, warning.message)
+
+
+class _Held(logging.Handler):
+    """Keeps records in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def export_form(
+    precision: str, ranker: Ranker, folder: Path, *, calibration: Sequence[EncodedPairs], margin: float
+) -> tuple[Backend[Any], list[Path]]:
+    """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs it and its graphs.
+
+    int8 measures its ranges on `calibration` and widens them by the factor `margin`.
+    """
+    if precision == "fp16":
+        graphs = export_stages(in_precision(copy.deepcopy(ranker), torch.float16), folder, gather=True)
+        return OnnxDeviceBackend(graphs, ranker.config), graphs
+    if precision == "int8":
+        quantised = quantise(ranker, measure_ranges(ranker, calibration), margin=margin)
+        graphs = export_stages(quantised, folder)
+    else:
+        graphs = export_stages(ranker, folder)
+    return OnnxBackend(graphs, ranker.config, precision=precision), graphs
+
 
 OPSET = 20
 """What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""

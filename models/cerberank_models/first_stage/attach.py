@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors.numpy import save
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
@@ -23,13 +27,69 @@ from cerberank_models.export.checkpoint import (
     golden_questions,
 )
 from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.export.graphs import FusedAttentionLayout, export_module, token_inputs
+from cerberank_models.export.int8 import measure_ranges, quantise
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.export import check_vectors, export_encoder
+from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.network.precision import in_precision
+from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.rank import half_mismatch
 from cerberank_models.text_encoding import TextEncoder
+
+VECTOR_PARITY = 2.0**-9
+"""How far fp32 vectors may lie from PyTorch's, as a share of the largest number: two steps of float16's last digit."""
+
+
+class _Encoder(nn.Module):
+    def __init__(self, network: TextVectors) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        fixed, tokens = self.network.read(token_ids, type_ids, FusedAttentionLayout(mask, _longest(self.network)))
+        parts = [fixed.float()] if self.network.config.fixed_width else []
+        return tuple(parts if tokens is None else [*parts, tokens])
+
+
+def export_encoder(
+    precision: str, network: TextVectors, path: Path, *, calibration: Sequence[EncodedPairs], margin: float
+) -> OnnxEncoder:
+    """Write the graph `path` and open it; int8 measures its ranges on `calibration`, widened by the factor `margin`.
+
+    The graph reads padded token ids, type ids and mask `[N, S]`, and gives `vectors [N, W]` and `tokens [N, S, P]`,
+    each where the first stage has such a part.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if precision == "int8":
+        form = quantise(network, measure_ranges(network, calibration), margin=margin)
+    elif precision == "fp16":
+        form = in_precision(copy.deepcopy(network), torch.float16)
+    else:
+        form = network
+    config = network.config
+    inputs, shapes = token_inputs(_longest(network))
+    outputs = ["vectors"] * bool(config.fixed_width) + ["tokens"] * (config.token_ranker == "colbert")
+    export_module(_Encoder(form), path, inputs=inputs, shapes=shapes, outputs=outputs)
+    return OnnxEncoder(path, config, precision=precision)
+
+
+def _longest(network: TextVectors) -> int:
+    """Tokens of the longest text, with its two special ones."""
+    return 2 + max(network.config.encoding.question_length, network.config.encoding.document_length)
+
+
+def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
+    """Raise ParityError unless the fp32 graph's vectors are PyTorch's within `VECTOR_PARITY`."""
+    wanted, given = (np.concatenate(vectors).astype(np.float32) for vectors in (expected, got))
+    difference, largest = float(np.abs(wanted - given).max()), max(1.0, float(np.abs(wanted).max()))
+    if not difference <= VECTOR_PARITY * largest:
+        raise ParityError(
+            f"fp32 vectors differ from PyTorch's by {difference:.2g}, with numbers of up to {largest:.3g}"
+        )
+
 
 STALE = ("tune.json", "tune.png")
 """What `cerberank train tune` has measured without a first stage."""

@@ -18,8 +18,7 @@ from cerberank_models.config import RankerConfig, TextRankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.golden import check_first_stage
-from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.open import check_first_stage, open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import StoreError, VectorStore, read_manifest
 from cerberank_models.rank import check_golden

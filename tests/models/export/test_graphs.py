@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.folder import ChangedFileError, MissingFileError, copy_checkpoint, read_checkpoint
 from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.export.graphs import export_stages
+from cerberank_models.export.graphs import export_stages, quiet
 from cerberank_models.export.random_weights import SHAPES, random_config, random_ranker
 from cerberank_models.rank import check_golden
 
@@ -50,3 +52,45 @@ def test_large_weights_lie_in_a_file_beside_the_graph(tmp_path: Path, monkeypatc
     other.unlink()
     with pytest.raises(MissingFileError, match=r"stage-0\.onnx\.data"):
         read_checkpoint(tmp_path / "copy")
+
+
+def talk() -> None:
+    logging.getLogger("torch.onnx._internal.exporter._registration").warning("torchvision is not installed")
+    logging.getLogger("onnxscript.optimizer").warning("folded")
+    warnings.warn("an internal of the exporter", FutureWarning, stacklevel=1)
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What loggers show while the test runs."""
+    lines: list[str] = []
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    for name in ("torch.onnx", "onnxscript", "cerberank_models.export.graphs"):
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [Shown()])
+    return lines
+
+
+def test_nothing_is_shown_of_an_export_that_succeeds(shown: list[str]) -> None:
+    """Neither messages nor warnings; afterwards loggers speak as before."""
+    with quiet():
+        talk()
+    assert shown == []
+    logging.getLogger("torch.onnx.other").warning("heard")
+    assert shown == ["heard"]
+
+
+def test_everything_is_shown_of_one_that_fails(shown: list[str]) -> None:
+    """In its order, before the error goes on."""
+
+    def fail() -> None:
+        with quiet():
+            talk()
+            raise RuntimeError("cannot export")
+
+    with pytest.raises(RuntimeError, match="cannot export"):
+        fail()
+    assert shown == ["torchvision is not installed", "folded", "FutureWarning: an internal of the exporter"]

@@ -21,9 +21,15 @@ from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage import attach as attaching
 from cerberank_models.first_stage import sources
 from cerberank_models.first_stage.attach import attach
-from cerberank_models.first_stage.golden import check_first_stage, read_golden, score_texts
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
-from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.open import (
+    check_first_stage,
+    open_encoder,
+    open_first_stage,
+    open_scorer,
+    read_golden,
+    score_texts,
+)
 from cerberank_models.rank import GoldenMismatchError
 
 QUESTION, TEXTS = GOLDEN_TEXTS[0]

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.export.to_hugging_face.folder import export_hugging_face
-from cerberank_models.export.to_hugging_face.hub import check_repository, push_folder
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+class HubError(ValueError):
+    """The folder is not on the hub; the message names the repository and says why."""
+
+
+def check_repository(repository: str) -> None:
+    """Raise HubError unless `repository` is an id OWNER/NAME."""
+    if not REPOSITORY.fullmatch(repository):
+        raise HubError(f"--push-to-hub {repository}: a repository is OWNER/NAME")
+
+
+def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str | None = None) -> str:
+    """Upload all files of `folder` as one commit, making the repository if it is not there; returns the commit's URL.
+
+    `endpoint` is the hub's (default: HF_ENDPOINT, or the public one). Raises HubError; the folder stays as it is.
+    """
+    api = HfApi(endpoint=endpoint)
+    try:
+        api.create_repo(repository, private=private, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message="Write by cerberank export --hugging-face"
+        )
+    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise HubError(f"{folder} is written, and was not uploaded to {repository}: {reason}") from error
+    return str(commit.commit_url)
+
 
 FOR_CHECKPOINTS = (
     *("precisions", "weights", "card", "version", "drop_schedule", "calibrate"),

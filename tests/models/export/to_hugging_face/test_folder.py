@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from huggingface_hub import ModelCard
 from sentence_transformers import CrossEncoder
 from tests.tiny import random_ranker, save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.encoding import Candidate
 from cerberank_models.export.checkpoint import ParityError, export_checkpoint
-from cerberank_models.export.to_hugging_face.folder import check_written, export_hugging_face
-from cerberank_models.export.to_hugging_face.one_head import one_head
+from cerberank_models.export.to_hugging_face.folder import check_written, export_hugging_face, hugging_face_card
+from cerberank_models.export.to_hugging_face.model import one_head
 from cerberank_models.importing.families import FAMILIES, UnsupportedModelError
 from cerberank_models.rank import pairs_policy, rank_pairs
 
@@ -148,3 +150,19 @@ def test_a_folder_that_exists_stays(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(FileExistsError, match="out exists"):
         export_hugging_face(checkpoint, tmp_path / "out")
+
+
+def test_terms_of_a_card_are_kept(tmp_path: Path) -> None:
+    """Metadata of the checkpoint's card stay, with what the hub needs beside them; no other card is needed."""
+    config = random_ranker(heads=1, exits=()).config
+    manifest = Manifest(version="1", created="2026-11-23T00:00:00Z", source="", files={})
+    for text, licence in (("# r\n\nText.\n", None), ("---\nlicense: mit\ntags: [mine]\n---\n# r\n\nText.\n", "mit")):
+        (tmp_path / "README.md").write_text(text)
+        read = Checkpoint(path=tmp_path, config=config, manifest=manifest, golden=())
+        card = ModelCard(hugging_face_card(read, head=1, model_class="BertForSequenceClassification", place="team/r"))
+        data = card.data.to_dict()
+        assert (data.get("license"), data["pipeline_tag"]) == (licence, "text-ranking")
+        assert "cross-encoder" in data["tags"]
+        assert ("mine" in data["tags"]) == (licence is not None)
+        assert 'CrossEncoder("team/r")' in card.text
+        assert card.text.lstrip().startswith("# r\n\nText.\n")

@@ -8,7 +8,7 @@ import pytest
 from tests.tiny import random_ranker
 
 from cerberank_models.config import EncodingConfig, RankerConfig, TextEncodingConfig, TextRankerConfig
-from cerberank_models.export.to_hugging_face.one_head import check_exportable, one_head
+from cerberank_models.export.to_hugging_face.model import check_exportable, one_head
 from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
