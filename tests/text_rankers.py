@@ -9,7 +9,7 @@ import torch
 from tests.tiny import hugging_face_config
 
 from cerberank_models.config import TextEncodingConfig, TextRankerConfig
-from cerberank_models.importing.hugging_face import initialise, transformer_config
+from cerberank_models.convert.hugging_face import initialise, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.network.texts import Texts
 from cerberank_models.transformer import Family

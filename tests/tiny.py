@@ -10,9 +10,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.hugging_face import initialise, ranker_config
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.importing.hugging_face import initialise, ranker_config
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
-from cerberank_models.export.checkpoint import ParityError
+from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.sources import read_bi_encoder
 

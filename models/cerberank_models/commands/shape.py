@@ -15,8 +15,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.export.checkpoint import ParityError
-from cerberank_models.export.random_weights import SHAPES, random_config, write_random_checkpoint
+from cerberank_models.convert.checkpoint import ParityError
+from cerberank_models.convert.random_weights import SHAPES, random_config, write_random_checkpoint
 
 
 def main(argv: list[str]) -> int:

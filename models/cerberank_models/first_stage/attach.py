@@ -17,8 +17,7 @@ from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, CheckpointError, write_checkpoint
 from cerberank_models.config import RankerConfig, TextRankerConfig
-from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
-from cerberank_models.export.checkpoint import (
+from cerberank_models.convert.checkpoint import (
     GOLDEN_MARGIN,
     MARGIN,
     PARITY,
@@ -26,9 +25,10 @@ from cerberank_models.export.checkpoint import (
     check_parity,
     golden_questions,
 )
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
-from cerberank_models.export.graphs import FusedAttentionLayout, export_module, token_inputs
-from cerberank_models.export.int8 import measure_ranges, quantise
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.graphs import FusedAttentionLayout, export_module, token_inputs
+from cerberank_models.convert.int8 import measure_ranges, quantise
+from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer

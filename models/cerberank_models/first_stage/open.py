@@ -19,8 +19,8 @@ from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENI
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import GoldenQuestion
 from cerberank_models.config import TextRankerConfig
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import GoldenMismatchError, compare_golden, recorded_scores

@@ -20,9 +20,9 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import cached_file
 
 from cerberank_models.config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.first_stage.folder import read_text_ranker, split_weights
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.hugging_face import load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
 
 QUESTION_LENGTH = 64

@@ -15,9 +15,9 @@ from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, enc
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.convert.checkpoint import ParityError
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import ParityError
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage import attach as attaching
 from cerberank_models.first_stage import sources
 from cerberank_models.first_stage.attach import attach

@@ -15,8 +15,8 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.commands.embed import main as embed_main
 from cerberank_models.commands.rank import main as rank_main
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.rank import open_offline, rank_texts
 from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.rank import check_golden, rank_pairs

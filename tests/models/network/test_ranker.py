@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cerberank_models.backends.contract import combine
 from cerberank_models.config import EncodingConfig
-from cerberank_models.importing.hugging_face import load_weights, ranker_config
+from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.network.bodies.post_norm import PostNormLayer
 from cerberank_models.network.layout import PackedLayout, PaddedLayout
 from cerberank_models.network.ranker import Ranker

@@ -20,8 +20,8 @@ from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.ratios import ratios
-from cerberank_models.export.checkpoint import ParityError, export_checkpoint
-from cerberank_models.export.to_hugging_face.options import (
+from cerberank_models.convert.checkpoint import ParityError, export_checkpoint
+from cerberank_models.convert.hugging_face_options import (
     FOR_CHECKPOINTS,
     add_hugging_face_options,
     check_no_hugging_face,

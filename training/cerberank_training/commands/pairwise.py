@@ -16,8 +16,8 @@ import torch
 
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.config import TextEncodingConfig
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
-from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import DataError, read_questions
 from cerberank_training.data.notes import print_on_stderr
