@@ -8,8 +8,8 @@ import torch
 import transformers
 from tests.tiny import save_cross_encoder
 
-from cerberank_models.importing.teacher_input import TeacherInput
-from cerberank_models.importing.token_types import grow_token_types
+from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_models.convert.token_types import grow_token_types
 
 
 def save_contextual(family: str, folder: Path) -> Path:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from tests.tiny import hugging_face_config
 
-from cerberank_models.importing.hugging_face import initialise, transformer_config
-from cerberank_models.network.text_ranker.ranker import TextRanker
-from cerberank_models.network.text_ranker.texts import Texts
-from cerberank_models.texts.config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.convert.hugging_face import initialise, transformer_config
+from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.network.texts import Texts
 from cerberank_models.transformer import Family
 
 ENCODING = TextEncodingConfig(question_length=12, document_length=40, window=16)
@@ -27,12 +27,18 @@ NAMES = ["mono", "twin", "colbert", "tr-twin", "tr-colbert", "joint-twin", "join
 
 
 def text_ranker(
-    shape: dict[str, Any], *, family: Family = "bert", seed: int = 0, dropout: float = 0.0, **changes: object
+    shape: dict[str, Any],
+    *,
+    family: Family = "bert",
+    seed: int = 0,
+    dropout: float = 0.0,
+    encoding: TextEncodingConfig = ENCODING,
+    **changes: object,
 ) -> TextRanker:
     """Two layers, every weight random and large enough that mistakes show."""
     transformer = transformer_config(hugging_face_config(family, num_hidden_layers=2, **changes))
     torch.manual_seed(seed)
-    config = TextRankerConfig(name="random", transformer=transformer, projection=8, encoding=ENCODING, **shape)
+    config = TextRankerConfig(name="random", transformer=transformer, projection=8, encoding=encoding, **shape)
     ranker = TextRanker(config, dropout=dropout)
     initialise(ranker, seed=seed, deviation=0.3)
     return ranker.eval()

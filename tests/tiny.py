@@ -10,9 +10,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.hugging_face import initialise, ranker_config
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.importing.hugging_face import initialise, ranker_config
+from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
 
 TEXT = (
@@ -206,3 +207,12 @@ def padded(pairs: EncodedPairs, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         types[row, : stop - start] = torch.from_numpy(pairs.type_ids[start:stop])
         mask[row, : stop - start] = True
     return ids, types, mask
+
+
+def forward_padded(ranker: Ranker, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
+    """The logits `[N, c]` of one stage on padded ids and mask `[N, S]`: an oracle for the packed forward pass."""
+    layout = PaddedLayout(mask)
+    stage %= len(ranker.config.stages)
+    hidden = ranker.encoder.embed(token_ids, type_ids, layout)
+    hidden = ranker.encoder.run(hidden, layout, 0, ranker.config.stages[stage].start)
+    return ranker.run_stage(hidden, layout, stage)[1]

@@ -12,7 +12,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cerberank_models.drop import DropPolicy, RatioSchedule, drop_ratios
-from cerberank_models.transformer import Count, Frozen, OpaqueTransformer, PairTemplate, TransformerConfig
+from cerberank_models.transformer import (
+    PAIR_TEMPLATES,
+    Count,
+    Frozen,
+    OpaqueTransformer,
+    PairTemplate,
+    TransformerConfig,
+)
 
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
@@ -78,49 +85,82 @@ class EncodingConfig(Frozen):
         return self
 
 
-class FirstStageConfig(Frozen):
-    """A bi-encoder that ranks texts before the survivors are read as pairs (TRMD section 3).
+class TextEncodingConfig(Frozen):
+    """How questions and documents become token ids, apart from each other; lengths are tokens without special ones."""
 
-    One encoder reads the question alone and every candidate alone. A text's vector is the concatenation of what the
-    rankers read: the first token's vector for `first_ranker`, then for `token_ranker` the mean of all tokens' vectors
-    (`twin`; `dot` scales it to length 1) or every token's projected vector of length 1 (`colbert`).
+    question_length: Count = 64
+    """Most tokens of a question; the rest is not read."""
+    document_length: Count = 800
+    """Most tokens of a document, or of a candidate in front of the stages of pairs (TRMD section 4)."""
+    window: Count = 384
+    """Most tokens of a document that are encoded at once; a longer one is read in several windows."""
+
+
+class TextRankerConfig(Frozen):
+    """A ranker of texts, as `config.json` of its folder or `first_stage` of a checkpoint states it (TRMD section 3).
+
+    `joint` False is a bi-encoder: it reads the question alone and the document alone, so that it can be a first stage.
+    A text's vector is then the concatenation of what the rankers read: the first token's vector (CLS) for
+    `first_ranker`, then for `token_ranker` the mean of all tokens' vectors (`twin`; `dot` scales it to length 1) or
+    every token's projected vector of length 1 (`colbert`).
+
+    `joint` True is a cross-encoder: it reads both at once. monoBERT is joint with `first_ranker` linear; TwinBERT and
+    ColBERT are bi-encoders with a `token_ranker` alone; TRMD's students have a residual `first_ranker` and a
+    `token_ranker`.
     """
 
-    encoder: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """Identifies tokenizer, weights and lengths: a text's vectors are interchangeable where this is equal."""
+    model_type: Literal["cerberank-text-ranker"] = "cerberank-text-ranker"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")] = "text-ranker"
+    encoder: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = "0" * 64
+    """Identifies tokenizer, weights and lengths of a first stage: a text's vectors are interchangeable where this is
+    equal. Zeros in a text ranker's own folder, because a first stage may cut texts elsewhere."""
     transformer: TransformerConfig
-    first_ranker: bool = False
-    """TRMD's ranker 1, on first tokens."""
+    joint: bool = False
+    first_ranker: Literal["linear", "residual"] | None = None
+    """Ranker 1 reads first tokens: monoBERT's linear classifier, or TRMD's with a residual."""
     token_ranker: Literal["twin", "colbert", "dot"] | None = None
-    """Ranker 2; `dot` is the cosine of means, without weights, as sentence-transformers' bi-encoders are trained."""
+    """Ranker 2 reads all tokens; `dot` is the cosine of means, without weights, as sentence-transformers' bi-encoders
+    are trained."""
     projection: Count = 128
     """Width of ColBERT's token vectors."""
-    question_length: Count = 64
-    """Most tokens of a question, special ones not counted."""
-    candidate_length: Count = 128
-    """Most tokens of a candidate, special ones not counted; the rest is not read by this stage."""
+    encoding: TextEncodingConfig = TextEncodingConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.first_ranker and self.token_ranker is None:
-            raise ValueError("a first stage needs first_ranker or token_ranker")
-        if self.first_ranker and self.token_ranker == "dot":
-            raise ValueError("token_ranker dot has no weights and goes with no first_ranker")
-        room = self.transformer.max_positions - self.transformer.position_offset
-        if max(self.question_length, self.candidate_length) + 2 > room:
-            raise ValueError(f"question_length or candidate_length, and 2 special tokens, exceed {room} positions")
+        if self.first_ranker is None and self.token_ranker is None:
+            raise ValueError("a text ranker needs first_ranker or token_ranker")
+        if self.first_ranker == "linear" and not self.joint:
+            raise ValueError("a linear first_ranker reads question and document together: it needs joint")
+        if self.token_ranker == "dot" and (self.first_ranker or self.joint):
+            raise ValueError("token_ranker dot has no weights and goes with neither first_ranker nor joint")
+        longest = self.longest if self.joint else 2 + max(self.encoding.question_length, self.encoding.window)
+        if longest > self.room:
+            raise ValueError(
+                f"question_length, window and special tokens are {longest}, the encoder has {self.room} positions"
+            )
         return self
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that a joint encoder of the same texts reads, special tokens included."""
+        special = 2 + PAIR_TEMPLATES[self.transformer.family].between
+        return self.encoding.question_length + self.encoding.window + special
+
+    @property
+    def room(self) -> int:
+        """The number of positions that the encoder has."""
+        return self.transformer.max_positions - self.transformer.position_offset
+
+    @property
     def fixed_width(self) -> int:
-        """How many numbers of a vector do not depend on the text's length: all of them but ColBERT's token vectors."""
-        parts = self.first_ranker + (self.token_ranker in ("twin", "dot"))
+        """The number of a vector's numbers that do not depend on the text's length: all but ColBERT's token vectors."""
+        parts = (self.first_ranker is not None) + (self.token_ranker in ("twin", "dot"))
         return parts * self.transformer.hidden_size
 
     @property
-    def residual_rankers(self) -> tuple[str, ...]:
-        """The rankers with weights of their own, by the names of these weights in `scorer.safetensors`."""
-        return ("first_ranker",) * self.first_ranker + ("token_ranker",) * (self.token_ranker == "twin")
+    def weighted_rankers(self) -> tuple[str, ...]:
+        """The rankers whose weights score vectors, by the names of these weights in `scorer.safetensors`."""
+        return ("first_ranker",) * (self.first_ranker is not None) + ("token_ranker",) * (self.token_ranker == "twin")
 
 
 class Stage(Frozen):
@@ -152,7 +192,7 @@ class RankerConfig(Frozen):
     architecture: ArchitectureConfig
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig = EncodingConfig()
-    first_stage: FirstStageConfig | None = None
+    first_stage: TextRankerConfig | None = None
     """Ranks all candidates before any is read as a pair; the other stages are numbered from 1 then."""
     drop_schedule: tuple[DropRatio, ...] = ()
     """Default drop ratio of every stage but the last, the first stage included; empty means that nothing is dropped."""
@@ -188,7 +228,16 @@ class RankerConfig(Frozen):
             raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
         if isinstance(self.transformer, OpaqueTransformer):
             self._check_opaque()
+        if self.first_stage is not None:
+            self._check_first_stage(self.first_stage)
         return self
+
+    def _check_first_stage(self, first: TextRankerConfig) -> None:
+        """Raise ValueError for a text ranker that needs both texts, or windows, which this stage does not read."""
+        if first.joint:
+            raise ValueError("a joint text ranker reads question and candidate together: it cannot be a first stage")
+        if first.encoding.document_length > first.encoding.window:
+            raise ValueError("a first stage reads a candidate at once: document_length must not exceed window")
 
     def _check_opaque(self) -> None:
         """Raise ValueError for what an opaque graph cannot have."""

@@ -1,4 +1,4 @@
-"""(question, candidates, context) -> token ids of pairs; `texts/encoding.py` encodes texts each alone.
+"""(question, candidates, context) -> token ids of pairs; `text_encoding.py` encodes texts each alone.
 
 Layout: BERT and ELECTRA `[CLS] q [SEP] a [SEP] (c [SEP])`, RoBERTa `<s> q </s></s> a </s>
 (</s> c </s>)`; the context c is the previous and the next sentence (SSP section 3). Pairs are

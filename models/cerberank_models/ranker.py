@@ -17,10 +17,10 @@ from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.backends.registry import check_precision, open_backend, spec_of, usual_backend, usual_precision
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.convert.cache import ImportOptions, cached_checkpoint, default_cache
+from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
-from cerberank_models.importing.cache import ImportOptions, cached_checkpoint, default_cache
-from cerberank_models.importing.source import find_source
 from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
 from cerberank_models.store import Store

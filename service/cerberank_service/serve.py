@@ -20,8 +20,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cerberank_models.importing.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
-from cerberank_models.importing.source import find_source
+from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
+from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app

@@ -13,7 +13,7 @@ import pytest
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.rank import check_golden
 from cerberank_training.data import read_questions, subset
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from sentence_transformers import CrossEncoder
 from tests.e2e.conftest import SERVE, launch, start, wait_until_ready
-from tests.models.importing.test_source import in_hub_cache
+from tests.models.convert.test_source import in_hub_cache
 from tests.tiny import save_cross_encoder
 
 IMPORT_SECONDS = 300.0

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from tests.tiny import random_ranker
+from tests.text_rankers import ENCODING, JOINT_TWIN, MONO, NAMES, SHAPES, TR_TWIN, TWIN
+from tests.tiny import hugging_face_config, random_ranker
 
-from cerberank_models.config import RankerConfig
+from cerberank_models.config import RankerConfig, TextEncodingConfig, TextRankerConfig
+from cerberank_models.convert.hugging_face import transformer_config
 from cerberank_models.drop import RatioSchedule
+
+TEXT_TRANSFORMER = transformer_config(hugging_face_config("bert"))
 
 
 def changed(**changes: object) -> dict[str, object]:
@@ -97,7 +101,7 @@ def test_a_gated_feed_forward_counts_with_its_gate() -> None:
     """A first stage's cost is told in layers of the pairs' encoder, by the weights of its linear maps."""
     layer = {family: random_ranker(family=family).config.transformer for family in ("bert", "modernbert")}
     first = {"encoder": "0" * 64, "token_ranker": "dot", "transformer": layer["modernbert"].model_dump()}
-    first |= {"question_length": 8, "candidate_length": 16}
+    first |= {"encoding": {"question_length": 8, "document_length": 16, "window": 16}}
     config = RankerConfig.model_validate(changed(first_stage=first))
     width, inner = 32, 64
     expected = 4 * (4 * width + 3 * inner) / (4 * width + 2 * inner)
@@ -138,3 +142,38 @@ def test_json_round_trip() -> None:
     """What is written to config.json is read back equal."""
     config = random_ranker().config
     assert RankerConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
+def test_the_papers_text_rankers_survive_json(shape: dict[str, object]) -> None:
+    """Written and read again they are equal."""
+    config = TextRankerConfig(name="s", transformer=TEXT_TRANSFORMER, encoding=ENCODING, **shape)
+    assert TextRankerConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "first_ranker or token_ranker"),
+        ({**MONO, "joint": False}, "needs joint"),
+        ({**JOINT_TWIN, "encoding": TextEncodingConfig(question_length=30, window=32)}, "are 65, the encoder has 64"),
+        ({**TWIN, "encoding": TextEncodingConfig(question_length=30, window=63)}, "are 65, the encoder has 64"),
+        ({**TR_TWIN, "token_ranker": "dot"}, "goes with neither first_ranker nor joint"),
+    ],
+)
+def test_wrong_text_rankers_are_refused(changes: dict[str, object], message: str) -> None:
+    """Each with a message that says why; 30 + 32 + three special tokens are one too many, as are 63 + two."""
+    with pytest.raises(ValueError, match=message):
+        TextRankerConfig.model_validate(
+            {"name": "s", "transformer": TEXT_TRANSFORMER, "encoding": TextEncodingConfig(window=16), **changes}
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [(JOINT_TWIN, "cannot be a first stage"), (TWIN, "must not exceed window")]
+)
+def test_a_first_stage_reads_texts_alone_and_at_once(changes: dict[str, object], message: str) -> None:
+    """A cross-encoder and one with windows are refused."""
+    first = TextRankerConfig(transformer=TEXT_TRANSFORMER, encoding=ENCODING, **changes)
+    with pytest.raises(ValueError, match=message):
+        RankerConfig.model_validate(changed(first_stage=first.model_dump()))

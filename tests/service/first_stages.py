@@ -24,13 +24,13 @@ from tests.service.fakes import (
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN
 from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion
-from cerberank_models.config import FirstStageConfig, RankerConfig
+from cerberank_models.config import RankerConfig, TextEncodingConfig, TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.encoding import FirstStageEncoder
-from cerberank_models.first_stage.golden import score_texts
+from cerberank_models.first_stage.open import score_texts
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, describe_files, text_digests
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.versions.loading import Loaded, LoadedFirstStage, Loader
 
 WIDTH = 4
@@ -40,12 +40,11 @@ ENCODER = "e" * 64
 def config_with_first_stage(schedule: tuple[float, ...] = (), *, encoder: str = ENCODER) -> RankerConfig:
     """The fake ranker behind a first stage: four scored stages."""
     config = ranker_config()
-    first = FirstStageConfig(
+    first = TextRankerConfig(
         encoder=encoder,
         transformer=config.transformer,
         token_ranker="dot",
-        question_length=24,
-        candidate_length=32,
+        encoding=TextEncodingConfig(question_length=24, document_length=32, window=32),
     )
     return config.model_copy(update={"first_stage": first, "drop_schedule": schedule})
 
@@ -54,7 +53,7 @@ def config_with_first_stage(schedule: tuple[float, ...] = (), *, encoder: str = 
 class FakeVectors:
     """Fulfils `VectorBackend`: a text's vector follows from its token ids; remembers what it encoded."""
 
-    config: FirstStageConfig
+    config: TextRankerConfig
     faults: Faults = field(default_factory=Faults)
     precision: str = "fp32"
     encoded: list[int] = field(default_factory=list)
@@ -93,7 +92,7 @@ def with_first_stage(
 
 def loaded_with_first_stage(checkpoint: Checkpoint, vectors: FakeVectors, pairs: FakeBackend) -> Loaded:
     """The checkpoint with a first stage whose golden scores are the fake's own; its tokenizer is that of the pairs."""
-    encoder = FirstStageEncoder(tokenizer(), vectors.config, tokenizer_digest="first")
+    encoder = TextEncoder(tokenizer(), vectors.config, tokenizer_digest="first")
     scorer = FirstStageScorer(vectors.config, {})
     texts = ("the tower", "it was built in 1889", "")
     scores = score_texts(FakeVectors(vectors.config), encoder, scorer, "how tall?", texts)
@@ -120,7 +119,7 @@ def load_with_first_stage(folder: Path, vectors: FakeVectors, pairs: FakeBackend
 
 def store_of(folder: Path, vectors: FakeVectors, texts: Sequence[str], *, encoder: str) -> Path:
     """A store of the fake's vectors of `texts`."""
-    tokens = FirstStageEncoder(tokenizer(), vectors.config).candidates(texts)
+    tokens = TextEncoder(tokenizer(), vectors.config).candidates(texts)
     numbers = np.stack(FakeVectors(vectors.config).encode(tokens))
     digests = text_digests(texts)
     places = np.lexsort((digests[:, 1], digests[:, 0]))

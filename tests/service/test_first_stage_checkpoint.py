@@ -31,8 +31,8 @@ TEXTS = [" ".join(["the tower is", *(["a", "b", "c", "d", "e"][: n % 6]), *str(n
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "return_heads": True}
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "dot in int8": ({"token_ranker": "dot"}, "onnx", "int8"),
-    "two rankers in fp32": ({"first_ranker": True, "token_ranker": "twin"}, "torch", "fp32"),
-    "colbert in fp32": ({"first_ranker": True, "token_ranker": "colbert"}, "onnx", "fp32"),
+    "two rankers in fp32": ({"first_ranker": "residual", "token_ranker": "twin"}, "torch", "fp32"),
+    "colbert in fp32": ({"first_ranker": "residual", "token_ranker": "colbert"}, "onnx", "fp32"),
 }
 ROUNDED = 2.0**-8
 """How far scores lie apart at most whose vectors were computed in different batches: a number of a vector may round to

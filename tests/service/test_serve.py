@@ -12,8 +12,8 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, Faults
 from tests.service.observe import wait_until
 
-from cerberank_models.importing.cache import ImportOptions
-from cerberank_models.importing.source import Source
+from cerberank_models.convert.cache import ImportOptions
+from cerberank_models.convert.source import Source
 from cerberank_service.serve import SWITCH_SECONDS, assemble, serve
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings

@@ -13,7 +13,7 @@ from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
-from cerberank_models.export.random_weights import EncoderShape, random_config, write_random_checkpoint
+from cerberank_models.convert.random_weights import EncoderShape, random_config, write_random_checkpoint
 
 MAX_LENGTH = 128
 

@@ -19,7 +19,7 @@ from cerberank_models.encoding import EncodedPairs
 
 Scores = NDArray[np.float64]
 Vector = NDArray[np.float16]
-"""What the rankers of a first stage read of one text: one-dimensional (`FirstStageConfig` tells its parts)."""
+"""What the rankers of a first stage read of one text: one-dimensional (`TextRankerConfig` tells its parts)."""
 State = TypeVar("State")
 
 
@@ -129,3 +129,16 @@ def combine(head_logits: NDArray[np.floating], rule: Literal["probability", "log
     if rule == "logit":
         return probability(head_logits.astype(np.float64).mean(axis=1))
     return np.asarray(probability(head_logits).mean(axis=1))
+
+
+def logit_columns(config: RankerConfig, stage: int) -> int:
+    """The number of logits that a pair gets at a stage: one at an exit, one a head at the end."""
+    return 1 if config.stages[stage].kind == "exit" else config.architecture.heads
+
+
+def scored(config: RankerConfig, stage: int, logits: NDArray[np.floating], after: State | None) -> StageOutput[State]:
+    """The output of a stage from its logits `[n, c]`; `after` is the state behind it, None behind the last stage."""
+    if config.stages[stage].kind == "exit":
+        return StageOutput(state=after, scores=probability(logits[:, 0]), head_scores=None)
+    scores = combine(logits, config.architecture.combine)
+    return StageOutput(state=None, scores=scores, head_scores=probability(logits))

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranker import Ranker
-from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.text_ranker import TextVectors
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedP
                 if isinstance(network, Ranker):
                     network.stage_logits(ids, types, offsets, tuple(range(len(network.config.stages))))
                 else:
-                    network(ids, types, offsets)
+                    network.read(ids, types, PackedLayout.of(offsets))
     finally:
         for hook in hooks:
             hook.remove()

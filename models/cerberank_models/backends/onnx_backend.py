@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, consecutive, probability
+from cerberank_models.backends.contract import BackendCounts, StageOutput, consecutive, logit_columns, scored
 from cerberank_models.backends.device_memory import DeviceMemory
-from cerberank_models.backends.onnx_session import open_session, place_of
+from cerberank_models.backends.onnx_session import open_stages, place_of
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import RankerConfig
@@ -53,14 +53,12 @@ class OnnxBackend:
         Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
         provider is not installed.
         """
-        if len(graphs) != len(config.stages):
-            raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
         self._config = config
         self._buckets = buckets or BucketRule()
         # Batches run in parallel, each on one thread, so that threads synchronise once per run, not once per operator.
         self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)
-        self._sessions = [open_session(graph, threads=1, device=device) for graph in graphs]
+        self._sessions = open_stages(graphs, config, threads=1, device=device)
         self.precision = precision
         """The number format of the graphs."""
         self.counts = BackendCounts()
@@ -82,10 +80,9 @@ class OnnxBackend:
 
     def run(self, state: OnnxState, stage: int) -> StageOutput[OnnxState]:
         """Run one stage's graph over every bucket."""
-        plan, last = self._config.stages[stage], stage == len(self._config.stages) - 1
+        last = stage == len(self._config.stages) - 1
         lengths = np.diff(state.offsets)
-        columns = 1 if plan.kind == "exit" else self._config.architecture.heads
-        logits = np.empty((len(lengths), columns), dtype=np.float32)
+        logits = np.empty((len(lengths), logit_columns(self._config, stage)), dtype=np.float32)
         after = None
         if not last:
             after = np.empty((int(state.offsets[-1]), self._config.body.hidden_size), dtype=np.float32)
@@ -103,10 +100,7 @@ class OnnxBackend:
         self.counts += BackendCounts(padding_tokens=padded - int(lengths.sum()))
         self._pool.run(partial(run_bucket, rows) for rows in buckets)
         follow = None if after is None else OnnxState(state.offsets, None, after)
-        if plan.kind == "exit":
-            return StageOutput(state=follow, scores=probability(logits[:, 0]), head_scores=None)
-        scores = combine(logits, self._config.architecture.combine)
-        return StageOutput(state=None, scores=scores, head_scores=probability(logits))
+        return scored(self._config, stage, logits, follow)
 
     def select(self, state: OnnxState, rows: NDArray[np.integer]) -> OnnxState:
         """Gather the tokens of `rows`."""

@@ -18,9 +18,10 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, probability
+from cerberank_models.backends.contract import BackendCounts, StageOutput, logit_columns, scored
 from cerberank_models.backends.device_memory import DeviceMemory, nvml_memory
-from cerberank_models.backends.onnx_session import open_session, place_of
+from cerberank_models.backends.onnx_backend import padded_ids
+from cerberank_models.backends.onnx_session import open_stages, place_of
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 
@@ -78,10 +79,8 @@ class OnnxDeviceBackend:
         Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
         provider is not installed.
         """
-        if len(graphs) != len(config.stages):
-            raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
         self._config, self._buckets, self._place = config, buckets, place_of(device)
-        self._sessions = [open_session(graph, threads=threads, device=device) for graph in graphs]
+        self._sessions = open_stages(graphs, config, threads=threads, device=device)
         self.precision = precision
         """The number format of the graphs."""
         self._device = device
@@ -104,9 +103,8 @@ class OnnxDeviceBackend:
 
     def run(self, state: DeviceState, stage: int) -> StageOutput[DeviceState]:
         """Run one stage's graph over every batch of the state."""
-        plan, last = self._config.stages[stage], stage == len(self._config.stages) - 1
-        columns = 1 if plan.kind == "exit" else self._config.architecture.heads
-        logits = np.empty((len(state.lengths), columns), dtype=np.float32)
+        last = stage == len(self._config.stages) - 1
+        logits = np.empty((len(state.lengths), logit_columns(self._config, stage)), dtype=np.float32)
         held: list[onnxruntime.OrtValue] = []
         batch, row = (np.zeros(len(state.lengths), dtype=np.int64) for _ in range(2))
         for part in self._batches(state):
@@ -117,10 +115,7 @@ class OnnxDeviceBackend:
             if not last:
                 held.append(outputs[-1])
         after = None if last else DeviceState(state.lengths, None, Places(tuple(held), batch, row))
-        if plan.kind == "exit":
-            return StageOutput(state=after, scores=probability(logits[:, 0]), head_scores=None)
-        scores = combine(logits, self._config.architecture.combine)
-        return StageOutput(state=None, scores=scores, head_scores=probability(logits))
+        return scored(self._config, stage, logits, after)
 
     def select(self, state: DeviceState, rows: NDArray[np.integer]) -> DeviceState:
         """Copies nothing on the device; batches without a remaining pair are freed."""
@@ -165,20 +160,18 @@ class OnnxDeviceBackend:
         for index, hidden in enumerate(state.places.held):
             rows = np.flatnonzero(state.places.batch == index)
             mask = _mask(state.lengths[rows], hidden.shape()[1])
-            yield _Batch(rows, mask, {"rows": state.places.row[rows]}, hidden)
+            yield _Batch(rows, mask, {"rows": state.places.row[rows], "mask": mask}, hidden)
 
     def _token_batches(self, pairs: EncodedPairs) -> Iterator[_Batch]:
         for rows in buckets_of(pairs.lengths, self._buckets):
             mask = _mask(pairs.lengths[rows], int(pairs.lengths[rows].max()))
             index, _ = packed_rows(pairs.offsets, rows)
-            token_ids, type_ids = np.zeros((2, *mask.shape), dtype=np.int64)
-            token_ids[mask], type_ids[mask] = pairs.token_ids[index], pairs.type_ids[index]
-            yield _Batch(rows, mask, {"token_ids": token_ids, "type_ids": type_ids}, None)
+            yield _Batch(rows, mask, padded_ids(pairs, index, mask), None)
 
     def _bound_run(self, stage: int, batch: _Batch, *, last: bool) -> list[onnxruntime.OrtValue]:
         session = self._sessions[stage]
         binding = session.io_binding()
-        for name, array in (batch.inputs | {"mask": batch.mask}).items():
+        for name, array in batch.inputs.items():
             binding.bind_cpu_input(name, array)
         if batch.hidden is not None:
             binding.bind_ortvalue_input("hidden", batch.hidden)

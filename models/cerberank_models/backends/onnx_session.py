@@ -8,10 +8,24 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 
-from cerberank_models.backends.int8_products import products_saturate
 from cerberank_models.backends.processors import usable_processors
+from cerberank_models.config import RankerConfig
+
+GRAPH = Path(__file__).with_name("int8_products.onnx")
+"""`MatMulInteger` of `x`, uint8 [rows, 64], and a weight, int8 [64, 32], whose numbers are all 127."""
+
+
+def products_saturate() -> bool:
+    """True when a product of 255s and 127s is not the exact number; takes about a millisecond."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(GRAPH), options, providers=["CPUExecutionProvider"])
+    x = np.full((4, 64), 255, np.uint8)
+    return bool((np.asarray(session.run(None, {"x": x})[0]) != 64 * 255 * 127).any())
+
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +73,15 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     session = _exact(opened, graph) if products_saturate() else opened("0")
     check_provider(session.get_providers(), device)
     return session
+
+
+def open_stages(
+    graphs: Sequence[Path], config: RankerConfig, *, threads: int | None, device: str
+) -> list[onnxruntime.InferenceSession]:
+    """A session for the graph of each stage; raises ValueError when these are not as many as the stages."""
+    if len(graphs) != len(config.stages):
+        raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
+    return [open_session(graph, threads=threads, device=device) for graph in graphs]
 
 
 def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, StageOutput, combine, consecutive, probability
+from cerberank_models.backends.contract import BackendCounts, StageOutput, consecutive, scored
 from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph_sizes
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
@@ -129,12 +129,8 @@ class TorchBackend:
         with self._on_stream():
             hidden, logits = self._compute_in_blocks(state, stage) if in_blocks else self._compute(state, stage)
             values = logits.cpu().numpy()
-        if self.config.stages[stage].kind == "exit":
-            last = stage == len(self.config.stages) - 1
-            after = None if last else TorchState(state.offsets, None, hidden)
-            return StageOutput(state=after, scores=probability(values[:, 0]), head_scores=None)
-        scores = combine(values, self.config.architecture.combine)
-        return StageOutput(state=None, scores=scores, head_scores=probability(values))
+        last = stage == len(self.config.stages) - 1
+        return scored(self.config, stage, values, None if last else TorchState(state.offsets, None, hidden))
 
     def select(self, state: TorchState, rows: NDArray[np.integer]) -> TorchState:
         """Gather the tokens of `rows`."""

@@ -2,7 +2,8 @@
 
     first-stage/tokenizer.json  golden.jsonl  [scorer.safetensors]  [model.safetensors]  onnx/<precision>/encoder.onnx
 
-`scorer.safetensors` holds the weights of residual rankers; where there are none, there is no such file.
+The tokenizer and the two files of weights are those of a text ranker's own folder (`first_stage/folder.py`):
+`scorer.safetensors` holds the weights of rankers that score vectors; where there are none, there is no such file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cerberank_models.checkpoint.errors import CheckpointError
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 
 FOLDER = "first-stage/"
 TOKENIZER, GOLDEN = f"{FOLDER}tokenizer.json", f"{FOLDER}golden.jsonl"
@@ -37,7 +38,7 @@ def encoder_precisions(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({each[2] for each in parts}))
 
 
-def verify_first_stage(path: Path, names: Iterable[str], config: FirstStageConfig | None) -> None:
+def verify_first_stage(path: Path, names: Iterable[str], config: TextRankerConfig | None) -> None:
     """Raise CheckpointError unless the checkpoint `path` has the files that its `first_stage` needs, and no others.
 
     `names` are the files in its manifest.
@@ -47,7 +48,7 @@ def verify_first_stage(path: Path, names: Iterable[str], config: FirstStageConfi
         if have:
             raise CheckpointError(f"{path} has {', '.join(sorted(have))}, but its config.json has no first_stage")
         return
-    needed = {TOKENIZER, GOLDEN} | ({SCORER} if config.residual_rankers else set())
+    needed = {TOKENIZER, GOLDEN} | ({SCORER} if config.weighted_rankers else set())
     if missing := sorted(needed - have):
         raise CheckpointError(f"{path} has a first_stage in config.json, but lacks {', '.join(missing)}")
     runs = {WEIGHTS, *map(encoder_graph, encoder_precisions(have))}

@@ -120,15 +120,20 @@ def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
     `verified` is for a copy that another process has just verified: no file is hashed, and no graph is looked into.
     Raises MissingFileError, SurplusFileError, ChangedFileError, or for a malformed file their base CheckpointError.
     """
-    manifest = _manifest(path)
+    manifest = _parse(Manifest, path / MANIFEST, _manifest_content(path))
     if not verified:
         _verify_names(path, manifest)
         for name in manifest.files:
             _verify_digest(path, name, manifest, _digest(path / name))
+    return _read(path, manifest, looked_into=verified)
+
+
+def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
+    """Read a folder whose files are those of the manifest; graphs are looked into unless they were."""
     config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
     _verify_graphs(path, manifest, config)
     verify_first_stage(path, manifest.files, config.first_stage)
-    if not verified:
+    if not looked_into:
         _verify_external_data(path, manifest)
     lines = (path / "golden.jsonl").read_bytes().splitlines()
     golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
@@ -171,38 +176,43 @@ def write_checkpoint(
             metrics=dict(metrics or {}),
             files={name: _write(partial / name, value) for name, value in sorted(content.items())},
         )
-        _write(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
-        written = read_checkpoint(partial)
+        written = _finished(partial, manifest, manifest.model_dump_json(indent=2).encode() + b"\n")
     return replace(written, path=path)
 
 
 def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
     """Copy the checkpoint `source` to a hidden folder, manifest last, verify the copy, then rename it to `path`.
 
-    Each file is hashed twice: as it is read, so that an error names the folder that is at fault, and in the copy.
+    Each file is read and hashed once, as it is written: the copy holds the bytes whose hash the manifest states.
     Raises FileExistsError when `path` exists, CheckpointError when `source` or the copy is no valid checkpoint;
     either way nothing is left behind.
     """
-    manifest = _manifest(source)
+    content = _manifest_content(source)
+    manifest = _parse(Manifest, source / MANIFEST, content)
     _verify_names(source, manifest)
     with appearing_folder(path) as partial:
         for name in sorted(manifest.files):
             _verify_digest(source, name, manifest, _write(partial / name, source / name))
-        _write(partial / MANIFEST, source / MANIFEST)
-        copied = read_checkpoint(partial)
+        copied = _finished(partial, manifest, content)
     return replace(copied, path=path)
 
 
-def _manifest(path: Path) -> Manifest:
+def _finished(partial: Path, manifest: Manifest, content: bytes) -> Checkpoint:
+    """Write `content`, the manifest of files that were hashed as they were written, and check all but these hashes."""
+    _write(partial / MANIFEST, content)
+    _verify_names(partial, manifest)
+    return _read(partial, manifest, looked_into=False)
+
+
+def _manifest_content(path: Path) -> bytes:
     try:
-        content = read_regular(path / MANIFEST, SMALL)
+        return read_regular(path / MANIFEST, SMALL)
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFileError(
             f"{path} has no {MANIFEST}: it is not a checkpoint, or its copy was not finished"
         ) from None
     except NotRegularError as error:
         raise CheckpointError(str(error)) from error
-    return _parse(Manifest, path / MANIFEST, content)
 
 
 def _verify_names(path: Path, manifest: Manifest) -> None:

@@ -16,34 +16,34 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import Names
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.export.checkpoint import (
+from cerberank_models.convert.checkpoint import (
     PARITY,
     check_differing,
     check_parity,
     export_checkpoint,
     golden_scores,
 )
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.hugging_face import load_weights, ranker_config, transformer_config
-from cerberank_models.importing.opaque import why_opaque
-from cerberank_models.importing.own_network import (
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.hugging_face import load_weights, ranker_config, transformer_config
+from cerberank_models.convert.opaque import why_opaque
+from cerberank_models.convert.own_network import (
     SENTENCE_TRANSFORMERS,
     check_kind,
     own_scores,
     read_config,
     read_network,
 )
-from cerberank_models.importing.own_tokenizer import (
+from cerberank_models.convert.own_tokenizer import (
     MOST_TOKENS,
     check_pairs,
     own_length,
     plain_tokenizer,
     read_tokenizer,
 )
-from cerberank_models.importing.source import Source, find_source
-from cerberank_models.importing.teacher_input import FILE, TeacherInput
+from cerberank_models.convert.source import Source, find_source
+from cerberank_models.convert.teacher_input import FILE, TeacherInput
+from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import note
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.config import EncodingConfig
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
-from cerberank_models.export.opaque import export_opaque, long_texts, opaque_encoder
-from cerberank_models.export.opaque_graph import OpaqueNetwork, adopt_graph, export_network
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.opaque import opaque_config
-from cerberank_models.importing.own_network import own_scores, read_network
-from cerberank_models.importing.own_tokenizer import check_pairs, plain_tokenizer
-from cerberank_models.importing.source import Source
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.opaque import export_opaque, long_texts, opaque_config, opaque_encoder
+from cerberank_models.convert.opaque_graph import OpaqueNetwork, adopt_graph, export_network
+from cerberank_models.convert.own_network import own_scores, read_network
+from cerberank_models.convert.own_tokenizer import check_pairs, plain_tokenizer
+from cerberank_models.convert.source import Source
 
 logger = logging.getLogger(__name__)
 

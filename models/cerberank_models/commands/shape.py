@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.commands.options import Integers, Names
-from cerberank_models.export.random_weights import SHAPES, random_config, write_random_checkpoint
+from cerberank_models.convert.random_weights import SHAPES, random_config, write_random_checkpoint
 from cerberank_models.output import UsageError, say
 
 

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.convert.checkpoint import PARITY, check_parity, export_checkpoint
+from cerberank_models.convert.read_back import PRECISIONS, read_back
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import PARITY, check_parity, export_checkpoint
-from cerberank_models.export.read_back import PRECISIONS, read_back
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import say
 from cerberank_models.rank import pairs_policy, rank_pairs

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors.numpy import save
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, CheckpointError, write_checkpoint
-from cerberank_models.config import FirstStageConfig, RankerConfig
-from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
-from cerberank_models.export.checkpoint import (
+from cerberank_models.config import RankerConfig, TextRankerConfig
+from cerberank_models.convert.checkpoint import (
     GOLDEN_MARGIN,
     MARGIN,
     PARITY,
@@ -22,15 +25,71 @@ from cerberank_models.export.checkpoint import (
     check_parity,
     golden_questions,
 )
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.graphs import FusedAttentionLayout, export_module, token_inputs
+from cerberank_models.convert.int8 import measure_ranges, quantise
+from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
-from cerberank_models.first_stage.export import check_vectors, export_encoder
+from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.sources import BiEncoder, encoder_id
+from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
-from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.precision import in_precision
+from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.rank import half_mismatch
+from cerberank_models.text_encoding import TextEncoder
+
+VECTOR_PARITY = 2.0**-9
+"""How far fp32 vectors may lie from PyTorch's, as a share of the largest number: two steps of float16's last digit."""
+
+
+class _Encoder(nn.Module):
+    def __init__(self, network: TextVectors) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        fixed, tokens = self.network.read(token_ids, type_ids, FusedAttentionLayout(mask, _longest(self.network)))
+        parts = [fixed.float()] if self.network.config.fixed_width else []
+        return tuple(parts if tokens is None else [*parts, tokens])
+
+
+def export_encoder(
+    precision: str, network: TextVectors, path: Path, *, calibration: Sequence[EncodedPairs], margin: float
+) -> OnnxEncoder:
+    """Write the graph `path` and open it; int8 measures its ranges on `calibration`, widened by the factor `margin`.
+
+    The graph reads padded token ids, type ids and mask `[N, S]`, and gives `vectors [N, W]` and `tokens [N, S, P]`,
+    each where the first stage has such a part.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if precision == "int8":
+        form = quantise(network, measure_ranges(network, calibration), margin=margin)
+    elif precision == "fp16":
+        form = in_precision(copy.deepcopy(network), torch.float16)
+    else:
+        form = network
+    config = network.config
+    inputs, shapes = token_inputs(_longest(network))
+    outputs = ["vectors"] * bool(config.fixed_width) + ["tokens"] * (config.token_ranker == "colbert")
+    export_module(_Encoder(form), path, inputs=inputs, shapes=shapes, outputs=outputs)
+    return OnnxEncoder(path, config, precision=precision)
+
+
+def _longest(network: TextVectors) -> int:
+    """Tokens of the longest text, with its two special ones."""
+    return 2 + max(network.config.encoding.question_length, network.config.encoding.document_length)
+
+
+def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
+    """Raise ParityError unless the fp32 graph's vectors are PyTorch's within `VECTOR_PARITY`."""
+    wanted, given = (np.concatenate(vectors).astype(np.float32) for vectors in (expected, got))
+    difference, largest = float(np.abs(wanted - given).max()), max(1.0, float(np.abs(wanted).max()))
+    if not difference <= VECTOR_PARITY * largest:
+        raise ParityError(
+            f"fp32 vectors differ from PyTorch's by {difference:.2g}, with numbers of up to {largest:.3g}"
+        )
+
 
 STALE = ("tune.json", "tune.png")
 """What `cerberank train tune` has measured without a first stage."""
@@ -68,12 +127,12 @@ def attach(
     precisions = checkpoint.precisions if precisions is None else precisions
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
-    network = _named(encoder)
+    network = encoder.network
     first, old = network.config, checkpoint.config
-    texts = FirstStageEncoder(encoder.tokenizer, first)
-    golden = [concat_pairs([texts.question(question), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
+    texts = TextEncoder(encoder.tokenizer, first)
+    golden = [concat_pairs([texts.questions([question]), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
     given = [
-        concat_pairs([texts.question(question), texts.candidates([candidate.text for candidate in candidates])])
+        concat_pairs([texts.questions([question]), texts.candidates([candidate.text for candidate in candidates])])
         for question, candidates in calibration
     ]
     scorer = FirstStageScorer(first, encoder.weights)
@@ -114,15 +173,7 @@ def attach(
         )
 
 
-def _named(encoder: BiEncoder) -> TextVectors:
-    """The network with its id in its config."""
-    name = encoder_id(encoder.network, encoder.tokenizer)
-    network = TextVectors(encoder.network.config.model_copy(update={"encoder": name}))
-    network.load_state_dict(encoder.network.state_dict())
-    return network.eval()
-
-
-def _with_first_stage(old: RankerConfig, first: FirstStageConfig, alpha: float) -> RankerConfig:
+def _with_first_stage(old: RankerConfig, first: TextRankerConfig, alpha: float) -> RankerConfig:
     changes = {"first_stage": first, "drop_schedule": (alpha, *old.schedule), "tuned_schedules": ()}
     return RankerConfig.model_validate({**dict(old), **changes})
 
@@ -143,13 +194,15 @@ def _check(precision: str, expected: Sequence[Scores], got: Sequence[Scores]) ->
         raise ParityError(f"{precision}: {mismatch}")
 
 
-def _card(first: FirstStageConfig, source: str, alpha: float) -> str:
-    kinds = ["ranker 1"] * first.first_ranker + [str(first.token_ranker)] * (first.token_ranker is not None)
+def _card(first: TextRankerConfig, source: str, alpha: float) -> str:
+    kinds = ["ranker 1"] * (first.first_ranker is not None) + [str(first.token_ranker)] * (
+        first.token_ranker is not None
+    )
     return CARD.format(
         kind=f"A bi-encoder ({' and '.join(kinds)})",
         source=source,
         encoder=first.encoder,
-        question=first.question_length,
-        candidate=first.candidate_length,
+        question=first.encoding.question_length,
+        candidate=first.encoding.document_length,
         alpha=alpha,
     )

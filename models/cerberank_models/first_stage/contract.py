@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 
 
@@ -21,7 +21,7 @@ class VectorBackend(Protocol):
     """Runs the encoder. Not thread-safe: the thread that owns the pair stages' backend owns it too."""
 
     @property
-    def config(self) -> FirstStageConfig:
+    def config(self) -> TextRankerConfig:
         """The bi-encoder's shape."""
 
     @property

@@ -15,7 +15,7 @@ from cerberank_models.backends.onnx_backend import padded_ids
 from cerberank_models.backends.onnx_session import open_session, place_of
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.thread_pool import ThreadPool
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs, packed_rows
 from cerberank_models.first_stage.contract import split_vectors
 
@@ -26,7 +26,7 @@ class OnnxEncoder:
     def __init__(
         self,
         graph: Path,
-        config: FirstStageConfig,
+        config: TextRankerConfig,
         *,
         precision: str = "fp32",
         threads: int | None = None,

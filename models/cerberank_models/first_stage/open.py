@@ -5,38 +5,90 @@ The encoder's libraries are imported when it is opened, as a backend's are.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
-from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, WEIGHTS, encoder_graph
+from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.checkpoint.manifest import GoldenQuestion
+from cerberank_models.config import TextRankerConfig
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.rank import GoldenMismatchError, compare_golden, recorded_scores
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import largest_token_id
 
 
-def first_stage_of(checkpoint: Checkpoint) -> FirstStageConfig:
+def score_texts(
+    backend: VectorBackend, encoder: TextEncoder, scorer: FirstStageScorer, question: str, texts: Sequence[str]
+) -> Scores:
+    """Scores `[n]` of a question's candidates, with every vector computed now."""
+    vectors = backend.encode(concat_pairs([encoder.questions([question]), encoder.candidates(texts)]))
+    return scorer(vectors[0], vectors[1:])
+
+
+def check_first_stage(
+    backend: VectorBackend,
+    checkpoint: Checkpoint,
+    precision: str,
+    *,
+    encoder: TextEncoder | None = None,
+    scorer: FirstStageScorer | None = None,
+    pause: Callable[[], None] = lambda: None,
+) -> None:
+    """Score every golden question of the first stage and compare with the scores recorded for `precision`.
+
+    A half precision without scores of its own is compared with fp32. `encoder` and `scorer` are the checkpoint's; None
+    makes them. `pause` is called before each question.
+    Raises GoldenMismatchError when the scores do not agree or there are none to compare with, CheckpointError for a
+    malformed golden file.
+    """
+    encoder, scorer = encoder or open_encoder(checkpoint), scorer or open_scorer(checkpoint)
+    for golden in read_golden(checkpoint):
+        if recorded_scores(golden, precision) is None:
+            raise GoldenMismatchError(f"{checkpoint.path / GOLDEN} has no {precision} scores to compare with")
+        pause()
+        texts = [candidate.text for candidate in golden.candidates]
+        compare_golden(golden, precision, score_texts(backend, encoder, scorer, golden.question, texts))
+
+
+def read_golden(checkpoint: Checkpoint) -> list[GoldenQuestion]:
+    """The golden questions of the checkpoint's first stage. Raises CheckpointError for a malformed or empty file."""
+    path = checkpoint.path / GOLDEN
+    lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+    try:
+        golden = [GoldenQuestion.model_validate_json(line) for line in lines]
+    except ValidationError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    if not golden:
+        raise CheckpointError(f"{path} holds no question, so nothing can be checked")
+    return golden
+
+
+def first_stage_of(checkpoint: Checkpoint) -> TextRankerConfig:
     """The checkpoint's first stage. Raises CheckpointError when it has none."""
     if checkpoint.config.first_stage is None:
         raise CheckpointError(f"{checkpoint.path} has no first stage; `cerberank checkpoint first-stage` adds one")
     return checkpoint.config.first_stage
 
 
-def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> FirstStageEncoder:
+def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> TextEncoder:
     """A new encoder of texts. `tokenizer` may come from another encoder of the same `tokenizer.json`.
 
     Raises CheckpointError when the first stage's `tokenizer.json` is no tokenizer, or not its network's.
     """
     config, path = first_stage_of(checkpoint), checkpoint.path / TOKENIZER
     try:
-        encoder = FirstStageEncoder(
+        encoder = TextEncoder(
             tokenizer or Tokenizer.from_file(str(path)), config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER]
         )
     except Exception as error:  # tokenizers raises nothing narrower
@@ -53,7 +105,7 @@ def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
     """The first stage's rankers. Raises CheckpointError when their weights do not fit config.json."""
     config, path = first_stage_of(checkpoint), checkpoint.path / SCORER
     try:
-        return FirstStageScorer(config, load_file(path) if config.residual_rankers else {})
+        return FirstStageScorer(config, load_file(path) if config.weighted_rankers else {})
     except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from error
 
@@ -96,14 +148,14 @@ def open_first_stage(
 
 
 def _open_torch(
-    checkpoint: Checkpoint, config: FirstStageConfig, *, precision: str, threads: int | None, device: str
+    checkpoint: Checkpoint, config: TextRankerConfig, *, precision: str, threads: int | None, device: str
 ) -> VectorBackend:
     import torch  # noqa: PLC0415 - a service that runs ONNX installs without torch
 
     from cerberank_models.backends.half_precision import half_precision  # noqa: PLC0415
     from cerberank_models.backends.torch_backend import fill  # noqa: PLC0415
     from cerberank_models.first_stage.torch_encoder import TorchEncoder  # noqa: PLC0415
-    from cerberank_models.network.text_ranker.vectors import TextVectors  # noqa: PLC0415
+    from cerberank_models.network.text_ranker import TextVectors  # noqa: PLC0415
 
     torch.set_num_threads(threads or usable_processors())
     network = TextVectors(config)
@@ -111,7 +163,7 @@ def _open_torch(
     if precision == "fp16":
         encoder = open_encoder(checkpoint)
         golden = [
-            concat_pairs([encoder.question(question), encoder.candidates(texts)]) for question, texts in GOLDEN_TEXTS
+            concat_pairs([encoder.questions([question]), encoder.candidates(texts)]) for question, texts in GOLDEN_TEXTS
         ]
         precision = half_precision(network.eval(), golden, f"the first stage of {checkpoint.config.name}")
     return TorchEncoder(network, device=device, precision=precision)

@@ -14,10 +14,10 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder, concat_pairs
 from cerberank_models.first_stage.contract import KnownVectors, VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.windows import NO_SPAN, Windowing
 
 
@@ -26,7 +26,7 @@ class FirstStage:
     """A first stage that is ready to score."""
 
     backend: VectorBackend
-    encoder: FirstStageEncoder
+    encoder: TextEncoder
     scorer: FirstStageScorer
     known: KnownVectors | None = None
     """Vectors that need not be computed."""
@@ -38,7 +38,7 @@ class FirstStage:
         """
         found: list[Vector | None] = [None] * len(texts) if self.known is None else self.known.find(texts)
         cold = [row for row, vector in enumerate(found) if vector is None]
-        asked = self.encoder.question(question)
+        asked = self.encoder.questions([question])
         encoded = concat_pairs([asked, self.encoder.candidates([texts[row] for row in cold])])
         vectors = self.backend.encode(encoded)
         for row, vector in zip(cold, vectors[1:], strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores, Vector, probability
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 20
@@ -19,16 +19,16 @@ BLOCK = 1 << 20
 
 
 RESIDUAL = ("dense.weight", "dense.bias", "output.weight", "output.bias")
-"""The weights of a residual ranker, by their names in `network/text_ranker/rankers.py`."""
+"""The weights of a residual ranker, by their names in `network/text_ranker.py`."""
 
 
-def weight_shapes(config: FirstStageConfig) -> dict[str, tuple[int, ...]]:
+def weight_shapes(config: TextRankerConfig) -> dict[str, tuple[int, ...]]:
     """The weights of a first stage's rankers by name, each with its shape."""
     width = config.transformer.hidden_size
     shapes = ((width, width), (width,), (1, width), (1,))
     return {
         f"{ranker}.{part}": shape
-        for ranker in config.residual_rankers
+        for ranker in config.weighted_rankers
         for part, shape in zip(RESIDUAL, shapes, strict=True)
     }
 
@@ -40,7 +40,7 @@ class FirstStageScorer:
     `o . (W x + b + x) + c = (W^T o + o) . x + (o . b + c)`, one product of D numbers instead of D * D.
     """
 
-    def __init__(self, config: FirstStageConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
+    def __init__(self, config: TextRankerConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
         """`weights` by their names in a `TextRanker`; only residual rankers have any.
 
         Raises ValueError for weights that are missing, that no ranker has, or of another shape.
@@ -54,7 +54,7 @@ class FirstStageScorer:
             )
         self._config, self._fixed = config, config.fixed_width
         self._slope, self._constant = np.zeros(self._fixed, dtype=np.float32), 0.0
-        for place, ranker in enumerate(config.residual_rankers):
+        for place, ranker in enumerate(config.weighted_rankers):
             dense, bias, output, offset = (weights[f"{ranker}.{part}"].astype(np.float64) for part in RESIDUAL)
             self._slope[place * width : (place + 1) * width] = output[0] @ dense + output[0]
             self._constant += float(output[0] @ bias + offset[0])

@@ -8,55 +8,76 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import cached_file
 
-from cerberank_models.config import FirstStageConfig
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.hugging_face import load_weights, transformer_config
-from cerberank_models.network.text_ranker.vectors import TextVectors
-from cerberank_models.text_ranker_folder import read_text_ranker
+from cerberank_models.config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.first_stage.folder import read_text_ranker, split_weights
+from cerberank_models.network.text_ranker import TextRanker, TextVectors
 
-UNNAMED = "0" * 64
 QUESTION_LENGTH = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BiEncoder:
-    """What a first stage is made of."""
+    """A first stage before it is attached."""
 
     network: TextVectors
     tokenizer: Tokenizer
     weights: Mapping[str, NDArray[np.float32]]
-    """Those of the residual rankers, by their names in a `TextRanker`."""
+    """Those of the rankers, by their names in a `TextRanker`."""
     trained_length: int | None = None
     """Most tokens of a document that the text ranker encoded at once; None where that is not recorded."""
 
 
 def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
     """A text ranker's folder, a sentence-transformers folder, or a hub id. Raises UnsupportedModelError, OSError."""
-    if _is_text_ranker(Path(source)):
-        return _from_text_ranker(Path(source), candidate_length)
-    return _from_sentence_encoder(source, candidate_length)
+    if not _is_text_ranker(Path(source)):
+        ranker, tokenizer = _sentence_encoder(source, candidate_length)
+        return bi_encoder(ranker, tokenizer, candidate_length=candidate_length)
+    saved = read_text_ranker(Path(source))
+    if saved.ranker.config.joint:
+        raise UnsupportedModelError(f"{source} is joint: it reads question and document together, not each alone")
+    trained = saved.ranker.config.encoding
+    return replace(
+        bi_encoder(saved.ranker, saved.tokenizer, candidate_length=candidate_length),
+        trained_length=min(trained.window, trained.document_length),
+    )
 
 
-def encoder_id(network: TextVectors, tokenizer: Tokenizer) -> str:
+def bi_encoder(ranker: TextRanker, tokenizer: Tokenizer, *, candidate_length: int) -> BiEncoder:
+    """A first stage with the weights of `ranker`, which reads `candidate_length` tokens of a candidate at once."""
+    vectors, scorer = split_weights(ranker)
+    lengths = ranker.config.encoding.model_copy(
+        update={"document_length": candidate_length, "window": candidate_length}
+    )
+    config = TextRankerConfig.model_validate({**dict(ranker.config), "encoding": lengths})
+    named = config.model_copy(update={"encoder": encoder_id(config, tokenizer, vectors)})
+    network = TextVectors(named)
+    network.load_state_dict(vectors)
+    weights = {name: value.numpy() for name, value in scorer.items()}
+    return BiEncoder(network=network.eval(), tokenizer=tokenizer, weights=weights)
+
+
+def encoder_id(config: TextRankerConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]) -> str:
     """The SHA-256 of everything that a text's vector depends on but the precision.
 
-    These are, one after the other: the first stage's config as JSON without `encoder`, with sorted keys; the
-    tokenizer's JSON; and each of the network's weights in the order of their names: name, shape, float32 numbers.
+    These are, one after the other: the config as JSON without `encoder` and `name`, with sorted keys; the tokenizer's
+    JSON; and each of the encoder's weights in the order of their names: name, shape, float32 numbers.
     """
-    config = network.config.model_dump(exclude={"encoder"})
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(config.model_dump(exclude={"encoder", "name"}), sort_keys=True).encode())
     digest.update(tokenizer.to_str().encode())
-    for name, value in sorted(network.state_dict().items()):
+    for name, value in sorted(weights.items()):
         numbers = value.float().cpu().contiguous().numpy()
         digest.update(f"{name} {numbers.shape}".encode())
         digest.update(numbers.tobytes())
@@ -68,43 +89,23 @@ def _is_text_ranker(path: Path) -> bool:
     return config.is_file() and json.loads(config.read_bytes()).get("model_type") == "cerberank-text-ranker"
 
 
-def _from_text_ranker(path: Path, candidate_length: int) -> BiEncoder:
-    saved = read_text_ranker(path)
-    config = saved.ranker.config
-    if config.joint:
-        raise UnsupportedModelError(f"{path} is joint: it reads question and document together, not each alone")
-    first = FirstStageConfig(
-        encoder=UNNAMED,
-        transformer=config.transformer,
-        first_ranker=config.first_ranker is not None,
-        token_ranker=config.token_ranker,
-        projection=config.projection,
-        question_length=config.encoding.question_length,
-        candidate_length=candidate_length,
-    )
-    network, state = TextVectors(first), saved.ranker.state_dict()
-    network.load_state_dict({name: state[name] for name in network.state_dict()})
-    weights = {name: state[name].numpy() for name in state if name.startswith(first.residual_rankers)}
-    length = min(config.encoding.window, config.encoding.document_length)
-    return BiEncoder(network=network.eval(), tokenizer=saved.tokenizer, weights=weights, trained_length=length)
-
-
-def _from_sentence_encoder(source: str, candidate_length: int) -> BiEncoder:
+def _sentence_encoder(source: str, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
+    """A sentence-transformers model as a text ranker that compares means by their cosine."""
     _check_modules(source)
     described: Any = AutoConfig.from_pretrained(source)
     tokenizer = AutoTokenizer.from_pretrained(source).backend_tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
-    first = FirstStageConfig(
-        encoder=UNNAMED,
-        transformer=transformer_config(described),
-        token_ranker="dot",
+    lengths = TextEncodingConfig(
         question_length=min(QUESTION_LENGTH, candidate_length),
-        candidate_length=candidate_length,
+        document_length=candidate_length,
+        window=candidate_length,
     )
-    network = TextVectors(first)
-    load_weights(network, AutoModel.from_pretrained(source).state_dict(), fresh_classifier=True)
-    return BiEncoder(network=network.eval(), tokenizer=tokenizer, weights={})
+    ranker = TextRanker(
+        TextRankerConfig(transformer=transformer_config(described), token_ranker="dot", encoding=lengths)
+    )
+    load_weights(ranker, AutoModel.from_pretrained(source).state_dict(), fresh_classifier=True)
+    return ranker, tokenizer
 
 
 def _check_modules(source: str) -> None:

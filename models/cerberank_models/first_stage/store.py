@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.regular import open_regular, read_regular
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
 
@@ -47,7 +47,7 @@ class StoreManifest(Frozen):
 
     format: Literal[1] = 1
     encoder: str
-    """`FirstStageConfig.encoder` of the vectors."""
+    """`TextRankerConfig.encoder` of the vectors."""
     precision: str
     """The number format that they were computed in; they are stored in fp16."""
     texts: Count
@@ -89,7 +89,7 @@ class VectorStore:
         self._vectors, self._offsets = vectors, offsets
 
     @classmethod
-    def open(cls, path: Path, config: FirstStageConfig) -> VectorStore:
+    def open(cls, path: Path, config: TextRankerConfig) -> VectorStore:
         """Map the files of the folder `path`; the high halves of the digests, 8 bytes a text, are read into memory.
 
         Raises StoreError for a folder that is no store, for vectors of another encoder, whose message names both, and

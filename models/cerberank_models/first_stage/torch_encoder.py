@@ -13,12 +13,12 @@ from cerberank_models.backends.contract import Vector
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
 from cerberank_models.backends.torch_stages import dtype_of, sum_in_fp32
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.contract import split_vectors
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
-from cerberank_models.network.text_ranker.vectors import TextVectors
+from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
 
 
@@ -54,7 +54,7 @@ class TorchEncoder:
                 self._network.encoder.merge_projections()
 
     @property
-    def config(self) -> FirstStageConfig:
+    def config(self) -> TextRankerConfig:
         """The bi-encoder's shape."""
         return self._network.config
 

@@ -7,8 +7,9 @@ tokens as they lie; nothing here waits for the device, so that a stage can be ca
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,26 +20,24 @@ KERNEL_WIDTH = 8
 LARGEST_HEAD = 256
 
 
-class VarlenAttention(Protocol):
-    """`torch.nn.attention.varlen.varlen_attn`, with the arguments that PyTorch 2.10 to 2.13 have in common."""
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The places of N pairs in packed queries and keys, by the arguments of PyTorch's kernel."""
 
-    def __call__(  # noqa: PLR0917 - PyTorch's own order
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        query_offsets: Tensor,
-        key_offsets: Tensor,
-        longest_query: int,
-        longest_key: int,
-        /,
-        *,
-        window_size: tuple[int, int] = (-1, -1),
-    ) -> Tensor:
-        """Softmax attention within each pair: `[Tq, H, d]`, `[T, H, d]` twice, int32 offsets `[N + 1]` twice.
+    query_offsets: Tensor
+    """`[N + 1]`, int32: pair i owns the queries `query_offsets[i]:query_offsets[i + 1]`."""
+    key_offsets: Tensor
+    """`[N + 1]`, int32: the same for keys and values."""
+    longest_query: int
+    """No pair has more queries."""
+    longest_key: int
+    """No pair has more keys."""
+    window: tuple[int, int] = (-1, -1)
+    """Tokens that a query sees to the left and to the right, itself not counted; -1 is without bound."""
 
-        `window_size` says how far a token sees to the left and to the right, itself not counted; -1 is without bound.
-        """
+
+VarlenAttention = Callable[[Tensor, Tensor, Tensor, Spans], Tensor]
+"""Softmax attention within each pair: queries `[Tq, H, d]`, keys and values `[T, H, d]`, and where they lie."""
 
 
 def kernel_for(
@@ -61,7 +60,15 @@ def kernel_for(
         return None
     if windows and "window_size" not in inspect.signature(varlen_attn).parameters:
         return None
-    return cast(VarlenAttention, varlen_attn)
+    attention = cast(Callable[..., Tensor], varlen_attn)
+
+    def kernel(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
+        # The arguments that PyTorch 2.10 to 2.13 have in common; not all of these know windows.
+        near = {} if spans.window == (-1, -1) else {"window_size": spans.window}
+        offsets, longest = (spans.query_offsets, spans.key_offsets), (spans.longest_query, spans.longest_key)
+        return attention(query, key, value, *offsets, *longest, **near)
+
+    return kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,8 @@ class VarlenLayout:
         """Softmax attention; raises ValueError for `dropout`, which the kernel does not support."""
         if dropout:
             raise ValueError("variable-length attention is for inference: it has no dropout")
-        if window is None or window + 1 >= self.longest:
-            return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest)
-        near = (window, window)
-        return self.kernel(query, key, value, self.offsets, self.offsets, self.longest, self.longest, window_size=near)
+        near = (-1, -1) if window is None or window + 1 >= self.longest else (window, window)
+        return self.kernel(query, key, value, Spans(self.offsets, self.offsets, self.longest, self.longest, near))
 
     def attend_first(
         self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
@@ -105,7 +110,7 @@ class VarlenLayout:
         if dropout:
             raise ValueError("variable-length attention is for inference: it has no dropout")
         ones = torch.arange(len(self.offsets), dtype=torch.int32, device=self.offsets.device)
-        return self.kernel(query, key, value, ones, self.offsets, 1, self.longest)
+        return self.kernel(query, key, value, Spans(ones, self.offsets, 1, self.longest))
 
     def _owners(self) -> tuple[Tensor, Tensor]:
         """`[T]` twice: the tokens' numbers, and the pair of each; N for tokens that belong to no pair."""

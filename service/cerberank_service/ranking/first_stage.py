@@ -111,7 +111,7 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
             vectors[row] = vector
     parts = []
     if rows_of and asked is None:
-        parts.append(first.encoder.question(question, caches.tokens, partition=call.tenant))
+        parts.append(first.encoder.questions([question], caches.tokens, partition=call.tenant))
     if cold_rows:
         parts.append(first.encoder.candidates(list(cold_rows), caches.tokens, partition=call.tenant))
     encoded = concat_pairs(parts) if parts else NO_PAIRS

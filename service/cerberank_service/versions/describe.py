@@ -98,9 +98,9 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
 def _first_stage(first: LiveFirstStage, settings: Settings) -> dict[str, Any]:
     return {
         "encoder": first.config.encoder,
-        "first_ranker": first.config.first_ranker,
+        "first_ranker": first.config.first_ranker is not None,
         "token_ranker": first.config.token_ranker,
-        "candidate_length": first.config.candidate_length,
+        "candidate_length": first.config.encoding.document_length,
         "vectors": 0 if first.stored is None else len(first.stored),
         "without_vectors": _named(first.without, settings) or None,
     }

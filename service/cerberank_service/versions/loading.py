@@ -14,16 +14,15 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference
-from cerberank_models.config import FirstStageConfig, RankerConfig
+from cerberank_models.config import RankerConfig, TextRankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
-from cerberank_models.first_stage.golden import check_first_stage
-from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.open import check_first_stage, open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import StoreError, VectorStore, read_manifest
 from cerberank_models.rank import check_golden
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
@@ -40,7 +39,7 @@ class LoadedFirstStage:
     """A checkpoint's first stage: what computes vectors, and what a worker needs before and after."""
 
     backend: VectorBackend
-    encoder: FirstStageEncoder
+    encoder: TextEncoder
     scorer: FirstStageScorer
 
 
@@ -58,10 +57,10 @@ class Loaded:
 class LiveFirstStage:
     """A first stage as the worker threads use it, while the engine computes its vectors."""
 
-    config: FirstStageConfig
+    config: TextRankerConfig
     precision: str
     """The number format that the engine computes vectors in."""
-    encoder: FirstStageEncoder
+    encoder: TextEncoder
     scorer: FirstStageScorer
     stored: VectorStore | None
     """Precomputed vectors of this encoder."""

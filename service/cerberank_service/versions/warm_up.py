@@ -12,7 +12,7 @@ from typing import Any
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.versions.rejection import TooSlowError
 from cerberank_service.versions.step_size import Input, warm_up_steps
@@ -31,7 +31,7 @@ USUAL_TOKENS = 100 * 48
 def warm_up(
     backend: Backend[Any],
     encoder: PairEncoder,
-    first: FirstStageEncoder | None = None,
+    first: TextEncoder | None = None,
     *,
     step_tokens: int = 0,
     slowest_ms: float = 0.0,
@@ -67,7 +67,7 @@ def warm_up(
     return speeds
 
 
-def _inputs(stages: int, encoder: PairEncoder, first: FirstStageEncoder | None, texts: list[str]) -> list[Input]:
+def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts: list[str]) -> list[Input]:
     """The texts for a first stage, if there is one, and as pairs for the stages after it."""
     pairs = encoder.encode(QUESTION, [Candidate(text=text) for text in texts])
     if first is None:

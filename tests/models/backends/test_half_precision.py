@@ -12,7 +12,7 @@ from tests.tiny import bert_tokenizer, random_pairs, random_ranker
 from cerberank_models.backends.half_precision import LARGEST, MARGIN, largest_activation
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.network.ranker import Ranker
 
 

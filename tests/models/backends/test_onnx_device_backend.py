@@ -13,8 +13,8 @@ from cerberank_models.backends.onnx_device_backend import DeviceState, OnnxDevic
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.drop import RatioSchedule
-from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.rank import rank_pairs
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]

@@ -16,12 +16,12 @@ from tests.tiny import cross_encoder, save_cross_encoder
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.convert.checkpoint import ParityError
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import load_weights
+from cerberank_models.convert.own_tokenizer import MOST_TOKENS
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import ParityError
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.hugging_face import load_weights
-from cerberank_models.importing.own_tokenizer import MOST_TOKENS
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import rank_pairs
 

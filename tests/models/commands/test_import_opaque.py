@@ -19,9 +19,9 @@ from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.convert import opaque
+from cerberank_models.convert.checkpoint import PARITY, ParityError
 from cerberank_models.encoding import Candidate
-from cerberank_models.export import opaque
-from cerberank_models.export.checkpoint import PARITY, ParityError
 from cerberank_models.rank import check_golden, rank_pairs
 
 main = program("import")

@@ -11,7 +11,7 @@ from tests.tiny import bert_tokenizer, random_ranker
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands import weights
-from cerberank_models.export.checkpoint import ParityError, export_checkpoint
+from cerberank_models.convert.checkpoint import ParityError, export_checkpoint
 from cerberank_models.network.ranker import Ranker
 
 

@@ -14,13 +14,13 @@ from cerberank_models.backends.contract import Vector
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.embedding.shards import local
 from cerberank_models.first_stage.embedding.store_texts import embed
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.text_encoding import TextEncoder
 
-SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": True, "token_ranker": "colbert"}]
+SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": "residual", "token_ranker": "colbert"}]
 
 TEXTS = [*WORDS, "", "\ud800", *(f"{word} tower" for word in WORDS), *WORDS[:7]]
-SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": True, "token_ranker": "colbert"}]
+SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": "residual", "token_ranker": "colbert"}]
 
 
 class Counting:
@@ -39,7 +39,7 @@ class Counting:
 
 
 def made(folder: Path, backend: Counting, texts: list[str] = TEXTS, graph: str = "a") -> Path:
-    encoder = FirstStageEncoder(bert_tokenizer(), backend.config)
+    encoder = TextEncoder(bert_tokenizer(), backend.config)
     names = {"inputs": sha256(json.dumps(texts).encode()).hexdigest(), "computed_by": graph * 64}
     engine, config = local(backend, encoder), backend.config
     embed(

@@ -6,22 +6,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.first_stages import ENCODER, attached, bi_encoder
+import torch
+from tests.first_stages import ENCODER, attached, bi_encoder, ranker_of
+from tests.tiny import bert_tokenizer
 
 from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, encoder_graph, kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.convert.checkpoint import ParityError
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import ParityError
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage import attach as attaching
+from cerberank_models.first_stage import sources
 from cerberank_models.first_stage.attach import attach
-from cerberank_models.first_stage.golden import check_first_stage, read_golden, score_texts
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
-from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
-from cerberank_models.first_stage.sources import encoder_id
+from cerberank_models.first_stage.open import (
+    check_first_stage,
+    open_encoder,
+    open_first_stage,
+    open_scorer,
+    read_golden,
+    score_texts,
+)
 from cerberank_models.rank import GoldenMismatchError
 
 QUESTION, TEXTS = GOLDEN_TEXTS[0]
@@ -80,7 +88,7 @@ def test_onnx_vectors_are_pytorchs(checkpoint: Checkpoint) -> None:
         assert list(backend.encode(texts.select(np.array([], dtype=np.int64)))) == []
 
 
-@pytest.mark.parametrize("shape", [{"token_ranker": "dot"}, {"first_ranker": True, "token_ranker": "colbert"}])
+@pytest.mark.parametrize("shape", [{"token_ranker": "dot"}, {"first_ranker": "residual", "token_ranker": "colbert"}])
 def test_other_shapes_can_be_attached(shape: dict[str, object], plain: Checkpoint, tmp_path: Path) -> None:
     """A cosine has no weights of its own, ColBERT has token vectors: fp32 and int8 pass the gate, and serve."""
     made = attach(plain, bi_encoder(**shape), tmp_path / "out", source="tests", precisions=("fp32", "int8"))
@@ -117,17 +125,20 @@ def test_what_cannot_be_attached_is_refused(checkpoint: Checkpoint, plain: Check
 
 
 def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
-    """Weights, lengths and tokenizer change it; the rankers' weights, and a name given before, do not."""
-    one = bi_encoder(first_ranker=True, token_ranker="twin")
-    base = encoder_id(one.network, one.tokenizer)
-    again = bi_encoder(first_ranker=True, token_ranker="twin")
-    again.network.config = again.network.config.model_copy(update={"encoder": "1" * 64})
-    assert encoder_id(again.network, again.tokenizer) == base
-    seed = bi_encoder(seed=1, first_ranker=True, token_ranker="twin")
-    length = bi_encoder(candidate_length=15, first_ranker=True, token_ranker="twin")
-    again.tokenizer.add_tokens(["new"])
-    ids = {base, *(encoder_id(each.network, each.tokenizer) for each in (seed, length, again))}
-    assert len(ids) == 4
+    """Weights, lengths and tokenizer change it; the rankers' weights, and names, do not."""
+
+    def encoder(*, seed: int = 0, length: int = 16, added: str = "", **changes: object) -> str:
+        ranker = ranker_of({"first_ranker": "residual", "token_ranker": "twin"}, seed=seed)
+        ranker.config = ranker.config.model_copy(update=changes)
+        for name, value in ranker.named_parameters():
+            if changes and "ranker." in name:
+                torch.nn.init.ones_(value)
+        tokenizer = bert_tokenizer()
+        tokenizer.add_tokens([added] if added else [])
+        return sources.bi_encoder(ranker, tokenizer, candidate_length=length).network.config.encoder
+
+    assert encoder(name="other", encoder="1" * 64) == encoder()
+    assert len({encoder(), encoder(seed=1), encoder(length=15), encoder(added="new")}) == 4
 
 
 def without(checkpoint: Checkpoint, path: Path, name: str) -> Path:

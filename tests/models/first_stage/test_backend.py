@@ -14,7 +14,7 @@ from tests.tiny import random_pairs
 from cerberank_models.backends.contract import Backend, Vector
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.transformer import TransformerConfig
@@ -28,8 +28,11 @@ class Sums:
     precision = "fp32"
 
     def __init__(self, transformer: TransformerConfig) -> None:
-        self.config = FirstStageConfig(
-            encoder="0" * 64, transformer=transformer, first_ranker=True, candidate_length=8, question_length=8
+        self.config = TextRankerConfig(
+            encoder="0" * 64,
+            transformer=transformer,
+            first_ranker="residual",
+            encoding=TextEncodingConfig(question_length=8, document_length=8, window=8),
         )
 
     def encode(self, texts: EncodedPairs) -> Sequence[Vector]:

@@ -14,8 +14,8 @@ from tests.program import program
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.golden_texts import GOLDEN_TEXTS
 from cerberank_models.first_stage.rank import open_offline, rank_texts
 from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.rank import check_golden, rank_pairs

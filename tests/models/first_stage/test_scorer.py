@@ -14,7 +14,7 @@ from tests.text_rankers import texts
 
 from cerberank_models.first_stage import scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer, weight_shapes, widened
-from cerberank_models.network.text_ranker.side import Side
+from cerberank_models.network.text_ranker import Side
 
 HALF = 2.0**-11
 """The relative error of a number that is rounded to float16."""

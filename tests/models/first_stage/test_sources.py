@@ -16,14 +16,14 @@ from tests.text_rankers import JOINT_TWIN, TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, hugging_face_config
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.first_stage.folder import write_text_ranker
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.sources import read_bi_encoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.network.text_ranker.texts import Texts
-from cerberank_models.text_ranker_folder import write_text_ranker
+from cerberank_models.network.texts import Texts
+from cerberank_models.text_encoding import TextEncoder
 
 main = program("checkpoint first-stage")
 
@@ -55,8 +55,8 @@ def sentence_encoder(folder: Path, **changes: Any) -> Path:
 
 def scores(bi: Any) -> np.ndarray:
     """The scores of the texts for the first word as question."""
-    encoder = FirstStageEncoder(bi.tokenizer, bi.network.config)
-    vectors = TorchEncoder(bi.network).encode(concat_pairs([encoder.question(WORDS[0]), encoder.candidates(TEXTS)]))
+    encoder = TextEncoder(bi.tokenizer, bi.network.config)
+    vectors = TorchEncoder(bi.network).encode(concat_pairs([encoder.questions([WORDS[0]]), encoder.candidates(TEXTS)]))
     return FirstStageScorer(bi.network.config, bi.weights)(vectors[0], vectors[1:])
 
 
@@ -74,13 +74,13 @@ def test_a_sentence_encoder_scores_by_cosine(tmp_path: Path) -> None:
     assert got == pytest.approx((1 + cosines.numpy()) / 2, abs=2 * HALF)
 
 
-@pytest.mark.parametrize("shape", [{"first_ranker": True, "token_ranker": "twin"}, {"token_ranker": "colbert"}])
+@pytest.mark.parametrize("shape", [{"first_ranker": "residual", "token_ranker": "twin"}, {"token_ranker": "colbert"}])
 def test_a_text_ranker_scores_as_it_was_trained(shape: dict[str, Any], tmp_path: Path) -> None:
     """Scores are the network's own, of texts that fit into a window."""
     ranker = ranker_of(shape)
     write_text_ranker(tmp_path / "ranker", ranker, bert_tokenizer(), version="1", source="tests")
     bi = read_bi_encoder(str(tmp_path / "ranker"), candidate_length=20)
-    encoder = FirstStageEncoder(bi.tokenizer, bi.network.config)
+    encoder = TextEncoder(bi.tokenizer, bi.network.config)
 
     def texts(encoded: Any) -> Texts:
         ids, offsets = torch.from_numpy(encoded.token_ids), torch.from_numpy(encoded.offsets)
@@ -88,7 +88,7 @@ def test_a_text_ranker_scores_as_it_was_trained(shape: dict[str, Any], tmp_path:
 
     owners = torch.zeros(len(TEXTS), dtype=torch.int64)
     with torch.inference_mode():
-        expected = ranker(texts(encoder.question(WORDS[0])), texts(encoder.candidates(TEXTS)), owners).scores
+        expected = ranker(texts(encoder.questions([WORDS[0]])), texts(encoder.candidates(TEXTS)), owners).scores
     # fp16 rounds every number of a vector; a score sums some ten of them with weights of about 1
     assert scores(bi) == pytest.approx(expected.sigmoid().numpy(), abs=20 * HALF)
 
@@ -144,6 +144,6 @@ def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys:
     made = read_checkpoint(tmp_path / "out").config
     assert made.schedule == (0.6, *plain.config.schedule)
     assert made.first_stage is not None
-    assert (made.first_stage.token_ranker, made.first_stage.candidate_length) == ("dot", 20)
+    assert (made.first_stage.token_ranker, made.first_stage.encoding.document_length) == ("dot", 20)
     assert main(arguments) == 1
     assert "cerberank checkpoint first-stage: " in capsys.readouterr().err

@@ -14,7 +14,6 @@ from tests.first_stages import first_stage_config
 from tests.models.first_stage.making import SHAPES, TEXTS, Counting, made
 from tests.tiny import bert_tokenizer
 
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
@@ -25,6 +24,7 @@ from cerberank_models.first_stage.store import (
     read_manifest,
     text_digests,
 )
+from cerberank_models.text_encoding import TextEncoder
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["dot", "tr-colbert"])
@@ -37,7 +37,7 @@ def test_stored_vectors_are_the_computed_ones(shape: dict[str, Any], tmp_path: P
     assert len(store) == len(set(TEXTS))
     asked = ["not there", *TEXTS[::-1], "nor this"]
     found = store.find(asked)
-    expected = backend.inner.encode(FirstStageEncoder(bert_tokenizer(), backend.config).candidates(asked))
+    expected = backend.inner.encode(TextEncoder(bert_tokenizer(), backend.config).candidates(asked))
     assert found[0] is None
     assert found[-1] is None
     for got, wanted in zip(found[1:-1], expected[1:-1], strict=True):

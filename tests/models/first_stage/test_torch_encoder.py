@@ -12,9 +12,9 @@ from tests.first_stages import NAMES, SHAPES, first_stage_config, network_of, ra
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
-from cerberank_models.network.text_ranker.texts import Texts
+from cerberank_models.network.texts import Texts
+from cerberank_models.text_encoding import TextEncoder
 
 HALF = 2.0**-11
 """The relative error of a number that is rounded to float16."""
@@ -24,8 +24,8 @@ TEXTS = ["how tall is the tower", "", "b", "what do bees make honey from in the 
 
 
 def encoded(config: Any) -> Any:
-    encoder = FirstStageEncoder(bert_tokenizer(), config)
-    return concat_pairs([encoder.question("who wrote carmen ?"), encoder.candidates(TEXTS)])
+    encoder = TextEncoder(bert_tokenizer(), config)
+    return concat_pairs([encoder.questions(["who wrote carmen ?"]), encoder.candidates(TEXTS)])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)

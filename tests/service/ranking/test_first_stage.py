@@ -29,7 +29,7 @@ def by_hand(served: Served) -> tuple[list[int], np.ndarray[Any, Any], np.ndarray
     live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
     first = live.first
     again = FakeVectors(served.vectors.config)
-    question = again.encode(first.encoder.question(QUESTION))[0]
+    question = again.encode(first.encoder.questions([QUESTION]))[0]
     scores = FirstStageScorer(again.config, {})(question, again.encode(first.encoder.candidates(TEXTS)))
     alive = np.sort(np.argsort(-scores, kind="stable")[:10])
     pairs = live.encoder.encode(QUESTION, [Candidate(text=TEXTS[row]) for row in alive])
@@ -60,7 +60,7 @@ def test_usage_counts_the_tokens_of_both_steps(serve_first: Open) -> None:
     served = serve_first()
     cold, warm = served.rank(), served.rank()
     live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
-    texts = live.first.encoder.candidates(TEXTS).tokens + live.first.encoder.question(QUESTION).tokens
+    texts = live.first.encoder.candidates(TEXTS).tokens + live.first.encoder.questions([QUESTION]).tokens
     assert cold["usage"]["tokens"] - warm["usage"]["tokens"] == texts
     assert warm["usage"]["tokens"] > 0
 

@@ -11,9 +11,9 @@ from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
-from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.rank import rank_pairs
 from cerberank_training.commands.tune import SECTION
 

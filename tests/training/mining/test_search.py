@@ -14,10 +14,10 @@ from tests.text_rankers import TR_TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker
 
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
-from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.first_stage.folder import write_text_ranker
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.first_stage.store import StoreError
-from cerberank_models.text_ranker_folder import write_text_ranker
 from cerberank_training.mining import search as module
 from cerberank_training.mining.search import Search, vector_search
 

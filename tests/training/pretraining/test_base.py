@@ -10,7 +10,7 @@ import torch
 from tests.training.pretraining.networks import save_base
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from cerberank_models.importing.families import UnsupportedModelError
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_training.pretraining.base import GENERATOR, Base, build_start, save_encoder
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.students.shapes import pretrained_encoder

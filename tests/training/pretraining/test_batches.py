@@ -10,8 +10,8 @@ from tests.training.pretraining.documents import documents
 from tests.training.pretraining.networks import save_base
 from transformers import AutoTokenizer
 
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import ExampleGroups

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.models.importing.test_source import COMMIT, in_hub_cache, offline
+from tests.models.convert.test_source import COMMIT, in_hub_cache, offline
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.commands.card import edit_card
-from cerberank_models.importing.source import SourceError
+from cerberank_models.convert.source import SourceError
 from cerberank_training.runs import base
 from cerberank_training.runs.base import find_base, refuse_missing
 

@@ -19,11 +19,11 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, TunedSchedule
+from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import ranker_config
+from cerberank_models.convert.source import SourceError
 from cerberank_models.encoding import Candidate, EncodedPairs
-from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.hugging_face import ranker_config
-from cerberank_models.importing.source import SourceError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.students.recipes import RECIPES
 from cerberank_training.students.shapes import StudentShape, build_student, check_base

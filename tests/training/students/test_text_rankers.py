@@ -10,8 +10,8 @@ from tests.text_rankers import ENCODING, text_ranker
 from tests.tiny import save_cross_encoder
 from transformers import AutoModel, AutoTokenizer
 
-from cerberank_models.network.text_ranker.texts import Texts
-from cerberank_models.text_ranker_folder import text_encoder
+from cerberank_models.network.texts import Texts
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.students.text_rankers import (
     SYSTEMS,
     build_text_ranker,
@@ -26,7 +26,7 @@ def test_the_encoder_is_hugging_faces(family: str, tmp_path: Path) -> None:
     base = str(save_cross_encoder(family, tmp_path))
     ranker, tokenizer = build_text_ranker(SYSTEMS["twin"], base, name="twin", encoding=ENCODING, seed=1, dropout=0.0)
     text = "how tall is the tower" if family != "roberta" else "the tower"
-    encoded = text_encoder(ranker.config, tokenizer).questions([text])
+    encoded = TextEncoder(tokenizer, ranker.config).questions([text])
     side = ranker.eval().alone(Texts.on(torch.device("cpu"), encoded))
     source = AutoModel.from_pretrained(base).eval()
     wanted = source(input_ids=torch.from_numpy(encoded.token_ids).long()[None]).last_hidden_state[0]

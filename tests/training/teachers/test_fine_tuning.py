@@ -14,8 +14,8 @@ from tests.tiny import hugging_face_config, save_cross_encoder
 from tests.training.letters import questions, sampler
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 
-from cerberank_models.importing.families import FAMILIES, UnsupportedModelError
-from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 

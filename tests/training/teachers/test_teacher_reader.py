@@ -9,8 +9,8 @@ import pytest
 from tests.tiny import save_cross_encoder
 from transformers import AutoConfig, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
 
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.transformer import Family
 from cerberank_training.teachers.teacher_reader import TeacherReader
 

@@ -24,7 +24,7 @@ from cerberank_benchmarks.gpu.networks import THREE_HEADS, equal_pairs, random_r
 from cerberank_benchmarks.gpu.scores import BOUND
 from cerberank_benchmarks.gpu.served import OUT_OF_MEMORY, counted, job, served_checkpoint, service
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.network.varlen import VarlenAttention
+from cerberank_models.network.varlen import Spans, VarlenAttention
 from cerberank_models.rank import rank_pairs
 
 TEXT = (
@@ -125,20 +125,9 @@ def _memory_capped(lab: Lab) -> Iterator[None]:
 def _too_large_beyond(tokens: int, kernel: VarlenAttention) -> VarlenAttention:
     """A kernel that raises what PyTorch raises, for more than so many tokens."""
 
-    def limited(  # noqa: PLR0917 - the kernel's own order
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        query_offsets: Tensor,
-        key_offsets: Tensor,
-        longest_query: int,
-        longest_key: int,
-        *,
-        window_size: tuple[int, int] = (-1, -1),
-    ) -> Tensor:
+    def limited(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
         if len(key) > tokens:
             raise torch.OutOfMemoryError("out of memory (made up)")
-        lengths = longest_query, longest_key
-        return kernel(query, key, value, query_offsets, key_offsets, *lengths, window_size=window_size)
+        return kernel(query, key, value, spans)
 
     return limited

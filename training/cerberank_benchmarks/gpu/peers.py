@@ -19,8 +19,8 @@ from cerberank_benchmarks.workload import Task, Workload
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.config import EncodingConfig
+from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.importing.hugging_face import load_weights, ranker_config
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import rank_pairs
 

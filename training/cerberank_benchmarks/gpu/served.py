@@ -18,7 +18,7 @@ from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem, Row
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, random_ranker
 from cerberank_benchmarks.workload import WORDS
 from cerberank_models.backends.processors import usable_processors
-from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
 
 TEXT = (
     "`cerberank serve` with random weights, and closed-loop clients on the same machine. A pair has as many tokens as "

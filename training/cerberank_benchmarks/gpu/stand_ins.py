@@ -9,28 +9,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from cerberank_models.backends.cuda_graphs import Compute
+from cerberank_models.network.varlen import Spans
 
 FunctionT = TypeVar("FunctionT")
 
 
-def sdpa_kernel(  # noqa: PLR0917 - the kernel's own order
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_offsets: Tensor,
-    key_offsets: Tensor,
-    longest_query: int,
-    longest_key: int,
-    window_size: tuple[int, int] = (-1, -1),
-) -> Tensor:
+def sdpa_kernel(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
     """`VarlenAttention` by PyTorch's padded attention, pair by pair; tokens that belong to no pair give NaN.
 
     Raises ValueError for a window: no network of the benchmark has local attention.
     """
-    if window_size != (-1, -1):
+    if spans.window != (-1, -1):
         raise ValueError("this stand-in has no local attention")
     out = torch.full_like(query, torch.nan)
-    starts, ends = query_offsets.tolist(), key_offsets.tolist()
+    starts, ends = spans.query_offsets.tolist(), spans.key_offsets.tolist()
     for pair in range(len(starts) - 1):
         rows, seen = slice(starts[pair], starts[pair + 1]), slice(ends[pair], ends[pair + 1])
         if rows.start < rows.stop and seen.start < seen.stop:

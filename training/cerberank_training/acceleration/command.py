@@ -25,8 +25,8 @@ from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
+from cerberank_models.convert.checkpoint import PARITY, ParityError, export_checkpoint
 from cerberank_models.drop import RatioSchedule
-from cerberank_models.export.checkpoint import PARITY, ParityError, export_checkpoint
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.acceleration.exits import ExitTraining, train_exits, with_exits

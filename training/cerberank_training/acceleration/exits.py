@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from cerberank_models.config import ExitConfig, RankerConfig
-from cerberank_models.importing.hugging_face import initialise
+from cerberank_models.convert.hugging_face import initialise
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.acceleration.vectors import PooledVectors

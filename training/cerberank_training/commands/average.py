@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.export.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.output import note
 from cerberank_training.students.average import average_rankers
 

@@ -19,9 +19,9 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.card import read_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
+from cerberank_models.convert.checkpoint import PARITY, ParityError, export_checkpoint
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.export.checkpoint import PARITY, ParityError, export_checkpoint
-from cerberank_models.importing.families import UnsupportedModelError
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
 from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe

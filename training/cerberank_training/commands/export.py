@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.convert.hub import check_repository, push_folder
 from cyclopts import Parameter
 from tokenizers import Tokenizer
 
@@ -15,8 +16,8 @@ from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import Names, Ratios
-from cerberank_models.export.checkpoint import export_checkpoint
-from cerberank_models.export.to_hugging_face.write import write_hugging_face
+from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, note, say
 from cerberank_training.data import open_questions, read_questions, sampled
@@ -92,7 +93,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
             raise UsageError(f"--{wrong.replace('_', '-')} is for a checkpoint, and has no meaning with --hugging-face")
         if other.private and other.push_to_hub is None:
             raise UsageError("--private is for --push-to-hub")
-        write_hugging_face(checkpoint, out, head=other.head, repository=other.push_to_hub, private=other.private)
+        _write_hugging_face(checkpoint, out, head=other.head, repository=other.push_to_hub, private=other.private)
         return
     for name, value in (("head", other.head), ("push-to-hub", other.push_to_hub), ("private", other.private or None)):
         if value is not None:
@@ -125,6 +126,29 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         f"cerberank export: {out} has {forms}; next: cerberank store push {out} STORE --label stable, or "
         f"CERBERANK_CHECKPOINT={out} cerberank serve"
     )
+
+
+def _write_hugging_face(
+    checkpoint: Path, out: Path, *, head: int | None, repository: str | None, private: bool = False
+) -> None:
+    """Write the folder `out`, and upload it to a repository on the hub. Raises ValueError and the export's errors."""
+    if repository is not None:
+        check_repository(repository)
+    source = read_checkpoint(checkpoint)
+    export_hugging_face(source, out, head=head, repository=repository)
+    encoding = source.config.encoding
+    if encoding.truncation == "last_first":
+        note(
+            f"cerberank export: pairs of more than {encoding.max_length} tokens, or questions of more than "
+            f"{encoding.question_length}, are cut in another way by transformers, which cuts the longest text first: "
+            "their scores differ"
+        )
+    note(
+        f"cerberank export: {out} loads with AutoModelForSequenceClassification and CrossEncoder, and scores as "
+        f"{source.path}"
+    )
+    if repository is not None:
+        note(f"cerberank export: uploaded: {push_folder(out, repository, private=private)}")
 
 
 def _gate(form: Form, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:

@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 
 from cerberank_models.checkpoint.folder import CheckpointError
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.text_ranker_folder import read_text_ranker, text_encoder, write_text_ranker
-from cerberank_models.texts.config import TextEncodingConfig
+from cerberank_models.config import TextEncodingConfig
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import DataError, read_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
@@ -189,7 +190,7 @@ def _train(arguments: argparse.Namespace) -> tuple[float, float | None]:
             print_on_stderr(f"cerberank train pairwise: {NOTHING_SAVED}")
         if line := in_common(dev, (question.text for question in questions)):
             print_on_stderr(f"cerberank train pairwise: {line}")
-    best = run.train(dev_metric(text_encoder(ranker.config, tokenizer), dev, arguments.select))
+    best = run.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, arguments.select))
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended
             ranker_folder.rename(arguments.out / f"ranker-{record.result_digest}")

@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
-from cerberank_models.importing.bases import check_room, open_base
-from cerberank_models.importing.token_types import NewTypes
+from cerberank_models.convert.bases import check_room, open_base
+from cerberank_models.convert.token_types import NewTypes
 from cerberank_training.data import DataError
 from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import get_args
 
 from cerberank_models.backends.registry import BACKENDS, precisions_help
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.runs.place import check_device

@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.importing.bases import check_room, open_teacher_base
-from cerberank_models.importing.teacher_input import FILE, TeacherInput
+from cerberank_models.convert.bases import check_room, open_teacher_base
+from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.sampling import (

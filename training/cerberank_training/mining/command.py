@@ -22,7 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing
-from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.corpus import corpus_texts

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.folder import REQUIRED, read_checkpoint
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.embedding.shards import local
 from cerberank_models.first_stage.embedding.store_texts import embed
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.open import (
     file_to_run,
     first_stage_of,
@@ -27,9 +26,10 @@ from cerberank_models.first_stage.open import (
     open_scorer,
 )
 from cerberank_models.first_stage.scorer import FirstStageScorer, widened
-from cerberank_models.first_stage.sources import encoder_id, read_bi_encoder
+from cerberank_models.first_stage.sources import read_bi_encoder
 from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.bm25 import Bm25Index, best_sharing
 
 Floats = NDArray[np.float32]
@@ -114,7 +114,7 @@ def vector_search(
         return np.stack([scorer(question, said) for question in asked]).astype(np.float32)
 
     def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
-        asked = backend.encode(concat_pairs([encoder.question(question) for question in questions]))
+        asked = backend.encode(concat_pairs([encoder.questions([question]) for question in questions]))
         scores, places = np.empty((len(asked), 0), dtype=np.float32), np.empty((len(asked), 0), dtype=np.int64)
         for start in range(0, len(corpus), BLOCK):
             block = compared(asked, corpus[start : start + BLOCK])
@@ -132,8 +132,8 @@ def vector_search(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _BiEncoder:
-    config: FirstStageConfig
-    encoder: FirstStageEncoder
+    config: TextRankerConfig
+    encoder: TextEncoder
     backend: VectorBackend
     scorer: FirstStageScorer
     computed_by: str
@@ -150,12 +150,11 @@ def _opened(source: str, *, device: str, precision: str, candidate_length: int) 
             computed_by=checkpoint.manifest.files[file_to_run(checkpoint, kind="torch", precision=precision)],
         )
     made = read_bi_encoder(source, candidate_length=candidate_length)
-    identity = encoder_id(made.network, made.tokenizer)
-    config = made.network.config.model_copy(update={"encoder": identity})
+    config = made.network.config
     return _BiEncoder(
         config=config,
-        encoder=FirstStageEncoder(made.tokenizer, config),
+        encoder=TextEncoder(made.tokenizer, config),
         backend=TorchEncoder(made.network, device=device, precision=precision),
         scorer=FirstStageScorer(config, made.weights),
-        computed_by=identity,
+        computed_by=config.encoder,
     )

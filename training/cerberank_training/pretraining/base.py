@@ -15,8 +15,8 @@ from transformers import (
     set_seed,
 )
 
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.token_types import NewTypes, grow_token_types
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining.batches import SEGMENTS
 from cerberank_training.pretraining.network import LossWeights, MaskedPretraining, ReplacedTokenPretraining

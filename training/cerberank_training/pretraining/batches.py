@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling
 
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining.examples import Example
 

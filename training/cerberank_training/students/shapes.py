@@ -13,11 +13,11 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.convert.bases import Base, is_checkpoint, open_base
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
+from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.importing.bases import Base, is_checkpoint, open_base
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.hugging_face import initialise, load_weights, ranker_config
-from cerberank_models.importing.token_types import grow_token_types
 from cerberank_models.network.ranker import Ranker
 
 

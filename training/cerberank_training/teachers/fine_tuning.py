@@ -27,10 +27,10 @@ from transformers import (
 )
 from transformers.trainer_callback import TrainerState
 
-from cerberank_models.importing.bases import open_teacher_base
-from cerberank_models.importing.families import UnsupportedModelError
-from cerberank_models.importing.teacher_input import FILE, TeacherInput
-from cerberank_models.importing.token_types import grow_token_types
+from cerberank_models.convert.bases import open_teacher_base
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.teacher_input import FILE, TeacherInput
+from cerberank_models.convert.token_types import grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import PAIR_TEMPLATES
 

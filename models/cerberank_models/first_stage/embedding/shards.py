@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.encoding import FirstStageEncoder
+from cerberank_models.text_encoding import TextEncoder
 
 STEP = 256
 """Texts that are encoded at once."""
@@ -38,7 +38,7 @@ Engine = Callable[[Iterator[Shard]], Iterator[EncodedShard]]
 """Encodes shards, and returns them in any order."""
 
 
-def local(backend: VectorBackend, encoder: FirstStageEncoder) -> Engine:
+def local(backend: VectorBackend, encoder: TextEncoder) -> Engine:
     """An engine that encodes one shard after another in this process."""
 
     def run(shards: Iterator[Shard]) -> Iterator[EncodedShard]:
@@ -48,7 +48,7 @@ def local(backend: VectorBackend, encoder: FirstStageEncoder) -> Engine:
     return run
 
 
-def encode_shard(shard: Shard, backend: VectorBackend, encoder: FirstStageEncoder) -> EncodedShard:
+def encode_shard(shard: Shard, backend: VectorBackend, encoder: TextEncoder) -> EncodedShard:
     """The vectors of a shard. Raises ArithmeticError for a number that float16 cannot hold."""
     vectors: list[Vector] = []
     for start in range(0, len(shard.texts), STEP):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
 from cerberank_models.checkpoint.regular import read_regular
-from cerberank_models.config import FirstStageConfig
+from cerberank_models.config import TextRankerConfig
 from cerberank_models.first_stage.embedding.shards import EncodedShard, Engine, Shard
 from cerberank_models.first_stage.store import (
     DIGESTS,
@@ -57,7 +57,7 @@ def embed(
     *,
     inputs: str,
     computed_by: str,
-    config: FirstStageConfig,
+    config: TextRankerConfig,
     precision: str,
     engine: Engine,
     progress: Callable[[int], None] = lambda texts: None,

@@ -13,7 +13,6 @@ from tests.tiny import bert_tokenizer
 
 from cerberank_models.first_stage.embedding.shards import EncodedShard, Shard, local
 from cerberank_models.first_stage.embedding.store_texts import embed
-from cerberank_models.first_stage.encoding import FirstStageEncoder
 from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
@@ -21,6 +20,7 @@ from cerberank_models.first_stage.store import (
     StoreError,
     VectorStore,
 )
+from cerberank_models.text_encoding import TextEncoder
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_other_inputs_and_encoders_are_refused(finished: bool, tmp_path: Path) -
 def test_shards_may_come_in_any_order(tmp_path: Path) -> None:
     """An engine that returns the last shard first makes the same store, byte for byte."""
     backend = Counting(SHAPES[0])
-    one = local(backend, FirstStageEncoder(bert_tokenizer(), backend.config))
+    one = local(backend, TextEncoder(bert_tokenizer(), backend.config))
 
     def backwards(shards: Iterator[Shard]) -> Iterator[EncodedShard]:
         yield from reversed(list(one(shards)))

@@ -11,15 +11,15 @@ import pytest
 import torch
 from tests.bounds import HIDDEN, PROBABILITIES
 from tests.models.network.varlen_oracle import varlen_oracle
-from tests.tiny import padded, random_pairs, random_ranker
+from tests.tiny import forward_padded, padded, random_pairs, random_ranker
 
 from cerberank_models.backends.contract import Backend, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
 from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.convert.graphs import export_stages
+from cerberank_models.convert.int8 import measure_ranges, quantise
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.export.graphs import export_stages
-from cerberank_models.export.int8 import measure_ranges, quantise
 from cerberank_models.network.bodies.pre_norm import PreNormLayer
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranker import Ranker
@@ -78,7 +78,7 @@ def test_packed_equals_padded(changes: dict[str, object]) -> None:
     pairs = random_pairs(LENGTHS)
     with torch.no_grad():
         for stage, wanted in zip(STAGES, expected(pairs, changes), strict=True):
-            got = probability(modern(changes).forward_padded(*padded(pairs), stage).numpy())
+            got = probability(forward_padded(modern(changes), *padded(pairs), stage).numpy())
             assert np.abs(got - wanted).max() <= PROBABILITIES
 
 
@@ -166,7 +166,7 @@ def test_a_graph_of_short_pairs_has_no_window(tmp_path: Path) -> None:
 
 def test_it_has_an_int8_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both products that compute an inner channel are reordered with the one that reads it: scores stay near fp32."""
-    monkeypatch.setattr("cerberank_models.export.int8.KEPT_CHANNELS", 4)
+    monkeypatch.setattr("cerberank_models.convert.int8.KEPT_CHANNELS", 4)
     ranker = modern()
     before = copy.deepcopy(ranker.state_dict())
     quantised = quantise(ranker, measure_ranges(ranker, [random_pairs(LENGTHS, seed=1)]), margin=1.1)

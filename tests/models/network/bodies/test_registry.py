@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from cerberank_models.importing.families import FAMILIES
+from cerberank_models.convert.families import FAMILIES
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
 

@@ -13,7 +13,7 @@ from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_models.text_ranker_folder import read_text_ranker
+from cerberank_models.first_stage.folder import read_text_ranker
 from cerberank_training.commands.strategies import runs
 
 

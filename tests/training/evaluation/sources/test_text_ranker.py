@@ -16,9 +16,10 @@ from tests.tiny import bert_tokenizer
 from tests.training.letters import jsonl, questions
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.network.text_ranker.texts import Texts
+from cerberank_models.first_stage.folder import write_text_ranker
+from cerberank_models.network.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
-from cerberank_models.text_ranker_folder import text_encoder, write_text_ranker
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.metrics import question_metrics
 from cerberank_training.evaluation.sources import text_ranker as source
@@ -31,7 +32,7 @@ def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkey
     """Batches of two of three texts; two questions with the same candidates, which are read once, and one between."""
     monkeypatch.setattr(source, "BATCH", 2)
     ranker = text_ranker(shape)
-    encoder = text_encoder(ranker.config, bert_tokenizer())
+    encoder = TextEncoder(bert_tokenizer(), ranker.config)
     same, other = ("a is a city", "the tower", ""), ("paris",)
     asked = [("what is a ?", same), ("what is b ?", other), ("the tower", same)]
     reads = []
@@ -50,7 +51,7 @@ def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkey
         alone = [
             ranker(
                 Texts.on(torch.device("cpu"), encoder.questions([text])),
-                Texts.on(torch.device("cpu"), encoder.documents([document])),
+                Texts.on(torch.device("cpu"), *encoder.documents([document])),
                 torch.zeros(1, dtype=torch.int64),
             ).scores.item()
             for document in documents
@@ -66,7 +67,7 @@ def question(text: str, documents: tuple[str, ...]) -> Question:
 def test_the_metric_is_that_of_the_rankings() -> None:
     """In percent, the mean over questions."""
     ranker = text_ranker(TR_TWIN)
-    encoder = text_encoder(ranker.config, bert_tokenizer())
+    encoder = TextEncoder(bert_tokenizer(), ranker.config)
     wanted = [
         question_metrics(np.asarray(ranked.question.labels), ranked.ranks["final"]).expected["mrr"]
         for ranked in source.text_rankings(ranker, encoder, questions())
@@ -80,7 +81,7 @@ def test_a_score_that_is_no_number_names_the_question() -> None:
     with torch.no_grad():
         ranker.get_parameter("token_ranker.output.bias").fill_(float("nan"))
     with pytest.raises(NonFiniteScoreError, match="question 'a'"):
-        list(source.text_rankings(ranker, text_encoder(ranker.config, bert_tokenizer()), questions()))
+        list(source.text_rankings(ranker, TextEncoder(bert_tokenizer(), ranker.config), questions()))
 
 
 def test_a_folder_is_evaluated_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +90,7 @@ def test_a_folder_is_evaluated_by_command(tmp_path: Path, capsys: pytest.Capture
     write_text_ranker(tmp_path / "ranker", ranker, bert_tokenizer(), version="1", source="tests")
     call = ["--data", jsonl(tmp_path), "--text-ranker", str(tmp_path / "ranker")]
     assert main([*call, "--json", str(tmp_path / "out.json"), "--per-question", str(tmp_path / "lines.jsonl")]) == 0
-    wanted = source.dev_metric(text_encoder(ranker.config, bert_tokenizer()), questions(), "map")(ranker)
+    wanted = source.dev_metric(TextEncoder(bert_tokenizer(), ranker.config), questions(), "map")(ranker)
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]["clean"]["final"]
     assert figures["mean"]["map"] == pytest.approx(wanted)
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 5

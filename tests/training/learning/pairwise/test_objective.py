@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.text_rankers import COLBERT, JOINT_COLBERT, JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker, texts
 
-from cerberank_models.network.text_ranker.ranker import Reading, TextRanker
+from cerberank_models.network.text_ranker import Reading, TextRanker
 from cerberank_training.learning.pairwise.losses import token_loss, vector_loss
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 

@@ -16,8 +16,8 @@ from tests.text_rankers import COLBERT, JOINT_TWIN, MONO, NAMES, SHAPES, TR_COLB
 from tests.tiny import bert_tokenizer
 from tests.training.letters import questions
 
-from cerberank_models.network.text_ranker.ranker import TextRanker
-from cerberank_models.text_ranker_folder import text_encoder
+from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling
 from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
@@ -119,7 +119,7 @@ def test_every_system_overfits_five_questions(shape: dict[str, Any], tmp_path: P
     config = replace(config, questions_per_step=8, save_every=150)
     ranker = text_ranker(shape)
     best = run(tmp_path, ranker, config=config).train(
-        dev_metric(text_encoder(ranker.config, bert_tokenizer()), questions(), "p@1")
+        dev_metric(TextEncoder(bert_tokenizer(), ranker.config), questions(), "p@1")
     )
     losses = losses_of(tmp_path)
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])
@@ -156,7 +156,7 @@ def test_a_student_learns_from_teachers_that_were_trained(
         config=replace(config, steps=300),
         objective=PairwiseObjective(representation_weight=3.0),
         taught=frozen,
-    ).train(dev_metric(text_encoder(student.config, bert_tokenizer()), questions(), "map"))
+    ).train(dev_metric(TextEncoder(bert_tokenizer(), student.config), questions(), "map"))
     assert best > 99.0
     for name in ("hard", "cls", "representations"):
         losses = losses_of(tmp_path / "student", name)

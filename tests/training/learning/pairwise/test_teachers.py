@@ -9,7 +9,7 @@ import torch
 from tests.text_rankers import COLBERT, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker
 from tests.tiny import bert_tokenizer, roberta_tokenizer
 
-from cerberank_models.text_ranker_folder import text_encoder
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triples import Triple
 from cerberank_training.learning.pairwise.batch import triple_batch
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
@@ -23,7 +23,7 @@ def teacher(shape: dict[str, Any], *, name: str = "teachers/t", **changes: Any) 
 
 def test_a_teacher_reads_without_dropout_or_gradients() -> None:
     """Twice the same although its network has dropout; what it gives leads to no weight, and it is no module."""
-    encoder = text_encoder(STUDENT.config, bert_tokenizer())
+    encoder = TextEncoder(bert_tokenizer(), STUDENT.config)
     batch = triple_batch([Triple("what is a ?", "a is a city", "b")], encoder, torch.device("cpu"))
     mono = FrozenTeacher("mono", text_ranker(MONO, dropout=0.5).train(), bert_tokenizer())
     first, again = mono.read(batch), mono.read(batch)

@@ -9,8 +9,8 @@ import torch
 import transformers
 from tests.tiny import save_cross_encoder
 
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
-from cerberank_models.importing.teacher_input import TeacherInput
 from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 from cerberank_models.backends.contract import Scores
-from cerberank_models.network.text_ranker.ranker import TextRanker
-from cerberank_models.network.text_ranker.side import Side
-from cerberank_models.network.text_ranker.texts import Texts
+from cerberank_models.first_stage.folder import read_text_ranker
+from cerberank_models.network.text_ranker import Side, TextRanker
+from cerberank_models.network.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
-from cerberank_models.text_ranker_folder import read_text_ranker
-from cerberank_models.texts.encoding import TextEncoder
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import Evaluation, flat_ranks
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
@@ -26,7 +25,7 @@ BATCH = 128
 @torch.inference_mode()
 def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
     """What no question changes: the token ids of documents and, of a bi-encoder, what its encoder gives for them."""
-    documents = Texts.on(_device(ranker), encoder.documents(texts))
+    documents = Texts.on(_device(ranker), *encoder.documents(texts))
     return documents if ranker.config.joint else ranker.alone(documents)
 
 

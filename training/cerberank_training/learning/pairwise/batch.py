@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cerberank_models.network.text_ranker.texts import Texts
-from cerberank_models.texts.encoding import TextEncoder
+from cerberank_models.network.texts import Texts
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triples import Triple
 
 
@@ -28,6 +28,6 @@ def triple_batch(triples: Sequence[Triple], encoder: TextEncoder, device: torch.
     documents = [text for triple in triples for text in (triple.positive, triple.negative)]
     return TripleBatch(
         Texts.on(device, encoder.questions([triple.question for triple in triples])),
-        Texts.on(device, encoder.documents(documents)),
+        Texts.on(device, *encoder.documents(documents)),
         torch.arange(len(triples), device=device).repeat_interleave(2),
     )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from cerberank_models.network.text_ranker.ranker import Reading
+from cerberank_models.network.text_ranker import Reading
 from cerberank_training.learning.pairwise.losses import hinge_loss, mean_of, softmax_loss, token_loss, vector_loss
 
 

@@ -13,8 +13,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from cerberank_models.network.text_ranker.ranker import TextRanker
-from cerberank_models.text_ranker_folder import text_encoder
+from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triples import Triple
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.pairwise.batch import triple_batch
@@ -53,7 +53,7 @@ class PairwiseRun:
         Raises ValueError when a teacher does not fit the student, or the folder holds another run.
         """
         teachers.check(ranker.config, tokenizer)
-        self._encoder = text_encoder(ranker.config, tokenizer)
+        self._encoder = TextEncoder(tokenizer, ranker.config)
         self._triples, self._config, self._objective, self._teachers = triples, config, objective, teachers
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)

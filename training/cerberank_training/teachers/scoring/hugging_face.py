@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
 from cerberank_models.backends.torch_stages import PRECISIONS
-from cerberank_models.importing.own_tokenizer import read_tokenizer
-from cerberank_models.importing.source import find_source
+from cerberank_models.convert.own_tokenizer import read_tokenizer
+from cerberank_models.convert.source import find_source
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader

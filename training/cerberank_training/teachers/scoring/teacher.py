@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.importing.teacher_input import TeacherInput
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.teachers.teacher_reader import Pair
 
 

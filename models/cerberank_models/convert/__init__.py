@@ -1,0 +1,1 @@
+"""Models become checkpoints, and checkpoints other forms of themselves."""

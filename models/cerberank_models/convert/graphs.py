@@ -1,0 +1,269 @@
+"""Exports a ranker as one ONNX graph per stage: in fp32, in half precision, or in its int8 form (`int8.py`).
+
+Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
+mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
+to drop candidates. N and S are dynamic. Messages of the exporter about its own internals are shown only when it fails.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
+from cerberank_models.convert.int8 import measure_ranges, quantise
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
+from cerberank_models.network.layout import PaddedLayout, near
+from cerberank_models.network.precision import in_precision
+from cerberank_models.network.ranker import Ranker
+
+NAMES = ("torch.onnx", "torch.export", "torch._export", "onnxscript", "onnx_ir")
+"""The loggers of PyTorch's exporter and of what it writes with; loggers below them pass their messages on to them."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back warnings and log messages of the block; if it raises, they are shown before the error goes on."""
+    held = _Held()
+    loggers = [logging.getLogger(name) for name in NAMES]
+    before = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [held], False
+    failed = True
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        failed = False
+    finally:
+        for logger, handlers, propagate in before:
+            logger.handlers, logger.propagate = handlers, propagate
+        if failed:
+            for record in held.records:
+                logging.getLogger(record.name).handle(record)
+            for warning in caught:
+                logging.getLogger(__name__).warning("%s: %s", warning.category.__name__, warning.message)
+
+
+class _Held(logging.Handler):
+    """Keeps records in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def export_form(
+    precision: str, ranker: Ranker, folder: Path, *, calibration: Sequence[EncodedPairs], margin: float
+) -> tuple[Backend[Any], list[Path]]:
+    """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs it and its graphs.
+
+    int8 measures its ranges on `calibration` and widens them by the factor `margin`.
+    """
+    if precision == "fp16":
+        graphs = export_stages(in_precision(copy.deepcopy(ranker), torch.float16), folder, gather=True)
+        return OnnxDeviceBackend(graphs, ranker.config), graphs
+    if precision == "int8":
+        quantised = quantise(ranker, measure_ranges(ranker, calibration), margin=margin)
+        graphs = export_stages(quantised, folder)
+    else:
+        graphs = export_stages(ranker, folder)
+    return OnnxBackend(graphs, ranker.config, precision=precision), graphs
+
+
+OPSET = 20
+"""What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""
+
+
+MASKED = -10_000.0
+"""What is added to a product of query and key that does not count: the operator's own number for padding, which fits
+float16. Infinity would leave nothing to a padding token that has padding alone within its window."""
+
+
+class _FirstStage(nn.Module):
+    def __init__(self, ranker: Ranker) -> None:
+        super().__init__()
+        self.ranker = ranker
+
+    def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        layout = FusedAttentionLayout(mask, self.ranker.config.encoding.max_length)
+        return _outputs(self.ranker, self.ranker.encoder.embed(token_ids, type_ids, layout), layout, 0)
+
+
+class _LaterStage(nn.Module):
+    def __init__(self, ranker: Ranker, stage: int) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.stage = stage
+
+    def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
+        chosen = hidden if rows is None else hidden[rows]
+        layout = FusedAttentionLayout(mask, self.ranker.config.encoding.max_length)
+        return _outputs(self.ranker, chosen, layout, self.stage)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedAttentionLayout(PaddedLayout):
+    """Padded, with attention as ONNX Runtime's own operator.
+
+    The exporter's transposes, masks and NaN guards around softmax took a third of an int8 stage's time.
+    """
+
+    longest: int
+    """No pair that the graph is given has more tokens."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+        """One MultiHeadAttention node; `dropout` does not exist at inference."""
+        inputs = [query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)]
+        if window is not None and window + 1 < self.longest:
+            far = ~near(query, key, window)
+            inputs.append((far.to(query.dtype) * MASKED)[None, None])
+        mixed: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            inputs,
+            attrs={"num_heads": query.shape[-2]},
+            dtype=query.dtype,
+            shape=query.flatten(-2).shape,
+            version=1,
+        )
+        return mixed.reshape(query.shape)
+
+    def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
+        """One MultiHeadAttention node with a single attention head."""
+        mixed: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (queries, hidden, hidden, None, self.mask.to(torch.int32)),
+            attrs={"num_heads": 1, "scale": scale},
+            dtype=queries.dtype,
+            shape=queries.shape,
+            version=1,
+        )
+        return mixed
+
+
+def _outputs(ranker: Ranker, hidden: Tensor, layout: PaddedLayout, stage: int) -> tuple[Tensor, ...]:
+    heads = AbsorbedHeads(ranker.heads) if can_absorb(ranker) else None
+    hidden, logits = ranker.run_stage(hidden, layout, stage, heads=heads)
+    last = stage == len(ranker.config.stages) - 1
+    return (logits,) if last else (logits, hidden)
+
+
+INLINE_BYTES = 1_900_000_000
+"""Graphs with more bytes of weights have them in a file beside: protobuf reads no message of 2 GiB or more."""
+
+
+def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
+    """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
+
+    With `gather` later stages read `hidden[P, S, D]` and `rows[N]`, the pairs of it that they run: states can then stay
+    on the device. Hidden states have the precision of `ranker`, logits are float32.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    ranker = ranker.cpu().eval()
+    return [_export_stage(ranker, stage, folder, gather=gather) for stage in range(len(ranker.config.stages))]
+
+
+def _export_stage(ranker: Ranker, stage: int, folder: Path, *, gather: bool) -> Path:
+    inputs, shapes = _inputs(ranker, stage, gather=gather)
+    module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
+    last = stage == len(ranker.config.stages) - 1
+    path = folder / f"stage-{stage}.onnx"
+    export_module(module, path, inputs=inputs, shapes=shapes, outputs=["logits"] if last else ["logits", "hidden_out"])
+    return path
+
+
+def export_module(
+    module: nn.Module,
+    path: Path,
+    *,
+    inputs: Mapping[str, Tensor],
+    shapes: Mapping[str, Mapping[int, Dim]],
+    outputs: Sequence[str],
+) -> None:
+    """Write `module` as the graph `path`: examples of its inputs by name, what varies in them, names of outputs.
+
+    Weights of more than `INLINE_BYTES` are written to `<path>.data`, which the graph names.
+    """
+    # The exporter warns of its own internals (copyreg, deprecated pytree names, torchvision), never of the model.
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            module.eval(),
+            kwargs=dict(inputs),
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes={name: dict(dimensions) for name, dimensions in shapes.items()},
+            opset_version=OPSET,
+            verbose=False,
+        )
+        assert program is not None, "PyTorch's exporter that uses torch.export returns the program"
+        weights = (value.const_value for value in program.model.graph.initializers.values())
+        size = sum(weight.nbytes for weight in weights if weight is not None)
+        program.save(str(path), external_data=size > INLINE_BYTES)
+    _strip(path)
+
+
+def is_large(model: onnx.ModelProto) -> bool:
+    """Whether the weights of a graph in memory take more than `INLINE_BYTES`."""
+    size: int = sum(weight.ByteSize() for weight in model.graph.initializer)
+    return size > INLINE_BYTES
+
+
+def save_graph(model: onnx.ModelProto, path: Path) -> None:
+    """Write a graph whose weights are in memory; those of a large one to `<path>.data`, which the graph names."""
+    onnx.save(model, path, save_as_external_data=is_large(model), location=f"{path.name}.data")
+
+
+def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+    """Examples of token ids, type ids and mask `[N, S]`, S of at most `longest` tokens, and their dimensions."""
+    ids = torch.ones((2, 16), dtype=torch.int64)
+    inputs = {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": torch.ones_like(ids, dtype=torch.bool)}
+    dimensions = {0: Dim("pairs"), 1: Dim("tokens", max=longest)}
+    return inputs, dict.fromkeys(inputs, dimensions)
+
+
+def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+    """Examples of a stage's inputs by name, and which of their dimensions vary."""
+    if stage == 0:
+        return token_inputs(ranker.config.encoding.max_length)
+    pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
+    mask = torch.ones((2, 16), dtype=torch.bool)
+    held = Dim("held") if gather else pairs
+    size = (3 if gather else 2, 16, ranker.config.body.hidden_size)
+    inputs = {"hidden": torch.zeros(size, dtype=next(ranker.parameters()).dtype), "mask": mask}
+    shapes = {"hidden": {0: held, 1: tokens}, "mask": {0: pairs, 1: tokens}}
+    if not gather:
+        return inputs, shapes
+    return inputs | {"rows": torch.tensor([0, 2])}, shapes | {"rows": {0: pairs}}
+
+
+def _strip(path: Path) -> None:
+    """Remove the exporter's stack traces from the graph: they name files of the machine that exported it."""
+    model = onnx.load(path, load_external_data=False)
+    for part in (
+        model,
+        model.graph,
+        *model.graph.node,
+        *model.graph.value_info,
+        *model.graph.input,
+        *model.graph.output,
+    ):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    onnx.save(model, path)

@@ -1,0 +1,149 @@
+"""Hugging Face models become rankers: configuration and weights, by the mapping of their family.
+
+Every weight is accounted for: what the model has and the ranker has no place for is an error,
+unless it belongs to a head that ranking does not use (language modelling, an unused pooler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.convert.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.text_ranker import TextRanker, TextVectors
+from cerberank_models.transformer import TransformerConfig
+
+
+def transformer_config(source: Any) -> TransformerConfig:
+    """Translate a `transformers` configuration; refuse what our encoder does not compute."""
+    family = next((family for family in FAMILIES if family == source.model_type), None)
+    if family is None:
+        raise UnsupportedModelError(f"model type {source.model_type!r} is not one of {', '.join(FAMILIES)}")
+    return FAMILIES[family].transformer(source, family)
+
+
+def ranker_config(
+    source: Any,
+    *,
+    name: str,
+    body_layers: int | None = None,
+    heads: int = 1,
+    exits: tuple[ExitConfig, ...] = (),
+    encoding: EncodingConfig | None = None,
+    logits: Literal[1, 2] = 2,
+) -> RankerConfig:
+    """`B_b kH_h` for a `transformers` configuration; b defaults to n - 1, and to n without heads.
+
+    It also defaults to n where all layers share their weights: a head's own layer would be a second copy of them.
+    """
+    transformer = transformer_config(source)
+    in_heads = 1 if heads and not transformer.shared_layers else 0
+    body = body_layers if body_layers is not None else transformer.layers - in_heads
+    return RankerConfig(
+        name=name,
+        transformer=transformer,
+        architecture=ArchitectureConfig(
+            body_layers=body,
+            heads=heads,
+            head_layers=transformer.layers - body,
+            classifier_activation=FAMILIES[transformer.family].activation,
+            classifier_bias=getattr(source, "classifier_bias", True),
+            classifier_pooling="mean" if getattr(source, "classifier_pooling", "cls") == "mean" else "first",
+            classifier_logits=logits,
+        ),
+        exits=exits,
+        encoding=encoding or EncodingConfig(),
+    )
+
+
+def load_weights(
+    ranker: Ranker | TextRanker | TextVectors, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False
+) -> None:
+    """Fill `ranker` from the state dict of a Hugging Face model of the same family, strictly.
+
+    Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3); a layer that all depths share is
+    the body's one layer and every head's. With
+    `fresh_classifier` the weights come from a model without a classification head, and the heads'
+    classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation; the norm
+    behind the last layer, where a family has one, is copied to every exit and head. Raises
+    UnsupportedModelError naming every key without a place or without a source.
+    """
+    state, family = (
+        ranker.state_dict(),
+        (ranker.config.body if isinstance(ranker, Ranker) else ranker.config.transformer).family,
+    )
+    names = FAMILIES[family]
+    filled, surplus = set(), []
+    for key, value in chain.from_iterable(names.parts(*item) for item in weights.items()):
+        own = key.removeprefix(names.prefix)
+        if names.unused.search(key) or (fresh_classifier and names.is_classifier(own)):
+            continue
+        targets = places(own, names, ranker)
+        if not targets:
+            surplus.append(key)
+        for target in targets:
+            if target not in state or state[target].shape != value.shape:
+                surplus.append(f"{key} {tuple(value.shape)}")
+                continue
+            state[target] = value.to(state[target].dtype)
+            filled.add(target)
+    copied = ("embeddings.", "body.", "heads.", "norm.")
+    fresh = {key for key in state if not key.startswith(copied) or (fresh_classifier and ".classifier." in key)}
+    missing = sorted(set(state) - filled - fresh)
+    if surplus or missing:
+        raise UnsupportedModelError(f"weights do not fit: without a place {surplus}, without a source {missing}")
+    ranker.load_state_dict(state, strict=True)
+
+
+def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -> None:
+    """BERT's initialisation of fresh linear layers: normal weights, zero biases; seeded."""
+    generator = torch.Generator().manual_seed(seed)
+    for part in module.modules():
+        if isinstance(part, torch.nn.Linear):
+            with torch.no_grad():
+                part.weight.normal_(0.0, deviation, generator=generator)
+                if part.bias is not None:
+                    part.bias.zero_()
+
+
+def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
+    """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
+    heads = range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
+    if matched := names.layer.match(key):
+        name = _renamed(matched[2], names.layer_names)
+        return [] if name is None else [f"{place}.{name}" for place in _layer_places(int(matched[1]), ranker)]
+    if name := _renamed(key, names.embeddings):
+        return [f"embeddings.{name}"]
+    if names.output_norm is not None and key.startswith(names.output_norm):
+        part = key.removeprefix(names.output_norm)
+        if not isinstance(ranker, Ranker):
+            return [f"norm.{part}"]
+        return [
+            f"{place}.norm.{part}"
+            for place in (*(f"exits.{i}" for i in range(len(ranker.exits))), *(f"heads.{k}" for k in heads))
+        ]
+    if name := _renamed(key, names.classifier):
+        return [f"heads.{k}.{name}" for k in heads]
+    return []
+
+
+def _layer_places(index: int, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
+    """Where the layer `index` of a Hugging Face model stands in the ranker's state dict."""
+    body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
+    if ranker.encoder.shared_layers:
+        own = isinstance(ranker, Ranker) and ranker.config.architecture.head_layers > 0
+        return ["body.0"] * (body > 0) + [f"heads.{k}.layers.0" for k in heads if own]
+    return [f"body.{index}"] if index < body else [f"heads.{k}.layers.{index - body}" for k in heads]
+
+
+def _renamed(key: str, names: Names) -> str | None:
+    for old, new in names.items():
+        if key.startswith(old):
+            return new + key[len(old) :]
+    return None

@@ -1,0 +1,181 @@
+"""One head of a ranker with the body below it, as a sequence classifier of transformers.
+
+It is an ordinary encoder of b + h layers with one classifier. Its configuration and the names of its weights are those
+that `convert/families.py` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from cerberank_models.config import RankerConfig
+from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
+from cerberank_models.convert.hugging_face import places
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.transformer import OpaqueTransformer, PreNormConfig, TransformerConfig
+
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+"""By which sentence-transformers makes the one logit a score, as our service does."""
+
+
+def hugging_face_config(config: RankerConfig, special: Mapping[str, int]) -> Any:
+    """The configuration of a sequence classifier of one logit; `special` are its special tokens' ids, by their names
+    without `_token` (`pad`, `cls`, `sep`).
+    """
+    shape = config.body
+    return AutoConfig.for_model(
+        shape.family,
+        vocab_size=shape.vocab_size,
+        max_position_embeddings=shape.max_positions,
+        num_labels=1,
+        pad_token_id=special["pad"],
+        bos_token_id=special["cls"],
+        eos_token_id=special["sep"],
+        sentence_transformers={"activation_fn": SIGMOID},
+        **_own(shape, config),
+    )
+
+
+def _own(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
+    """The fields that families name differently."""
+    if shape.family == "distilbert":
+        return {
+            "dim": shape.hidden_size,
+            "n_layers": shape.layers,
+            "n_heads": shape.attention_heads,
+            "hidden_dim": shape.intermediate_size,
+        }
+    sizes: dict[str, Any] = {
+        "hidden_size": shape.hidden_size,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.attention_heads,
+        "intermediate_size": shape.intermediate_size,
+    }
+    if shape.pre_norm is not None:
+        return sizes | {"norm_eps": shape.layer_norm_epsilon} | _pre_norm(shape.pre_norm, shape.layers, config)
+    sizes |= {"layer_norm_eps": shape.layer_norm_epsilon, "type_vocab_size": shape.type_vocab_size}
+    if shape.family in ("albert", "electra"):
+        sizes["embedding_size"] = shape.embedding_size
+    if shape.family == "albert":
+        return sizes | {"num_hidden_groups": 1, "inner_group_num": 1, "hidden_act": "gelu_new"}
+    return sizes | {"hidden_act": "gelu"}
+
+
+def _pre_norm(options: PreNormConfig, layers: int, config: RankerConfig) -> dict[str, Any]:
+    """What ModernBERT's configuration has beside the sizes."""
+    kinds = ["full_attention" if options.window_of(depth) is None else "sliding_attention" for depth in range(layers)]
+    return {
+        "layer_types": kinds,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": options.global_theta},
+            "sliding_attention": {"rope_type": "default", "rope_theta": options.local_theta},
+        },
+        "local_attention": 2 * options.window,
+        "attention_bias": options.attention_bias,
+        "mlp_bias": options.feed_forward_bias,
+        "norm_bias": options.norm_bias,
+        "classifier_bias": config.architecture.classifier_bias,
+        "classifier_pooling": "mean" if config.architecture.classifier_pooling == "mean" else "cls",
+    }
+
+
+OUTPUT = "heads.0.classifier.output."
+
+
+def classifier_of(ranker: Ranker, described: Any) -> Any:
+    """The transformers model of the configuration `described`, in evaluation mode, with the weights of a one-headed
+    `ranker`. A classifier of two logits becomes one of their difference.
+
+    Raises UnsupportedModelError for weights that the model has no place for, such as those of a head on ALBERT that
+    were trained apart from the body's one layer.
+    """
+    names, state, used = FAMILIES[ranker.config.body.family], _one_logit(ranker.state_dict()), set()
+    model = AutoModelForSequenceClassification.from_config(described).eval()
+    filled: dict[str, Tensor] = {}
+    for key, value in model.state_dict().items():
+        if names.unused.search(key):
+            filled[key] = value
+            continue
+        parts = []
+        for part, _ in names.parts(key, value):
+            where = places(part.removeprefix(names.prefix), names, ranker)
+            found = [state[place] for place in where]
+            if not found or any(not torch.equal(found[0], other) for other in found):
+                raise UnsupportedModelError(
+                    f"{ranker.config.name} cannot be a {type(model).__name__}: {key} would have to be all of {where}, "
+                    "which differ"
+                )
+            parts.append(found[0])
+            used.update(where)
+        filled[key] = torch.cat(parts)
+    if surplus := sorted(set(state) - used):
+        raise UnsupportedModelError(f"{type(model).__name__} has no place for {', '.join(surplus)}")
+    model.load_state_dict(filled, strict=True)
+    return model
+
+
+def _one_logit(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, of two logits those of `z1 - z0`."""
+    return {
+        name: value[1:] - value[:1] if name.startswith(OUTPUT) and len(value) == 2 else value
+        for name, value in state.items()
+    }
+
+
+def check_exportable(config: RankerConfig, head: int | None) -> None:
+    """Raise UnsupportedModelError, which says what is possible, unless `head` (from 1) can be a sequence classifier.
+
+    None is the only head of a ranker that has nothing else: no further heads, no exits and no first stage.
+    """
+    name, heads = config.name, config.architecture.heads
+    if isinstance(config.transformer, OpaqueTransformer):
+        raise UnsupportedModelError(
+            f"{name} is an opaque graph ({config.transformer.model_type}) without layers to export: what it was "
+            "imported from is its Hugging Face form"
+        )
+    if config.encoding.segments == 3:
+        raise UnsupportedModelError(
+            f"{name} reads the previous and the next sentence as a third segment, and the tokenizers and CrossEncoder "
+            "of Hugging Face read pairs: it can be served by Cerberank alone"
+        )
+    if not heads:
+        raise UnsupportedModelError(
+            f"{name} has no heads: its last score is an exit's, of layers over the mean of all tokens that no sequence "
+            "classifier of transformers has. Only a head can be exported"
+        )
+    if head is not None and not 1 <= head <= heads:
+        raise UnsupportedModelError(f"{name} is {config.architecture}: --head is from 1 to {heads}, not {head}")
+    if head is not None:
+        return
+    parts = [f"{heads} heads"] if heads > 1 else []
+    parts += ["exits"] if config.exits else []
+    parts += ["a first stage"] if config.first_stage else []
+    if parts:
+        raise UnsupportedModelError(
+            f"{name} is {config.architecture} with {' and '.join(parts)}, and a sequence classifier is one encoder "
+            f"with one classifier: --head N (1{f' to {heads}' if heads > 1 else ''}) exports that head with the body "
+            "below it, which scores exactly as the head does, and leaves the rest out"
+        )
+
+
+def one_head(ranker: Ranker, head: int) -> Ranker:
+    """The ranker `B_b 1H_h` of a ranker's body and its `head` (from 1), without exits, first stage or schedules."""
+    config = ranker.config
+    single = Ranker(
+        RankerConfig(
+            name=config.name,
+            transformer=config.transformer,
+            architecture=config.architecture.model_copy(update={"heads": 1}),
+            encoding=config.encoding,
+        )
+    )
+    state, own = ranker.state_dict(), f"heads.{head - 1}."
+    kept = {name: value for name, value in state.items() if name.startswith(("embeddings.", "body."))}
+    kept |= {name.replace(own, "heads.0.", 1): value for name, value in state.items() if name.startswith(own)}
+    single.load_state_dict(kept, strict=True)
+    return single.float().eval()

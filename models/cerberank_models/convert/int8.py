@@ -1,0 +1,268 @@
+"""The int8 form of a ranker for ONNX Runtime: int8 weights, uint8 activations with fixed scales.
+
+Three things keep it close to fp32 (docs/decisions/0001 has the figures):
+
+1. SmoothQuant (Xiao et al., 2023): each input channel is divided by a factor that its weights are multiplied by,
+   so that a few large channels do not take the resolution of all others.
+2. The channels of a feed-forward's inner layer that still stand out are multiplied in fp32: sixteen of 1,536.
+3. Ranges are measured on real texts before export, so a score does not depend on the batch around it.
+
+Processors without VNNI or AMX add products of uint8 and int8 in 16 bits, which saturate. There ONNX Runtime makes the
+weights uint8 as it opens a graph (`backends/onnx_session.py`), which it can for weights that one node reads.
+
+Exits, classifiers, norms and attention stay fp32: a thousandth of the work, and they decide the order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.absorbed import can_absorb
+from cerberank_models.network.bodies.contract import Layer
+from cerberank_models.network.layout import PackedLayout
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.text_ranker import TextVectors
+
+NetworkT = TypeVar("NetworkT", Ranker, TextVectors)
+SMOOTHING = 0.8
+"""SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
+KEPT_CHANNELS = 16
+"""How many input channels stay fp32 in each product that reads inner channels (`Layer.inner_products`)."""
+
+LARGEST_WEIGHT, LARGEST_SHARED_WEIGHT = 127, 64
+"""The largest int8 number of a weight. Those of ALBERT's layer, which several nodes read, stay where two products of a
+uint8 and a weight fit into 16 bits: 2 * 255 * 64 < 2**15."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """The range of an input that the linear layers `readers` share: `low[K]` and `high[K]` by channel."""
+
+    readers: tuple[str, ...]
+    low: Tensor
+    high: Tensor
+
+    @property
+    def largest(self) -> Tensor:
+        """The largest magnitude of each channel, `[K]`."""
+        return self.low.abs().maximum(self.high.abs())
+
+    def merge(self, other: InputRange) -> InputRange:
+        """The smallest range that covers both, for the readers of both."""
+        readers = tuple(dict.fromkeys(self.readers + other.readers))
+        return InputRange(readers, self.low.minimum(other.low), self.high.maximum(other.high))
+
+
+@torch.no_grad()
+def measure_ranges(ranker: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> list[InputRange]:
+    """Run the fp32 `ranker` on `batches` and record the input of every linear layer that will be int8.
+
+    Raises ValueError without a pair: ranges of nothing would make every score the same.
+    """
+    batches = [batch for batch in batches if len(batch.offsets) > 1]
+    if not batches:
+        raise ValueError("int8 needs at least one question with a candidate to measure activations on")
+    ranges: dict[tuple[str, ...], InputRange] = {}
+    for batch in batches:
+        for seen in _measure(ranker, batch):
+            known = ranges.get(seen.readers)
+            ranges[seen.readers] = seen if known is None else known.merge(seen)
+    return _joined(ranges.values())
+
+
+def _joined(ranges: Iterable[InputRange]) -> list[InputRange]:
+    """Ranges with a common reader as one: a layer that runs at several depths has one scale for all of its inputs."""
+    joined: list[InputRange] = []
+    for seen in ranges:
+        apart, whole = [], seen
+        for other in joined:
+            if set(other.readers).isdisjoint(seen.readers):
+                apart.append(other)
+            else:
+                whole = other.merge(whole)
+        joined = [*apart, whole]
+    return joined
+
+
+def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -> NetworkT:
+    """A copy of `ranker` whose products and token embeddings are ONNX Runtime's int8 operators.
+
+    Ranges are widened by `margin`, because saturation costs more accuracy than a coarser scale.
+    The copy can be exported, not run: its operators exist in ONNX Runtime alone.
+    """
+    quantised = copy.deepcopy(ranker)
+    inner = _inner_products(quantised)
+    largest = LARGEST_SHARED_WEIGHT if ranker.encoder.shared_layers else LARGEST_WEIGHT
+    for seen in [_outstanding_first(quantised, seen, inner.get(seen.readers[0], ())) for seen in ranges]:
+        readers = [quantised.get_submodule(name) for name in seen.readers]
+        kept = KEPT_CHANNELS if seen.readers[0] in inner and len(seen.low) > KEPT_CHANNELS else 0
+        for name, linear in zip(seen.readers, _quantised(readers, seen, margin, kept, largest), strict=True):
+            quantised.set_submodule(name, linear)
+    table = "embeddings.tokens"
+    quantised.set_submodule(table, _QuantisedEmbedding(ranker.get_parameter(f"{table}.weight")))
+    return quantised
+
+
+def dequantise(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The fp32 weights that the `state` of a network made by `quantise` stands for, by the names of the network's own.
+
+    A weight comes back within half a step of int8 (channels that were kept in fp32 exactly), with its feed-forward's
+    inner channels in another order, which computes the same. What was not quantised is unchanged.
+    """
+    weights = {}
+    for name, value in state.items():
+        owner, _, part = name.rpartition(".")
+        if part == "rows":
+            weights[f"{owner}.weight"] = value.float() * state[f"{owner}.scale"]
+        elif f"{owner}.weight_scale" in state and part == "weight":
+            inputs = value.float() * state[f"{owner}.weight_scale"] * state[f"{owner}.entry.inverse"][:, None]
+            if (kept := state.get(f"{owner}.kept_weight")) is not None:
+                inputs[: len(kept)] = kept
+            weights[name] = inputs.T.contiguous()
+        elif part == "bias" or (f"{owner}.weight_scale" not in state and part == "weight"):
+            weights[name] = value.float()
+    return weights
+
+
+def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRange]:
+    inputs: dict[int, Tensor] = {}
+    readers: dict[int, list[str]] = {}
+    handles = []
+    absorbed = _absorbed(ranker)
+    for name, module in ranker.named_modules():
+        if isinstance(module, nn.Linear) and not _stays_fp32(name) and name not in absorbed:
+
+            def remember(_: nn.Module, arguments: tuple[Tensor], name: str = name) -> None:
+                # The inputs are kept until all layers have run: Python may reuse the id of a freed tensor.
+                inputs[id(arguments[0])] = arguments[0]
+                readers.setdefault(id(arguments[0]), []).append(name)
+
+            handles.append(module.register_forward_pre_hook(remember))
+    token_ids, type_ids, offsets = (
+        torch.from_numpy(array) for array in (batch.token_ids, batch.type_ids, batch.offsets)
+    )
+    try:
+        if isinstance(ranker, Ranker):
+            ranker(token_ids, type_ids, offsets)
+        else:
+            ranker.read(token_ids, type_ids, PackedLayout.of(offsets))
+    finally:
+        for handle in handles:
+            handle.remove()
+    rows = {key: value.flatten(0, -2) for key, value in inputs.items()}
+    return [InputRange(tuple(readers[key]), value.amin(0), value.amax(0)) for key, value in rows.items()]
+
+
+def _absorbed(ranker: Ranker | TextVectors) -> set[str]:
+    """Names of the projections that an exported graph computes as plain matrix products (`absorbed.py`)."""
+    if not isinstance(ranker, Ranker) or not can_absorb(ranker):
+        return set()
+    last = ranker.config.architecture.head_layers - 1
+    return {f"heads.{head}.layers.{last}.{part}" for head in range(len(ranker.heads)) for part in ("key", "value")}
+
+
+def _stays_fp32(name: str) -> bool:
+    return "classifier" in name or name.startswith(("exits.", "token_ranker."))
+
+
+def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
+    """Each linear layer that reads a feed-forward's inner channels, and the layers that compute them, by full name."""
+    layers = [(name, module) for name, module in ranker.named_modules() if isinstance(module, Layer)]
+    return {
+        f"{name}.{reader}": tuple(f"{name}.{maker}" for maker in makers)
+        for name, layer in layers
+        for reader, makers in layer.inner_products.items()
+    }
+
+
+def _outstanding_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
+    """Reorder a feed-forward's inner channels, so that those kept in fp32 are one slice; computes the same."""
+    if not makers:
+        return seen
+    weight = ranker.get_parameter(f"{seen.readers[0]}.weight")
+    order = (seen.largest * weight.detach().abs().amax(0)).argsort(descending=True)
+    weight.data = weight.data[:, order]
+    for maker in makers:
+        for parameter in ranker.get_submodule(maker).parameters():  # a row of the weight and a bias each
+            parameter.data = parameter.data[order]
+    return InputRange(seen.readers, seen.low[order], seen.high[order])
+
+
+def _quantised(
+    readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int, largest: int
+) -> list[nn.Module]:
+    """The int8 form of linear layers that share an input: they share smoothing and scale, so it is quantised once."""
+    linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
+    weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
+    smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
+    low, high = (seen.low / smooth)[kept:].min(), (seen.high / smooth)[kept:].max()
+    entry = _QuantisedInput(smooth, margin * low.clamp(max=0), margin * high.clamp(min=0))
+    return [_QuantisedLinear(linear, entry, smooth, kept, largest) for linear in linears]
+
+
+class _QuantisedInput(nn.Module):
+    def __init__(self, smooth: Tensor, low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        scale = ((high - low) / 255).clamp(min=1e-8)
+        self.inverse = nn.Buffer(1 / smooth)
+        self.scale = nn.Buffer(scale)
+        self.zero_point = nn.Buffer((-low / scale).round().to(torch.uint8))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        inputs = (hidden * self.inverse, self.scale, self.zero_point)
+        quantised: Tensor = torch.onnx.ops.symbolic("QuantizeLinear", inputs, dtype=torch.uint8, shape=hidden.shape)
+        return quantised
+
+
+class _QuantisedLinear(nn.Module):
+    def __init__(self, linear: nn.Linear, entry: _QuantisedInput, smooth: Tensor, kept: int, largest: int) -> None:
+        super().__init__()
+        self.entry = entry
+        weight = (linear.weight.detach() * smooth).T.contiguous()  # [K, out]
+        weight[:kept] = 0.0
+        scale = (weight.abs().amax(0) / largest).clamp(min=1e-12)
+        self.weight = nn.Buffer((weight / scale).round().to(torch.int8))
+        self.weight_scale = nn.Buffer(scale)
+        self.bias = nn.Buffer(torch.zeros(len(scale)) if linear.bias is None else linear.bias.detach().clone())
+        self.kept = kept
+        self.kept_weight = nn.Buffer(linear.weight.detach().T[:kept].contiguous()) if kept else None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        quantised = self.entry(hidden)
+        inputs = (
+            quantised,
+            self.weight,
+            self.entry.scale,
+            self.weight_scale,
+            self.entry.zero_point,
+            None,  # the zero point of the weight is 0; one that several nodes share cannot be made uint8
+            self.bias,
+        )
+        product: Tensor = torch.onnx.ops.symbolic(
+            "com.microsoft::MatMulIntegerToFloat",
+            inputs,
+            dtype=torch.float32,
+            shape=(*hidden.shape[:-1], len(self.bias)),
+            version=1,
+        )
+        return product if self.kept_weight is None else product + hidden[..., : self.kept] @ self.kept_weight
+
+
+class _QuantisedEmbedding(nn.Module):
+    """An embedding table of int8 rows with one scale per row."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        scale = (weight.detach().abs().amax(1, keepdim=True) / 127).clamp(min=1e-12)
+        self.rows = nn.Buffer((weight.detach() / scale).round().to(torch.int8))
+        self.scale = nn.Buffer(scale)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return self.rows[token_ids].float() * self.scale[token_ids]

@@ -1,0 +1,134 @@
+"""Reads weights back from a checkpoint's ONNX graphs, for a folder that was written without `model.safetensors`.
+
+The exporter names, transposes, shares and folds constants as it likes. So a network of the same shape with random
+weights is exported in the same precision: both graphs have the same nodes, and where an operation of the one reads a
+random tensor whose name is known, the same operation of the other reads the wanted tensor. Needs onnx.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from torch import Tensor
+
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
+from cerberank_models.convert.graphs import export_stages
+from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
+from cerberank_models.encoding import Candidate
+from cerberank_models.network.absorbed import can_absorb
+from cerberank_models.network.precision import in_precision
+from cerberank_models.network.ranker import Ranker
+
+PRECISIONS = ("fp32", "fp16", "int8")
+"""The best first."""
+Array: TypeAlias = NDArray[np.generic]
+
+
+def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
+    """The network that the graphs of `precision` compute, in fp32; its own are exact only from fp32 graphs.
+
+    int8 weights come back as what they stand for, and activations are no longer quantised: the scores are near those
+    of the graphs, not equal. Biases of keys that cancel in a softmax are not in a graph; they are zero. Raises
+    CheckpointError when there are none, or when another version of the exporter wrote them.
+    """
+    graphs = checkpoint.stage_graphs(precision)
+    template = _random_network(checkpoint)
+    form = _form(template, precision, checkpoint)
+    state = {name: value.detach().numpy() for name, value in form.state_dict().items()}
+    found: dict[str, Tensor] = {}
+    heads = template.config.body.attention_heads
+    with tempfile.TemporaryDirectory() as scratch:
+        known = export_stages(form, Path(scratch), gather=precision == "fp16")
+        for ours, theirs in zip(known, graphs, strict=True):
+            found |= _found(state, _constants(ours, theirs), attention_heads=heads)
+    weights = dequantise(found)
+    if can_absorb(template):
+        last = template.config.architecture.head_layers - 1
+        for name in (f"heads.{head}.layers.{last}.key.bias" for head in range(len(template.heads))):
+            weights.setdefault(name, torch.zeros_like(template.get_parameter(name)))
+    if missing := sorted(set(template.state_dict()) - set(weights)):
+        raise CheckpointError(f"{checkpoint.path}: no graph in {precision} holds {', '.join(missing)}")
+    template.load_state_dict(weights, strict=True)
+    return template
+
+
+def _random_network(checkpoint: Checkpoint) -> Ranker:
+    """Every parameter random, also those that a fresh network has alike, such as biases: none may be confused."""
+    ranker = Ranker(checkpoint.config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in ranker.parameters():
+            parameter.normal_(0.0, 0.5, generator=generator)
+    return ranker
+
+
+def _form(template: Ranker, precision: str, checkpoint: Checkpoint) -> Ranker:
+    if precision == "fp16":
+        return in_precision(copy.deepcopy(template), torch.float16)
+    if precision == "int8":
+        encoder = checkpoint.encoder()
+        pairs = [
+            encoder.encode(line.question, [Candidate(text=each.text) for each in line.candidates])
+            for line in checkpoint.golden
+        ]
+        return quantise(template, measure_ranges(template, pairs), margin=1.0)
+    return template
+
+
+def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
+    """Pairs of constants that the same operations of two graphs read; the exporter leaves out a bias that is zero.
+
+    Raises CheckpointError when the nodes differ.
+    """
+    known, other = onnx.load(ours).graph, onnx.load(theirs).graph
+    nodes = list(zip_longest(known.node, other.node, fillvalue=onnx.NodeProto()))
+    if any(one.op_type != two.op_type or len(one.input) < len(two.input) for one, two in nodes):
+        raise CheckpointError(
+            f"{theirs} has other operations than this version writes: another version of PyTorch's exporter or of "
+            "cerberank wrote it, with which its weights can be read back, or heads that are alike became one in it"
+        )
+    values = {each.name: numpy_helper.to_array(each) for each in known.initializer}
+    others = {each.name: numpy_helper.to_array(each) for each in other.initializer}
+    names = {pair for one, two in nodes for pair in zip_longest(one.input, two.input, fillvalue="")}
+    return [
+        (values[one], others[two] if two else np.zeros_like(values[one]))
+        for one, two in names
+        if one in values and (two in others or not two)
+    ]
+
+
+def _found(
+    state: Mapping[str, Array], constants: Sequence[tuple[Array, Array]], *, attention_heads: int
+) -> dict[str, Tensor]:
+    """What stands in the other graph where each tensor of `state` stands in the known one."""
+    found = {}
+    for name, value in state.items():
+        for known, other in constants:
+            if known.size != value.size or known.dtype != value.dtype or known.shape != other.shape:
+                continue
+            for layout in _layouts(value, attention_heads):
+                if np.array_equal(known.ravel(), value.ravel()[layout]):
+                    wanted = np.empty_like(other.ravel())
+                    wanted[layout] = other.ravel()
+                    found[name] = torch.from_numpy(wanted.reshape(value.shape))
+    return found
+
+
+def _layouts(value: Array, attention_heads: int) -> Iterator[slice | NDArray[np.int64]]:
+    """The orders in which a graph may hold a tensor's numbers: its own, transposed, transposed by attention head."""
+    yield slice(None)
+    if value.ndim == 2:
+        numbers = np.arange(value.size).reshape(value.shape)
+        yield numbers.T.ravel()
+        if len(value) % attention_heads == 0:
+            yield numbers.reshape(attention_heads, -1, value.shape[1]).transpose(0, 2, 1).ravel()

@@ -1,0 +1,38 @@
+"""Gives a Hugging Face model a token type of its own for every segment of its input (SSP appendix C)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from cerberank_models.convert.families import UnsupportedModelError
+
+NewTypes = Literal["fresh", "copied"]
+
+
+def grow_token_types(model: Any, types: int, *, new: NewTypes, seed: int) -> None:
+    """Enlarge a model's table of token types to at least `types` rows, in place, with `model.config` in step.
+
+    `model` is any transformers model whose base model has `embeddings.token_type_embeddings`. The rows it has stay.
+    New rows are drawn from N(0, initializer_range^2) by `seed` (`fresh`, as SSP does), or are equal to the last row
+    that it has (`copied`), so that the model's outputs do not change. Raises UnsupportedModelError for a model without
+    such a table.
+    """
+    embeddings = getattr(model.base_model, "embeddings", None)
+    old = getattr(embeddings, "token_type_embeddings", None)
+    if not isinstance(embeddings, nn.Module) or not isinstance(old, nn.Embedding):
+        raise UnsupportedModelError(f"{type(model).__name__} has no table of token types")
+    have, width = old.weight.shape
+    if have >= types:
+        return
+    rows = old.weight.detach()[-1:].repeat(types - have, 1)
+    if new == "fresh":
+        noise = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
+        rows = (model.config.initializer_range * noise).to(rows)
+    table = nn.Embedding(types, width, device=old.weight.device, dtype=old.weight.dtype)
+    with torch.no_grad():
+        table.weight.copy_(torch.cat([old.weight, rows]))
+    embeddings.token_type_embeddings = table
+    model.config.type_vocab_size = types

@@ -1,0 +1,240 @@
+"""The network of a text ranker: one encoder, read alone or together, and one or two rankers (TRMD section 3).
+
+Legend: N pairs of question and document, D width, P width of ColBERT's token vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cerberank_models.config import TextRankerConfig
+from cerberank_models.network.bodies.registry import BODIES
+from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.precision import LastLinear
+from cerberank_models.network.texts import Texts, joined
+from cerberank_models.transformer import PAIR_TEMPLATES
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """N texts, T tokens of all windows, special tokens included; width D, or P after ColBERT's projection."""
+
+    first: Tensor
+    """`[N, D]`: the vector of the first token, the mean over a text's windows."""
+    tokens: Tensor
+    """`[T, D]` or `[T, P]`: what ranker 2 reads."""
+    offsets: Tensor
+    """`[N + 1]`: text i owns the tokens `offsets[i]:offsets[i + 1]`."""
+
+    def mean(self) -> Tensor:
+        """The mean over each text's tokens, `[N, D]`."""
+        return PackedLayout.of(self.offsets).mean(self.tokens)
+
+    def select(self, rows: Tensor) -> Side:
+        """The texts `rows`, in that order, repeated where a row is."""
+        lengths = self.offsets.diff()[rows]
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], lengths)
+        return Side(self.first[rows], self.tokens[torch.arange(len(shift), device=shift.device) + shift], offsets)
+
+
+class ResidualRanker(nn.Module):
+    """`x = max(q, d)` element by element, `v = W x + b + x`, score = Linear(dropout(v)) (TRMD section 3.1).
+
+    Ranker 1 reads first tokens, and `v` is the student's CLS; TwinBERT reads means of tokens, without dropout.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        """`width` D; `dropout` acts in training only."""
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.output = LastLinear(width, 1)
+
+    def forward(self, question: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
+        """`[N, D]` or `[1, D]` and `[N, D]` to float32 scores `[N]` and `v [N, D]`."""
+        larger = torch.maximum(question, document)
+        vector: Tensor = self.dense(larger) + larger
+        return self.output(self.dropout(vector)).float()[:, 0], vector
+
+
+class LinearRanker(nn.Module):
+    """monoBERT: a linear classifier of the first token of question and document together, the CLS that it teaches."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        """`width` D; `dropout` acts in training only."""
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = LastLinear(width, 1)
+
+    def forward(self, question: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
+        """The same vectors `[N, D]` twice, to float32 scores `[N]` and the vectors."""
+        return self.output(self.dropout(document)).float()[:, 0], document
+
+
+class TwinRanker(ResidualRanker):
+    """TwinBERT's ranker: the masked mean of each side's tokens, then as ranker 1."""
+
+    def score(self, question: Side, document: Side) -> tuple[Tensor, Tensor | None]:
+        """Scores `[N]`, and the vector after the residual `[N, D]`."""
+        return self.forward(question.mean(), document.mean())
+
+
+class ColbertRanker(nn.Module):
+    """ColBERT's ranker: token vectors of length 1, and late interaction."""
+
+    def __init__(self, width: int, projection: int) -> None:
+        """`width` D, `projection` P."""
+        super().__init__()
+        self.project = nn.Linear(width, projection, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[T, D]` to `[T, P]`."""
+        return functional.normalize(self.project(tokens).float(), dim=-1)
+
+    def score(self, question: Side, document: Side) -> tuple[Tensor, Tensor | None]:
+        """Scores `[N]`; there is no residual."""
+        return late_interaction(question, document), None
+
+
+class DotRanker(nn.Module):
+    """The cosine of the means of both sides' tokens, without weights."""
+
+    def score(self, question: Side, document: Side) -> tuple[Tensor, Tensor | None]:
+        """Scores `[N]`; there is no residual."""
+        return functional.cosine_similarity(question.mean().float(), document.mean().float()), None
+
+
+def late_interaction(question: Side, document: Side) -> Tensor:
+    """The sum over a question's tokens of the largest similarity to a token of its document, float32 `[N]`.
+
+    Padding takes part on neither side.
+    """
+    asked, said = PackedLayout.of(question.offsets), PackedLayout.of(document.offsets)
+    with torch.autocast(question.tokens.device.type, enabled=False):
+        similarity = asked.pad(question.tokens.float()) @ said.pad(document.tokens.float()).transpose(1, 2)
+    best = similarity.masked_fill(~said.mask[:, None, :], float("-inf")).amax(dim=2)
+    return best.masked_fill(~asked.mask, 0.0).sum(dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text ranker makes of N pairs: their scores, and the tensors that distillation compares."""
+
+    scores: Tensor
+    """`[N]`, float32: the sum of both rankers' scores."""
+    cls: Tensor | None
+    """`[N, D]`: ranker 1's vector after the residual, or the first token that monoBERT classifies; None without."""
+    residual: Tensor | None
+    """`[N, D]`: TwinBERT's vector after the residual; None without that ranker."""
+    question: Side
+    """N rows: each document's question."""
+    document: Side
+
+
+class TextVectors(nn.Module):
+    """Texts, each alone, to what the rankers of a bi-encoder read: the network of a first stage."""
+
+    token_ranker: TwinRanker | ColbertRanker | DotRanker | None
+
+    def __init__(self, config: TextRankerConfig, *, dropout: float = 0.0) -> None:
+        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
+        super().__init__()
+        transformer = config.transformer
+        self.config = config
+        self.encoder = body = BODIES[transformer.family](transformer, transformer.layers, dropout)
+        # Named as in a Ranker, so that weights are imported in the same way.
+        self.embeddings, self.body, self.norm = body.embeddings, body.layers, body.output_norm()
+        colbert = config.token_ranker == "colbert"
+        self.token_ranker = ColbertRanker(transformer.hidden_size, config.projection) if colbert else None
+
+    def read(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+        """The part of each text's vector with a fixed width `[N, W]`, and ColBERT's token vectors `[.., P]` if any."""
+        hidden = self.encode(token_ids, type_ids, layout)
+        parts = [layout.first(hidden)] if self.config.first_ranker else []
+        if self.config.token_ranker == "twin":
+            parts.append(layout.mean(hidden))
+        if self.config.token_ranker == "dot":
+            parts.append(functional.normalize(layout.mean(hidden).float(), dim=-1).to(hidden.dtype))
+        fixed = torch.cat(parts, dim=-1) if parts else layout.first(hidden)[:, :0]
+        return fixed, self.token_ranker(hidden) if isinstance(self.token_ranker, ColbertRanker) else None
+
+    def encode(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
+        """The last layer's hidden states, behind its norm."""
+        hidden = self.encoder.embed(token_ids, type_ids, layout)
+        normal: Tensor = self.norm(self.encoder.run(hidden, layout, 0, self.config.transformer.layers))
+        return normal
+
+
+class TextRanker(TextVectors):
+    """Scores documents against questions."""
+
+    def __init__(self, config: TextRankerConfig, *, dropout: float = 0.0) -> None:
+        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
+        super().__init__(config, dropout=dropout)
+        width = config.transformer.hidden_size
+        self.first_ranker: ResidualRanker | LinearRanker | None = None
+        if config.first_ranker is not None:
+            ranker = LinearRanker if config.first_ranker == "linear" else ResidualRanker
+            self.first_ranker = ranker(width, dropout)
+        if config.token_ranker == "twin":
+            self.token_ranker = TwinRanker(width, 0.0)
+        if config.token_ranker == "dot":
+            self.token_ranker = DotRanker()
+
+    def forward(self, questions: Texts, documents: Texts, owners: Tensor) -> Reading:
+        """Score each document against the question `owners[N]`; a bi-encoder reads every question once."""
+        question, document = (
+            self._together(questions, documents, owners)
+            if self.config.joint
+            else (self.alone(questions).select(owners), self.alone(documents))
+        )
+        return self.score(question, document)
+
+    def alone(self, texts: Texts) -> Side:
+        """Each text without the other side; what a bi-encoder can compute before the question arrives."""
+        layout = PackedLayout.of(texts.offsets)
+        hidden = self.encode(texts.token_ids, torch.zeros_like(texts.token_ids), layout)
+        return Side(_first(hidden, layout, texts), self._read(hidden), texts.offsets[texts.windows])
+
+    def score(self, question: Side, document: Side) -> Reading:
+        """Score N questions with N documents, row by row."""
+        scores, cls, residual = [], None, None
+        if self.first_ranker is not None:
+            score, cls = self.first_ranker(question.first, document.first)
+            scores.append(score)
+        if self.token_ranker is not None:
+            score, residual = self.token_ranker.score(question, document)
+            scores.append(score)
+        return Reading(torch.stack(scores).sum(dim=0), cls, residual, question, document)
+
+    def _together(self, questions: Texts, documents: Texts, owners: Tensor) -> tuple[Side, Side]:
+        """Both sides of a joint encoding; a question that several windows are read with is their mean."""
+        transformer = self.config.transformer
+        between = PAIR_TEMPLATES[transformer.family].between
+        both = joined(questions, documents, owners, between=between, types=transformer.type_vocab_size)
+        layout = PackedLayout.of(both.offsets)
+        hidden = self.encode(both.token_ids, both.type_ids, layout)
+        first = _first(hidden, layout, documents)
+        asked = hidden[both.question_cells]
+        sums = asked.new_zeros((int(both.question_offsets[-1]), asked.shape[1]))
+        times = torch.repeat_interleave(documents.windows.diff(), both.question_offsets.diff())
+        asked = sums.index_add(0, both.question_targets, asked) / times[:, None]
+        said = hidden[both.document_cells]
+        return (
+            Side(first, self._read(asked), both.question_offsets),
+            Side(first, self._read(said), documents.offsets[documents.windows]),
+        )
+
+    def _read(self, hidden: Tensor) -> Tensor:
+        """The token vectors that ranker 2 reads."""
+        return self.token_ranker(hidden) if isinstance(self.token_ranker, ColbertRanker) else hidden
+
+
+def _first(hidden: Tensor, layout: PackedLayout, texts: Texts) -> Tensor:
+    """The first token's vector, `[N, D]`, the mean over each text's windows."""
+    return PackedLayout.of(texts.windows).mean(layout.first(hidden))

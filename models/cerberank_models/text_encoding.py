@@ -1,0 +1,86 @@
+"""Texts to token ids, each alone: `[CLS] text [SEP]`, as rankers of texts read them; packed, never padded.
+
+Windows of a long document follow each other without overlap, and each has its own special tokens. A joint encoder
+assembles its sequences from the same windows (`network/texts.py`), so that students and teachers see the same tokens of
+a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from cerberank_models.config import TextRankerConfig
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, lengths_of
+from cerberank_models.token_cache import TokenCache
+from cerberank_models.tokens import ID_BYTES, Tokens, packed, special_tokens
+from cerberank_models.transformer import PAIR_TEMPLATES
+
+
+class TextEncoder:
+    """Encodes questions and candidates. Threads may share one, as they may share a `PairEncoder`."""
+
+    def __init__(self, tokenizer: Tokenizer, config: TextRankerConfig, *, tokenizer_digest: str | None = None) -> None:
+        """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
+
+        `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError when the family's special
+        tokens are missing from the vocabulary.
+        """
+        first, separator = special_tokens(tokenizer, PAIR_TEMPLATES[config.transformer.family])
+        self.tokenizer = tokenizer
+        """Shared between encoders."""
+        self._head, self._tail = packed([first]), packed([separator])
+        lengths = config.encoding
+        self._question, self._candidate, self._window = (
+            ID_BYTES * length for length in (lengths.question_length, lengths.document_length, lengths.window)
+        )
+        self._question_tokens, self._candidate_tokens = (
+            Tokens(tokenizer, most=length, characters=CHARACTERS_PER_TOKEN * length, digest=tokenizer_digest)
+            for length in (lengths.question_length, lengths.document_length)
+        )
+
+    def questions(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
+        """Each question as a text of at most `question_length` tokens; `cache` and `partition` as in `candidates`."""
+        tokens = self._question_tokens
+        return self._whole(texts, tokens(texts, cache, partition), self._question, tokens.characters)
+
+    def candidates(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
+        """Each candidate as a text of at most `document_length` tokens; an empty one is two special tokens.
+
+        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
+        """
+        tokens = self._candidate_tokens
+        return self._whole(texts, tokens(texts, cache, partition), self._candidate, tokens.characters)
+
+    def documents(self, texts: Sequence[str]) -> tuple[EncodedPairs, NDArray[np.int64]]:
+        """Each document as windows of at most `window` tokens, `document_length` in all; an empty one has a window.
+
+        Text i owns the windows `windows[i]:windows[i + 1]` of the array behind the windows.
+        """
+        whole = self._candidate_tokens(texts, None, "")
+        cut = (lengths_of(whole) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
+        pieces = [
+            [ids[start : min(start + self._window, self._candidate)] for start in self._starts(ids)] for ids in whole
+        ]
+        counts = lengths_of(pieces)
+        encoded = self._framed([piece for own in pieces for piece in own], np.repeat(cut, counts))
+        return encoded, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+    def _starts(self, ids: bytes) -> range:
+        return range(0, max(1, min(len(ids), self._candidate)), self._window)
+
+    def _whole(self, texts: Sequence[str], whole: Sequence[bytes], room: int, characters: int) -> EncodedPairs:
+        return self._framed(
+            [ids[:room] for ids in whole], (lengths_of(whole) > room) | (lengths_of(texts) > characters)
+        )
+
+    def _framed(self, pieces: Sequence[bytes], truncated: NDArray[np.bool_]) -> EncodedPairs:
+        token_ids = np.frombuffer(bytearray().join(self._head + ids + self._tail for ids in pieces), dtype=np.int32)
+        offsets = np.zeros(len(pieces) + 1, dtype=np.int64)
+        np.cumsum(lengths_of(pieces) // ID_BYTES + 2, out=offsets[1:])
+        return EncodedPairs(
+            token_ids=token_ids, type_ids=np.zeros_like(token_ids), offsets=offsets, truncated=truncated
+        )

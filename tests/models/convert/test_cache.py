@@ -1,0 +1,123 @@
+"""The cache of imported models: one import for each content, also of several processes at once. The import is faked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
+from cerberank_models.convert.source import Source, find_source
+
+FP32 = ImportOptions(precisions=("fp32",))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    """A folder with a configuration alone: only its content is looked at here."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return find_source(str(tmp_path / "model"))
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
+    """Run `script` in place of Python as the process that imports; $out is the folder to make. Gives its notes."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> '{tmp_path}/calls'\nfor out; do :; done\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    return tmp_path / "calls"
+
+
+def test_the_second_start_imports_nothing(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call of `cerberank import`, with the options; what a killed one left is gone."""
+    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
+    options = ImportOptions(precisions=("int8",), max_length=64, calibrate=source.folder / "config.json")
+    path = tmp_path / "cache" / f"model-{options.key(source)}"
+    (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
+    assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
+    assert calls.read_text() == (
+        "-m cerberank import --end-with-stdin --name=model --precisions=int8 --max-length=64 "
+        f"--calibrate={source.place}/config.json -- {source.place} {path}\n"
+    )
+    assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
+
+
+def test_what_is_imported_and_how_gives_the_place(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content, length, precisions, questions, the program's version and the commit each give another."""
+    config = source.folder / "config.json"
+    keys = [
+        FP32.key(source),
+        ImportOptions(precisions=("int8",)).key(source),
+        ImportOptions(precisions=("fp32",), max_length=64).key(source),
+        ImportOptions(precisions=("fp32",), calibrate=config).key(source),
+        FP32.key(Source(place="a/model", folder=source.folder, commit="1")),
+        FP32.key(Source(place="b/model", folder=source.folder, commit="1")),
+        FP32.key(Source(place="a/model", folder=source.folder, commit="2")),
+    ]
+    config.write_text('{"changed": true}')
+    keys.append(FP32.key(source))
+    monkeypatch.setattr("cerberank_models.convert.cache.__version__", "9")
+    keys.append(FP32.key(source))
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_damaged_checkpoint_is_imported_again(
+    source: Source,
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log names the file that has changed; then the checkpoint is whole."""
+    calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
+    path = cached_checkpoint(source, FP32, tmp_path / "cache")
+    (path / "tokenizer.json").write_text("{}")
+    assert cached_checkpoint(source, FP32, tmp_path / "cache") == path
+    assert "is damaged and will be imported again" in caplog.text
+    assert "tokenizer.json" in caplog.text
+    read_checkpoint(path)
+    assert len(calls.read_text().splitlines()) == 2
+
+
+def test_of_several_at_once_one_imports(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for it."""
+    calls = fake(monkeypatch, tmp_path, f"sleep 0.3; cp -r '{tiny_checkpoint}' \"$out\"")
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda _: cached_checkpoint(source, FP32, tmp_path / "cache"), range(4)))
+    assert len(set(got)) == 1
+    assert len(calls.read_text().splitlines()) == 1
+
+
+def test_a_failed_import_says_why(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines of the verb's message, else the last line; nothing is kept, so the next start tries again."""
+    message = "echo 'cerberank import: it has' >&2; echo '3 labels' >&2"
+    raised = "echo 'cerberank import: pairs are cut'; echo 'Traceback (most recent call last):'; echo ' x'; echo 'E: y'"
+    said_by = {f"echo noise; {message}": "it has 3 labels", "echo a; echo b": "b", "": "it ended .*", raised: "E: y"}
+    for script, said in said_by.items():
+        fake(monkeypatch, tmp_path, f"{script}\nexit 1")
+        with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
+            cached_checkpoint(source, FP32, tmp_path / "cache")
+    fake(monkeypatch, tmp_path, "echo 'cerberank import: pairs are cut' >&2; kill -9 $$")
+    with pytest.raises(ModelImportError, match=r"its process was killed by signal 9 \(out of memory\?\)$"):
+        cached_checkpoint(source, FP32, tmp_path / "cache")
+    fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
+    assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
+
+
+def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the user's cache folder, which XDG_CACHE_HOME moves."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert default_cache() == Path("/caches/cerberank")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache() == Path(os.path.expanduser("~/.cache/cerberank"))

@@ -1,0 +1,157 @@
+"""`cerberank export --hugging-face`: what it says, and what it refuses before anything is written."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.program import program
+from transformers import AutoModelForSequenceClassification
+
+from cerberank_models.convert.hub import HubError, check_repository, push_folder
+
+main = program("export")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hugging-face"], "B3 3H1 with 3 heads and exits, and a sequence classifier is one encoder"),
+        (["--hugging-face", "--head", "4"], "--head is from 1 to 3, not 4"),
+        (["--hugging-face", "--precisions", "int8"], "--precisions is for a checkpoint"),
+        (["--hugging-face", "--no-weights"], "--no-weights is for a checkpoint"),
+        (["--hugging-face", "--gate", "jsonl:x"], "--gate is for a checkpoint"),
+        (["--hugging-face", "--private"], "--private is for --push-to-hub"),
+        (["--hugging-face", "--push-to-hub", "x"], "a repository is OWNER/NAME"),
+        (["--head", "1"], "--head is for --hugging-face"),
+        (["--push-to-hub", "a/b"], "--push-to-hub is for --hugging-face"),
+        (["--private"], "--private is for --hugging-face"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    options: list[str], message: str, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that names the option, exit code 1 or 2, no folder."""
+    assert main([str(tiny_checkpoint), str(tmp_path / "out"), *options]) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.startswith("cerberank export: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_is_written_with_a_word_on_long_pairs(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checkpoint caps questions, which no tokenizer of transformers does."""
+    assert main([str(tiny_checkpoint), str(tmp_path / "out"), "--hugging-face", "--head", "2"]) == 0
+    error = capsys.readouterr().err
+    assert "pairs of more than 48 tokens, or questions of more than 16, are cut in another way" in error
+    assert f"{tmp_path / 'out'} loads with AutoModelForSequenceClassification and CrossEncoder" in error
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 1
+
+
+class Hub(ThreadingHTTPServer):
+    """Takes every file into a commit, as the hub takes small ones; refuses a token other than `secret`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.made: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.headers["Authorization"] != "Bearer secret":
+            return self._answer(401, {"error": "Invalid username or password."})
+        return self._answer(200, {"id": "team/ranker", "sha": "0" * 40, "siblings": []})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["Authorization"] != "Bearer secret":
+            return self._answer(401, {"error": "Invalid username or password."})
+        if self.path == "/api/repos/create":
+            self.server.made.append(json.loads(body))
+            return self._answer(200, {"url": f"{self.server.url}/team/ranker", "name": "team/ranker"})
+        if "/preupload/" in self.path:
+            files = [
+                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
+                for file in json.loads(body)["files"]
+            ]
+            return self._answer(200, {"files": files})
+        if "/commit/" in self.path:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    self.server.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            commit = {"commitUrl": f"{self.server.url}/team/ranker/commit/{'1' * 40}", "commitOid": "1" * 40}
+            return self._answer(200, commit | {"success": True})
+        return self._answer(200, {"errors": [], "warnings": []})  # /api/validate-yaml
+
+    def _answer(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "config.json").write_text("{}")
+    (tmp_path / "folder" / "model.safetensors").write_bytes(bytes(range(256)))
+    (tmp_path / "folder" / "README.md").write_text("---\npipeline_tag: text-ranking\n---\n# ranker\n")
+    return tmp_path / "folder"
+
+
+def test_all_files_arrive_in_one_commit(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bytes, in a private repository that is made; the answer is the commit's address."""
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    url = push_folder(folder, "team/ranker", private=True, endpoint=hub.url)
+    assert url == f"{hub.url}/team/ranker/commit/{'1' * 40}"
+    assert hub.files == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert [(made["organization"], made["name"], made["visibility"]) for made in hub.made] == [
+        ("team", "ranker", "private")
+    ]
+
+
+def test_a_refusal_is_one_line_and_the_folder_stays(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that the hub does not take."""
+    monkeypatch.setenv("HF_TOKEN", "wrong")
+    with pytest.raises(HubError, match=r"folder is written, and was not uploaded to team/ranker: .*401") as caught:
+        push_folder(folder, "team/ranker", private=False, endpoint=hub.url)
+    assert "\n" not in str(caught.value)
+    assert (folder / "config.json").is_file()
+
+
+@pytest.mark.parametrize("wrong", ["ranker", "a/b/c", "a b/c", "team/--x"])
+def test_what_is_no_repository_is_refused(wrong: str) -> None:
+    """Before anything is written."""
+    with pytest.raises(HubError, match="--push-to-hub"):
+        check_repository(wrong)

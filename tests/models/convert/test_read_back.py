@@ -1,0 +1,82 @@
+"""Weights that are read back from ONNX graphs are those that were exported, whatever the exporter made of them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from tests.bounds import LOGITS
+from tests.tiny import bert_tokenizer, random_pairs, random_ranker, roberta_tokenizer
+
+from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
+from cerberank_models.convert.read_back import read_back
+from cerberank_models.encoding import Candidate
+from cerberank_models.network.ranker import Ranker
+
+
+def exported(ranker: Ranker, path: Path, *precisions: str) -> Checkpoint:
+    tokenizer = roberta_tokenizer() if ranker.config.transformer.family == "roberta" else bert_tokenizer()
+    parity = dict.fromkeys(precisions, 1.0)
+    export_checkpoint(
+        ranker, tokenizer, path, card="", version="1", source="tests", precisions=precisions, parity=parity
+    )
+    return read_checkpoint(path)
+
+
+def assert_same_network(found: Ranker, wanted: Ranker) -> None:
+    """Equal weights but for the biases that cancel in a softmax, and equal scores."""
+    state, expected = found.state_dict(), wanted.state_dict()
+    differing = {name for name in expected if not torch.equal(state[name], expected[name])}
+    last = wanted.config.architecture.head_layers - 1
+    assert differing <= {f"heads.{head}.layers.{last}.key.bias" for head in range(len(wanted.heads))}
+    pairs = random_pairs([9, 20, 14], types=wanted.config.transformer.type_vocab_size)
+    arrays = [torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)]
+    with torch.no_grad():
+        assert (found.eval()(*arrays) - wanted.eval()(*arrays)).abs().max() < LOGITS
+
+
+def test_fp32_graphs_hold_the_exact_weights(tiny_checkpoint: Path) -> None:
+    """Three stages, three heads with absorbed projections."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    assert_same_network(read_back(checkpoint, "fp32"), load_ranker(checkpoint))
+
+
+def test_int8_graphs_hold_what_quantisation_left(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The same weights, to the last bit, as from the quantised network itself.
+
+    The graphs are made here, because another number of threads rounds the measured ranges in another way.
+    """
+    checkpoint = exported(load_ranker(read_checkpoint(tiny_checkpoint)), tmp_path / "here", "int8")
+    ranker, encoder = load_ranker(checkpoint), checkpoint.encoder()
+    texts = [(line.question, [Candidate(text=each.text) for each in line.candidates]) for line in checkpoint.golden]
+    ranges = measure_ranges(ranker, [encoder.encode(question, candidates) for question, candidates in texts])
+    expected = copy.deepcopy(ranker)
+    expected.load_state_dict(dequantise(quantise(ranker, ranges, margin=1.5).state_dict()))
+    assert_same_network(read_back(checkpoint, "int8"), expected)
+
+
+def test_gated_feed_forwards_and_norms_without_biases_are_read(tmp_path: Path) -> None:
+    """ModernBERT, whose keys and values are not absorbed: every weight of its fp32 graphs."""
+    ranker = random_ranker(family="modernbert", body_layers=2, heads=2, exits=(1,))
+    for norm in (parameter for parameter in ranker.parameters() if parameter.ndim == 1):
+        torch.nn.init.normal_(norm, mean=1.0, std=0.2)  # equal norms of one input become one in the graph
+    assert_same_network(read_back(exported(ranker, tmp_path / "one", "fp32"), "fp32"), ranker)
+
+
+def test_other_shapes_are_read_too_and_other_graphs_are_refused(tmp_path: Path) -> None:
+    """B2 2H2 of RoBERTa, with one token type. Another precision's graph stands for another exporter's."""
+    ranker = random_ranker(family="roberta", body_layers=2, heads=2, exits=())
+    checkpoint = exported(ranker, tmp_path / "one", "fp32", "int8")
+    assert_same_network(read_back(checkpoint, "fp32"), ranker)
+    wrong = {"onnx/fp32/stage-0.onnx": checkpoint.path / "onnx/int8/stage-0.onnx"}
+    mixed = revise_checkpoint(checkpoint, tmp_path / "mixed", version="2", files=wrong)
+    with pytest.raises(CheckpointError, match=r"stage-0\.onnx has other operations than"):
+        read_back(mixed, "fp32")
+    with pytest.raises(CheckpointError, match="no ONNX graphs in 'fp16'"):
+        read_back(checkpoint, "fp16")
