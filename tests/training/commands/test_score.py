@@ -132,11 +132,11 @@ def test_another_teacher_and_other_texts_are_refused(
     before = content(tmp_path / "cache")
     other = save_cross_encoder("bert", tmp_path / "other", seed=1)
     assert main(command(tmp_path / "cache", other, data)) == 1
-    assert "another teacher" in capsys.readouterr().err
+    assert "begun with teacher.revision " in capsys.readouterr().err
     changed = tmp_path / "changed.jsonl"
     changed.write_text(data.read_text().replace("tower", "town"))
     assert main(command(tmp_path / "cache", teacher, changed)) == 1
-    assert "other texts" in capsys.readouterr().err
+    assert "begun with other content of texts " in capsys.readouterr().err
     assert content(tmp_path / "cache") == before
 
 

@@ -20,12 +20,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
 from cerberank_training.commands.recipe_options import changed_recipe, numbers
 from cerberank_training.commands.recipes.read import read_recipe
-from cerberank_training.commands.strategies.runs import VerbError, contents, keep_settings, run_verb
+from cerberank_training.commands.strategies.runs import VerbError, contents, run_verb
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map
 
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> int:
         first = parsed[0]
         recorded = {name: value for name, value in vars(first).items() if name not in (*OWN, *FREE)}
         data = {name: getattr(first, name) for name in ("train", "groups", "dev")}
-        keep_settings(arguments.out, recorded | contents(first.base, data, first.teacher))
+        Bound(arguments.out, recorded | contents(first.base, data, first.teacher)).begin()
         study = _study(arguments.out)
         for point in points:
             folder = arguments.out / point.name

@@ -18,7 +18,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
-from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.config import FirstStageConfig
 from cerberank_models.first_stage.embedding.shards import EncodedShard, Engine, Shard
 from cerberank_models.first_stage.store import (
@@ -67,8 +67,8 @@ def embed(
 
     `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that `engine` runs,
     in `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises
-    StoreError, naming the field, where `out` was begun with other arguments, and where a finished store was damaged;
-    ValueError without a text.
+    BoundError where `out` was begun with other arguments, StoreError where a finished store was damaged, ValueError
+    without a text.
     """
     if next(texts(), None) is None:
         raise ValueError("the input holds no text")
@@ -95,19 +95,12 @@ def embed(
 
 
 def _begin(out: Path, plan: _Plan) -> None:
-    """Give a new store its plan; raise StoreError unless a begun one has the same."""
-    if not (out / PLAN).exists():
-        # The plan is the first file, and `replacing` writes it under such a name, which a killed run leaves behind.
-        if out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
-            raise StoreError(f"{out} holds other files: a store needs a folder of its own")
-        write_json(out / PLAN, plan.model_dump())
-    was = _Plan.model_validate_json(read_regular(out / PLAN)).model_dump()
-    for field, value in plan:
-        if was[field] != value:
-            raise StoreError(
-                f"{out} was begun with another {field}: {was[field]}, now it is {value}. Give the one that it "
-                "was begun with, or remove the folder"
-            )
+    """Give a new store its plan; raise BoundError unless a begun one has the same, StoreError for other files."""
+    # The plan is the first file, and `replacing` writes it under such a name, which a killed run leaves behind.
+    is_new = not (out / PLAN).exists()
+    if is_new and out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
+        raise StoreError(f"{out} holds other files: a store needs a folder of its own")
+    Bound(out, plan.model_dump()).begin(PLAN)
 
 
 def _remove_leftovers(out: Path) -> None:

@@ -11,6 +11,7 @@ from tests.first_stages import first_stage_config
 from tests.models.first_stage.making import SHAPES, TEXTS, Counting, made
 from tests.tiny import bert_tokenizer
 
+from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.first_stage.embedding.shards import EncodedShard, Shard, local
 from cerberank_models.first_stage.embedding.store_texts import embed
 from cerberank_models.first_stage.encoding import FirstStageEncoder
@@ -51,17 +52,17 @@ def test_other_inputs_and_encoders_are_refused(finished: bool, tmp_path: Path) -
     else:
         with pytest.raises(KeyboardInterrupt):
             made(tmp_path, Counting(shape, dies_after=40))
-    with pytest.raises(StoreError, match=r"another inputs: .*was begun with, or remove the folder"):
+    with pytest.raises(BoundError, match=r"begun with inputs "):
         made(tmp_path, Counting(shape), TEXTS[1:])
-    with pytest.raises(StoreError, match=r"another computed_by: aaaa.* now it is bbbb"):
+    with pytest.raises(BoundError, match=r"begun with computed_by 'aaaa.* not 'bbbb"):
         made(tmp_path, Counting(shape), graph="b")
     other = Counting(shape)
     other.config = other.config.model_copy(update={"encoder": "1" * 64})
-    with pytest.raises(StoreError, match="another encoder: 0000"):
+    with pytest.raises(BoundError, match="begun with encoder '0000"):
         made(tmp_path, other)
     rough = Counting(shape)
     rough.precision = "bf16"
-    with pytest.raises(StoreError, match="another precision: fp32, now it is bf16"):
+    with pytest.raises(BoundError, match="begun with precision 'fp32', not 'bf16'"):
         made(tmp_path, rough)
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, Shard, local, score_into
 from cerberank_training.teachers.scoring.teacher import Pair
-from cerberank_training.teachers.teacher_score_cache import ScoreCacheError, TeacherIdentity, TeacherScoreCache
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
 
 IDENTITY = TeacherIdentity(name="counter", revision="c", precision="none", max_length=8, context=False)
 QUESTIONS = [(f"question {q}", [Candidate(text=f"{q} {c}") for c in range(q % 4)]) for q in range(20)]
@@ -90,7 +91,7 @@ def test_other_texts_are_refused(tmp_path: Path) -> None:
     run(tmp_path, local(Counter()))
     changed = [*QUESTIONS[:-1], ("question 19", [Candidate(text="another 0"), *QUESTIONS[-1][1][1:]])]
     for questions in (changed, QUESTIONS[::-1]):
-        with pytest.raises(ScoreCacheError, match="other texts"):
+        with pytest.raises(BoundError, match="other content of texts"):
             run(tmp_path, local(Counter()), questions)
     check(tmp_path)
 

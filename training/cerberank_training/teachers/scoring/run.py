@@ -63,7 +63,7 @@ def score_into(
     """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
     Finished shards are kept and not scored again (an existing cache keeps its shard size, whatever `shard_pairs`).
-    Raises ScoreCacheError when the folder holds another teacher's scores or those of other texts, ValueError when
+    Raises BoundError when the folder holds another teacher's scores or those of other texts, ValueError when
     there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards before it are kept.
     """
     keys = _keys(texts, context=teacher.context, progress=progress)
