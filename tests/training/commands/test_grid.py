@@ -25,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def run_verb(verb: str, *options: object) -> None:
-        assert verb == "distil"
+        assert verb == "train distil"
         out = Path(str(options[list(options).index("--out") + 1]))
         names.append(out.name)
         if (out.parent / "killed").exists() and len(names) == 2:
@@ -83,7 +83,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     assert {row.split("|")[5].strip() for row in rows} == set(names)
     assert f"{values[best]:.2f}" in rows[0]
     (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank train distil")]
-    assert distil.main([*shlex.split(repeat)[2:], "--precisions", ""]) == 0
+    assert distil.main([*shlex.split(repeat)[3:], "--precisions", ""]) == 0
     again = read_checkpoint(tmp_path / "out" / "best" / "checkpoint")
     assert dev_map(again.manifest.metrics) == values[best]
     assert (

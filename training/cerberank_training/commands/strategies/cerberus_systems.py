@@ -94,7 +94,7 @@ def _train(run: PlannedRun, seed: int, folder: Path, arguments: argparse.Namespa
         return
     changes = {"steps": arguments.steps, "questions-per-step": arguments.questions_per_step}
     run_verb(
-        "distil",
+        "train distil",
         *("--recipe", arguments.recipe, "--base", arguments.base, "--groups", arguments.groups, "--dev", arguments.dev),
         *("--strategy", run.strategy, "--heads", run.heads, "--seed", seed),
         *("--out", folder, "--device", arguments.device),

@@ -53,8 +53,8 @@ class VerbError(RuntimeError):
 
 
 def run_verb(name: str, *arguments: object) -> None:
-    """Run a verb of `cerberank` in a process of its own; raises VerbError when it fails."""
-    done = subprocess.run([sys.executable, "-m", "cerberank", name, *map(str, arguments)], check=False)
+    """Run a verb such as `train distil` in a process of its own; raises VerbError when it fails."""
+    done = subprocess.run([sys.executable, "-m", "cerberank", *name.split(), *map(str, arguments)], check=False)
     if done.returncode:
         raise VerbError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
 

@@ -91,7 +91,7 @@ def _train(row: str, seed: int, out: Path, training: list[str]) -> None:
     if system.taught:
         teachers = {"mono": "mono", "bi": system.token_ranker}
     run_verb(
-        "pairwise",
+        "train pairwise",
         *training,
         *("--system", row, "--seed", seed, "--out", folder),
         *(part for role, name in teachers.items() for part in (f"--{role}", out / f"{name}-{seed}" / "ranker")),
