@@ -13,6 +13,7 @@ from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.export.checkpoint import export_checkpoint
 from cerberank_models.importing.hugging_face import initialise, ranker_config
+from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
 
 TEXT = (
@@ -193,6 +194,15 @@ def random_pairs(lengths: list[int], *, seed: int = 0, types: int = 2) -> Encode
         offsets=offsets.numpy(),
         truncated=torch.zeros(len(lengths), dtype=torch.bool).numpy(),
     )
+
+
+def padded_logits(ranker: Ranker, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
+    """The logits of one stage on padded ids and mask `[N, S]`, the oracle of the packed forward pass."""
+    layout = PaddedLayout(mask)
+    stage %= len(ranker.config.stages)
+    hidden = ranker.encoder.embed(token_ids, type_ids, layout)
+    hidden = ranker.encoder.run(hidden, layout, 0, ranker.config.stages[stage].start)
+    return ranker.run_stage(hidden, layout, stage)[1]
 
 
 def padded(pairs: EncodedPairs, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.heads import Head, Heads
-from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
+from cerberank_models.network.layout import Layout, PackedLayout
 
 
 class Ranker(nn.Module):
@@ -63,11 +63,3 @@ class Ranker(nn.Module):
             else:
                 hidden = self.encoder.run(hidden, layout, plan.start, plan.stop)
         return logits
-
-    def forward_padded(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
-        """As `forward` on padded ids and mask `[N, S]`."""
-        layout = PaddedLayout(mask)
-        stage %= len(self.config.stages)
-        hidden = self.encoder.embed(token_ids, type_ids, layout)
-        hidden = self.encoder.run(hidden, layout, 0, self.config.stages[stage].start)
-        return self.run_stage(hidden, layout, stage)[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import HIDDEN, LOGITS
-from tests.tiny import LAYERS, cross_encoder, padded, random_pairs, random_ranker
+from tests.tiny import LAYERS, cross_encoder, padded, padded_logits, random_pairs, random_ranker
 from torch import Tensor
 
 from cerberank_models.backends.contract import combine
@@ -67,7 +67,7 @@ def test_logits_equal_hugging_face(family: str, changes: dict[str, object], head
         logits = model(input_ids=ids, attention_mask=mask.long(), **typed).logits
         expected = logits[:, 0] if labels == 1 else logits[:, 1] - logits[:, 0]
         packed = ranker(*tensors(LENGTHS, types=types))
-        unpacked = ranker.forward_padded(ids, type_ids, mask)
+        unpacked = padded_logits(ranker, ids, type_ids, mask)
     for got in (packed, unpacked):
         assert got.shape == (len(LENGTHS), 2)
         assert (got - expected[:, None]).abs().max() <= LOGITS
@@ -79,7 +79,7 @@ def test_packed_equals_padded_in_every_stage() -> None:
     with torch.no_grad():
         for stage in range(3):
             packed = ranker(*tensors(LENGTHS), stage)
-            assert (packed - ranker.forward_padded(*padded(pairs), stage)).abs().max() <= LOGITS
+            assert (packed - padded_logits(ranker, *padded(pairs), stage)).abs().max() <= LOGITS
 
 
 def test_first_token_only_equals_the_full_layer() -> None:
@@ -112,7 +112,7 @@ def test_equally_long_pairs_take_the_same_way() -> None:
     ranker, pairs = random_ranker(), random_pairs(lengths)
     assert PackedLayout.of(torch.from_numpy(pairs.offsets)).uniform
     with torch.no_grad():
-        assert (ranker(*tensors(lengths)) - ranker.forward_padded(*padded(pairs))).abs().max() <= LOGITS
+        assert (ranker(*tensors(lengths)) - padded_logits(ranker, *padded(pairs))).abs().max() <= LOGITS
 
 
 def test_mean_pooling_ignores_padding() -> None:

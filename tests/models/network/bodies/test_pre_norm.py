@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.bounds import HIDDEN, PROBABILITIES
 from tests.models.network.varlen_oracle import varlen_oracle
-from tests.tiny import padded, random_pairs, random_ranker
+from tests.tiny import padded, padded_logits, random_pairs, random_ranker
 
 from cerberank_models.backends.contract import Backend, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
@@ -78,7 +78,7 @@ def test_packed_equals_padded(changes: dict[str, object]) -> None:
     pairs = random_pairs(LENGTHS)
     with torch.no_grad():
         for stage, wanted in zip(STAGES, expected(pairs, changes), strict=True):
-            got = probability(modern(changes).forward_padded(*padded(pairs), stage).numpy())
+            got = probability(padded_logits(modern(changes), *padded(pairs), stage).numpy())
             assert np.abs(got - wanted).max() <= PROBABILITIES
 
 
