@@ -22,9 +22,9 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.commands.backend_options import BackendOptions, add_backend_options, backend_options
 from cerberank_models.commands.question_lines import read_line
-from cerberank_models.first_stage.embedding.shards import Engine, local
-from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.embed import Vectors, embed, encoder_of, open_shard_encoder
 from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_first_stage
+from cerberank_models.shards import ShardMap, map_here, map_on_ray
 
 
 def main(argv: list[str]) -> int:
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         options = backend_options(arguments)
         run = file_to_run(checkpoint, kind=options.kind, precision=options.precision)
         inputs, count = check_texts(arguments.texts)
-        engine, precision = _engine(checkpoint, options, arguments)
+        shard_map, precision = _shard_map(checkpoint, options, arguments)
         with tqdm(total=count, unit="text", disable=None) as bar:
             manifest = embed(
                 partial(read_texts, arguments.texts),
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
                 computed_by=checkpoint.manifest.files[run],
                 config=first_stage_of(checkpoint),
                 precision=precision,
-                engine=engine,
+                shard_map=shard_map,
                 progress=bar.update,
             )
     except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
@@ -69,15 +69,16 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _engine(checkpoint: Checkpoint, options: BackendOptions, arguments: argparse.Namespace) -> tuple[Engine, str]:
-    """The engine, and the precision in which it runs, which for fp16 in this process may be bf16."""
+def _shard_map(
+    checkpoint: Checkpoint, options: BackendOptions, arguments: argparse.Namespace
+) -> tuple[ShardMap[list[str], Vectors], str]:
+    """The encoding of shards, and its precision, which for fp16 in this process may be bf16."""
     if arguments.engine == "local":
         backend = open_first_stage(checkpoint, **asdict(options), threads=arguments.threads)
-        return local(backend, open_encoder(checkpoint)), backend.precision
-    from cerberank_models.first_stage.embedding.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
-
-    named = {**asdict(options), "threads": arguments.threads, "workers": arguments.workers}
-    return ray_engine(checkpoint.path, **named), options.precision
+        return map_here(encoder_of(backend, open_encoder(checkpoint))), backend.precision
+    threads = arguments.threads or 1
+    opened = partial(open_shard_encoder, checkpoint.path.resolve(), **asdict(options), threads=threads)
+    return map_on_ray(opened, workers=arguments.workers, device=options.device, threads=threads), options.precision
 
 
 def check_texts(path: Path) -> tuple[str, int]:

@@ -91,7 +91,7 @@ def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_p
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
     """Two workers of a local cluster against one process; a worker that fails is one clear line and no shard."""
-    pytest.importorskip("ray.data", reason="needs the extra ray", exc_type=ImportError)
+    pytest.importorskip("ray", reason="needs the extra ray", exc_type=ImportError)
     broken = save_cross_encoder("bert", tmp_path / "broken", num_labels=3)
     ray = ["--shard-pairs", "100", "--engine", "ray", "--workers", "2"]
     calls = [command(tmp_path / "ray", teacher, data, *ray), command(tmp_path / "failed", broken, data, *ray)]
