@@ -10,7 +10,7 @@ import pytest
 from tests.training.evaluation.systems.systems import write_system
 
 from cerberank_training.evaluation.compare import compare, compare_metric
-from cerberank_training.evaluation.measures.names import parse_measure
+from cerberank_training.evaluation.measures import parse_measure
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, write_record
 from cerberank_training.evaluation.systems.comparison import Family, compare_systems
 from cerberank_training.evaluation.systems.folders import Systems, read_systems

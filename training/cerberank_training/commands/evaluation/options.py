@@ -9,7 +9,7 @@ from typing import get_args
 from cerberank_models.commands.backend_options import add_backend_options, add_windows_option
 from cerberank_models.commands.ratios import ratios
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.measures.names import Measure, MeasureNameError, parse_measures
+from cerberank_training.evaluation.measures import Measure, MeasureNameError, parse_measures
 
 
 def measures(text: str) -> tuple[Measure, ...]:
