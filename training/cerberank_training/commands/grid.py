@@ -21,8 +21,8 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
+from cerberank_training.commands.recipe_files import read_recipe
 from cerberank_training.commands.recipe_options import changed_recipe, numbers
-from cerberank_training.commands.recipes.read import read_recipe
 from cerberank_training.commands.strategies.runs import VerbError, contents, run_verb
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
+from cerberank_training.commands.recipe_files import add_recipe_option, read_recipe
 from cerberank_training.data import DataError, open_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.sampling import Group, possible_sampling, sampler_for

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
+from cerberank_training.commands.recipe_files import add_recipe_option, read_recipe
 from cerberank_training.commands.strategies import trmd_systems
 from cerberank_training.commands.strategies.runs import (
     VerbError,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cerberank_models.network.text_ranker.ranker import TextRanker
 from cerberank_models.text_ranker_folder import text_encoder
-from cerberank_training.data.triples import Triple
+from cerberank_training.data.triple_sampling import Triple
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.pairwise.batch import triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
