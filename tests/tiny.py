@@ -196,6 +196,15 @@ def random_pairs(lengths: list[int], *, seed: int = 0, types: int = 2) -> Encode
     )
 
 
+def forward_padded(ranker: Ranker, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
+    """The logits of one stage on padded ids and mask `[N, S]`, the oracle of the packed forward pass."""
+    layout = PaddedLayout(mask)
+    stage %= len(ranker.config.stages)
+    hidden = ranker.encoder.embed(token_ids, type_ids, layout)
+    hidden = ranker.encoder.run(hidden, layout, 0, ranker.config.stages[stage].start)
+    return ranker.run_stage(hidden, layout, stage)[1]
+
+
 def padded(pairs: EncodedPairs, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """`pairs` as padded token ids, type ids and mask, `[N, S]`."""
     longest = int(pairs.lengths.max())
@@ -207,12 +216,3 @@ def padded(pairs: EncodedPairs, pad: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         types[row, : stop - start] = torch.from_numpy(pairs.type_ids[start:stop])
         mask[row, : stop - start] = True
     return ids, types, mask
-
-
-def forward_padded(ranker: Ranker, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
-    """The logits `[N, c]` of one stage on padded ids and mask `[N, S]`: an oracle for the packed forward pass."""
-    layout = PaddedLayout(mask)
-    stage %= len(ranker.config.stages)
-    hidden = ranker.encoder.embed(token_ids, type_ids, layout)
-    hidden = ranker.encoder.run(hidden, layout, 0, ranker.config.stages[stage].start)
-    return ranker.run_stage(hidden, layout, stage)[1]

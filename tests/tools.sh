@@ -48,9 +48,9 @@ if [ ! -f node_modules/axe-core/axe.min.js ]; then
     fi
 fi
 
-if ! "$python" -c 'import ray.data, ray.serve' >/dev/null 2>&1; then
+if ! "$python" -c 'import ray.serve' >/dev/null 2>&1; then
     wanted=$("$python" -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
-print(*[each for name in ("ray", "ray-serve") for each in extras[name] if each.startswith("ray[")], sep="\n")')
+print(*[each for name in ("ray", "ray-serve") for each in extras[name] if each.startswith(("ray[", "ray>"))], sep="\n")')
     if mapfile -t extras <<<"$wanted" &&
         "$python" -m pip --require-virtualenv install --quiet --constraint requirements/dev.txt "${extras[@]}" >/dev/null 2>&1; then
         say "ray: installed by pip"

@@ -19,10 +19,10 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.attach import attach
-from cerberank_models.first_stage.embedding.shards import local
-from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.rank import open_offline, rank_texts
 from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
 
@@ -65,8 +65,8 @@ class Case:
         first = self.first()
         made_by = {"inputs": "0" * 64, "computed_by": "0" * 64}
         config, precision = first.backend.config, first.backend.precision
-        engine = local(first.backend, first.encoder)
-        embed(lambda: iter(TEXTS), folder, **made_by, config=config, precision=precision, engine=engine)
+        shard_map = map_here(encoder_of(first.backend, first.encoder))
+        embed(lambda: iter(TEXTS), folder, **made_by, config=config, precision=precision, shard_map=shard_map)
         return folder
 
 

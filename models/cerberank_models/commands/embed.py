@@ -16,10 +16,11 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.commands.options import OWN, Backend, BackendOptions
 from cerberank_models.commands.question_lines import read_line
-from cerberank_models.first_stage.embedding.shards import Engine, local
-from cerberank_models.first_stage.embedding.store_texts import embed as store_vectors
+from cerberank_models.first_stage.embed import Vectors, encoder_of, open_shard_encoder
+from cerberank_models.first_stage.embed import embed as store_vectors
 from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_first_stage
 from cerberank_models.output import say
+from cerberank_models.shards import ShardMap, map_here, map_on_ray
 
 
 def embed(
@@ -52,7 +53,7 @@ def embed(
     chosen = backend.chosen()
     run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)
     inputs, count = check_texts(texts)
-    computing, precision = _engine(opened, chosen, engine, threads=threads, workers=workers)
+    shard_map, precision = _shard_map(opened, chosen, engine, threads=threads, workers=workers)
     with tqdm(total=count, unit="text", disable=None) as bar:
         manifest = store_vectors(
             partial(read_texts, texts),
@@ -61,7 +62,7 @@ def embed(
             computed_by=opened.manifest.files[run],
             config=first_stage_of(opened),
             precision=precision,
-            engine=computing,
+            shard_map=shard_map,
             progress=bar.update,
         )
     say(
@@ -70,16 +71,16 @@ def embed(
     )
 
 
-def _engine(
+def _shard_map(
     checkpoint: Checkpoint, backend: Backend, engine: str, *, threads: int | None, workers: int
-) -> tuple[Engine, str]:
-    """The engine, and the precision in which it runs, which for fp16 in this process may be bf16."""
+) -> tuple[ShardMap[list[str], Vectors], str]:
+    """The encoding of shards, and its precision, which for fp16 in this process may be bf16."""
     if engine == "local":
         opened = open_first_stage(checkpoint, **asdict(backend), threads=threads)
-        return local(opened, open_encoder(checkpoint)), opened.precision
-    from cerberank_models.first_stage.embedding.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
-
-    return ray_engine(checkpoint.path, **asdict(backend), threads=threads, workers=workers), backend.precision
+        return map_here(encoder_of(opened, open_encoder(checkpoint))), opened.precision
+    each = threads or 1
+    encoder = partial(open_shard_encoder, checkpoint.path.resolve(), **asdict(backend), threads=each)
+    return map_on_ray(encoder, workers=workers, device=backend.device, threads=each), backend.precision
 
 
 def check_texts(path: Path) -> tuple[str, int]:

@@ -12,9 +12,9 @@ from tests.tiny import WORDS, bert_tokenizer
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.first_stage.embedding.shards import local
-from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.shards import map_here
 from cerberank_models.text_encoding import TextEncoder
 
 SHAPES: list[dict[str, Any]] = [{"token_ranker": "dot"}, {"first_ranker": "residual", "token_ranker": "colbert"}]
@@ -41,14 +41,14 @@ class Counting:
 def made(folder: Path, backend: Counting, texts: list[str] = TEXTS, graph: str = "a") -> Path:
     encoder = TextEncoder(bert_tokenizer(), backend.config)
     names = {"inputs": sha256(json.dumps(texts).encode()).hexdigest(), "computed_by": graph * 64}
-    engine, config = local(backend, encoder), backend.config
+    shard_map, config = map_here(encoder_of(backend, encoder)), backend.config
     embed(
         lambda: iter(texts),
         folder / "store",
         **names,
         config=config,
         precision=backend.precision,
-        engine=engine,
+        shard_map=shard_map,
         shard=16,
     )
     return folder / "store"

@@ -11,8 +11,7 @@ from tests.training.letters import jsonl, questions
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question, read_questions
-from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
-from cerberank_training.data.triples import Triple
+from cerberank_training.data.triple_sampling import Triple, TripleSampler, TripleSampling, triple_sampler_for
 
 
 def question(text: str, *rows: tuple[str, int], answers: tuple[str, ...] = ()) -> Question:

@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Pat
     state = torch.load(tmp_path / "whole" / "state.pt", weights_only=True)["ranker"]
     again = torch.load(tmp_path / "cut" / "state.pt", weights_only=True)["ranker"]
     assert all(torch.equal(state[name], again[name]) for name in state)
-    with pytest.raises(ValueError, match="another configuration"):
+    with pytest.raises(ValueError, match=r"begun with train\.seed 1, not 2"):
         run(tmp_path / "cut", replace(config, seed=2))
 
 
@@ -165,7 +165,7 @@ def test_a_gpu_trains_with_its_tensor_cores(
         forward=network,
         loss=loss,
         is_fresh=lambda name: False,
-        configuration="",
+        settings={},
         processes=Processes(),
         device=torch.device(device),
     ).train(dev)

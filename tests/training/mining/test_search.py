@@ -13,11 +13,11 @@ from tests.first_stages import attached
 from tests.text_rankers import TR_TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker
 
+from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.first_stage.folder import write_text_ranker
 from cerberank_models.first_stage.rank import open_offline
-from cerberank_models.first_stage.store import StoreError
 from cerberank_training.mining import search as module
 from cerberank_training.mining.search import Search, vector_search
 
@@ -84,5 +84,5 @@ def test_a_bi_encoder_of_pairwise_ranks_by_its_own_rankers(tmp_path: Path) -> No
     for each, places in zip(found, KNOWN, strict=True):
         assert each.known == pytest.approx(each.scores[[each.places.index(place) for place in places]])
     assert all(each.scores.min() >= 0 and each.scores.max() <= 1 for each in found)
-    with pytest.raises(StoreError, match="inputs"):
+    with pytest.raises(BoundError, match="begun with inputs "):
         made(tmp_path / "twin", tmp_path / "store", CORPUS[:-1])

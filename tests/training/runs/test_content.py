@@ -9,9 +9,9 @@ from tests.training.data.formats.test_beir import write_beir
 from tests.training.data.trec.collections import write_collection
 from tests.training.letters import questions
 
+from cerberank_models.checkpoint.bound import difference, differences
 from cerberank_training.data import DataError
 from cerberank_training.runs.content import data_content, short_digest
-from cerberank_training.runs.record import difference, differences
 
 
 def test_articles_and_options_belong_to_the_data(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import (
@@ -69,12 +70,18 @@ def test_of_a_pair_that_occurs_twice_the_first_score_counts(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"teacher": TEACHER.model_copy(update={"revision": "b" * 64})}, "another teacher: wise with revision aaaa"),
-        ({"teacher": TEACHER.model_copy(update={"precision": "torch/bf16"})}, "another teacher.*precision torch/fp32"),
-        ({"teacher": TEACHER.model_copy(update={"max_length": 64})}, "another teacher.*max_length 128"),
-        ({"teacher": TEACHER.model_copy(update={"context": True})}, "another teacher.*context False"),
-        ({"data_sha256": "0" * 64, "data": ("jsonl:b",)}, r"other texts: jsonl:a .*\(7 pairs\), not jsonl:b"),
-        ({"pairs": 8}, "other texts"),
+        ({"teacher": TEACHER.model_copy(update={"revision": "b" * 64})}, "begun with teacher.revision 'aaaa"),
+        (
+            {"teacher": TEACHER.model_copy(update={"precision": "torch/bf16"})},
+            "teacher.precision 'torch/fp32', not",
+        ),
+        ({"teacher": TEACHER.model_copy(update={"max_length": 64})}, "teacher.max_length 128, not 64"),
+        ({"teacher": TEACHER.model_copy(update={"context": True})}, "teacher.context False, not True"),
+        (
+            {"data_sha256": "0" * 64, "data": ("jsonl:b",)},
+            "content of texts .*jsonl:a .*, now absent; jsonl:b absent",
+        ),
+        ({"pairs": 8}, "pairs 7, not 8"),
     ],
 )
 def test_a_cache_of_another_teacher_or_of_other_texts_is_refused(
@@ -82,7 +89,7 @@ def test_a_cache_of_another_teacher_or_of_other_texts_is_refused(
 ) -> None:
     """A cache of another teacher or other texts is refused and unchanged."""
     folder = fill(tmp_path / "cache")
-    with pytest.raises(ScoreCacheError, match=message):
+    with pytest.raises(BoundError, match=message):
         ScoreCacheWriter(folder, manifest(**changes))
     assert len(TeacherScoreCache.open(folder)) == 7
 

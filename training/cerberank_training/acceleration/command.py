@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
@@ -39,7 +40,6 @@ from cerberank_training.acceleration.schedule import (
     schedule_table,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
-from cerberank_training.commands.strategies.runs import keep_settings
 from cerberank_training.commands.tune import replace_section
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.gate import GateError
@@ -147,7 +147,7 @@ def _run(arguments: argparse.Namespace) -> None:
         )
     body = _opened(ranker, arguments)
     work = arguments.out.with_name(f"{arguments.out.name}.work")
-    keep_settings(work, _settings(checkpoint, arguments, ranker.config, training))
+    Bound(work, _settings(checkpoint, arguments, ranker.config, training)).begin()
     found = compute_vectors(work, body, checkpoint.encoder(), questions)
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
     train_exits(exits, found, start, training)

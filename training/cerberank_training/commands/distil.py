@@ -23,8 +23,8 @@ from cerberank_models.convert.checkpoint import PARITY, ParityError, export_chec
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
+from cerberank_training.commands.recipe_files import add_recipe_option, read_recipe
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
-from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.sampling import SampledGroups, first_sizes, possible_sampling, sampler_for

@@ -2,30 +2,28 @@
 
 The paper's grid (CERBERUS section 4). Every combination is a `cerberank train distil` in a process of its own, in
 OUT/alpha-A-tau-T-rate-R; other options are those of `distil`, the same for all. A killed grid goes on when the same
-command is repeated, and values can be added later. Writes OUT/table.md, and the Optuna study OUT/study.log. Runs keep
-their weights without forms for ONNX, unless --precisions is given.
+command is repeated, and values can be added later. Writes OUT/table.md. Runs keep their weights without forms for ONNX,
+unless --precisions is given.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-
 from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands import distil
+from cerberank_training.commands.recipe_files import read_recipe
 from cerberank_training.commands.recipe_options import changed_recipe, numbers
-from cerberank_training.commands.recipes.read import read_recipe
-from cerberank_training.commands.strategies.runs import VerbError, contents, keep_settings, run_verb
+from cerberank_training.commands.strategies.runs import VerbError, contents, run_verb
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map
 
@@ -33,12 +31,8 @@ OWN = ("alpha", "tau", "learning_rate", "out")
 """The options of `distil` that each combination has for itself."""
 FREE = ("device", "name", "version", "terms")
 """Those that a grid may be continued with other values of."""
-DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
-    "alpha": optuna.distributions.FloatDistribution(0, 1),
-    "tau": optuna.distributions.FloatDistribution(0, 1e9),
-    "learning_rate": optuna.distributions.FloatDistribution(0, 1e9),
-}
-"""What Optuna is told of the settings: wide ranges, so that values can be added to a study."""
+FOLDER = re.compile("alpha-([0-9.e+-]+)-tau-([0-9.e+-]+)-rate-([0-9.e+-]+)")
+"""Folders of the grid's runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +47,12 @@ class Point:
     def name(self) -> str:
         """The name of its folder."""
         return f"alpha-{self.alpha}-tau-{self.tau}-rate-{self.learning_rate}"
+
+    @classmethod
+    def named(cls, name: str) -> Point | None:
+        """The combination whose folder has this name; None for another folder."""
+        match = FOLDER.fullmatch(name)
+        return match and cls(alpha=float(match[1]), tau=float(match[2]), learning_rate=float(match[3]))
 
     def options(self, training: list[str], folder: Path) -> list[str]:
         """The arguments of the combination's `distil`."""
@@ -75,16 +75,14 @@ def main(argv: list[str]) -> int:
         first = parsed[0]
         recorded = {name: value for name, value in vars(first).items() if name not in (*OWN, *FREE)}
         data = {name: getattr(first, name) for name in ("train", "groups", "dev")}
-        keep_settings(arguments.out, recorded | contents(first.base, data, first.teacher))
-        study = _study(arguments.out)
+        Bound(arguments.out, recorded | contents(first.base, data, first.teacher)).begin()
         for point in points:
             folder = arguments.out / point.name
             if not (folder / "checkpoint").is_dir():
                 # Forms are for the chosen one; `--no-export` is the same, and argparse takes one of the two.
                 forms = ("--precisions", "") if first.precisions is None else ()
                 run_verb("train distil", *forms, *point.options(training, folder))
-            _record(study, point, dev_map(read_checkpoint(folder / "checkpoint").manifest.metrics))
-            _report(study, arguments.out, training)
+            _report(arguments.out, training)
     except (CheckpointError, VerbError, ValueError, OSError) as error:
         print(f"cerberank train grid: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -101,24 +99,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _study(out: Path) -> optuna.Study:
-    """The grid's study on disk, with the trials of earlier calls."""
-    optuna.logging.disable_default_handler()
-    storage = JournalStorage(JournalFileBackend(str(out / "study.log")))
-    return optuna.create_study(study_name="grid", storage=storage, direction="maximize", load_if_exists=True)
+def _finished(out: Path) -> list[tuple[Point, float]]:
+    """The finished runs of the grid, the best on dev first; of equals, the one that was finished first."""
+    found = [(point, path) for path in out.glob("*/checkpoint") if (point := Point.named(path.parent.name))]
+    found.sort(key=lambda run: (run[1].stat().st_mtime_ns, run[1].parent.name))
+    rows = [(point, dev_map(read_checkpoint(path).manifest.metrics)) for point, path in found]
+    return sorted(rows, key=lambda row: -row[1])
 
 
-def _record(study: optuna.Study, point: Point, dev_map: float) -> None:
-    """Add a finished run to the study, once. A killed run leaves no trial, so it counts as not begun."""
-    params = {name: getattr(point, name) for name in DISTRIBUTIONS}
-    if all(trial.params != params for trial in study.trials):
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=DISTRIBUTIONS, value=dev_map))
-
-
-def _report(study: optuna.Study, out: Path, training: list[str]) -> None:
-    """Write the table of all finished runs, the best first (of equals, the earliest), and the command of the best."""
-    finished = [(Point(**trial.params), trial.value or 0.0) for trial in study.trials]
-    finished.sort(key=lambda row: -row[1])
+def _report(out: Path, training: list[str]) -> None:
+    """Write the table of all finished runs, and the command of the best."""
+    finished = _finished(out)
     header = ["alpha", "tau", "learning rate", "dev MAP", "folder"]
     rows = [
         [f"{point.alpha:g}", f"{point.tau:g}", f"{point.learning_rate:g}", f"{value:.2f}", point.name]

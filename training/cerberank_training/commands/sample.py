@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from tqdm import tqdm
 
-from cerberank_training.commands.recipes.read import read_recipe, recipe_help
+from cerberank_training.commands.recipe_files import read_recipe, recipe_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.sampling import Group, possible_sampling, sampler_for

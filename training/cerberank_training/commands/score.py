@@ -8,19 +8,25 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cerberank_models.backends.registry import BACKENDS, precisions_help
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
+from cerberank_models.shards import Work, map_here, map_on_ray
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.runs.place import check_device
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
-from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, local, score_into
+from cerberank_training.teachers.scoring.run import NonFiniteTeacherError, Scores, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
+from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
 
 
@@ -45,11 +51,11 @@ def main(argv: list[str]) -> int:
             yield question.text, [labelled.candidate for labelled in question.candidates]
 
     try:
-        engine, teacher = _model(arguments) if arguments.teacher else _given(arguments, parser, questions)
+        shard_map, teacher = _model(arguments) if arguments.teacher else _given(arguments, parser, questions)
         score_into(
             arguments.out,
             texts,
-            engine,
+            shard_map,
             teacher=teacher,
             data=arguments.data,
             shard_pairs=arguments.shard_pairs,
@@ -66,7 +72,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _model(arguments: argparse.Namespace) -> tuple[Engine, TeacherIdentity]:
+def _model(arguments: argparse.Namespace) -> tuple[Scores, TeacherIdentity]:
     """A model that scores; raises ValueError for options of given scores."""
     for flag, value in (("--as", arguments.form), ("--name", arguments.name)):
         if value is not None:
@@ -83,13 +89,14 @@ def _model(arguments: argparse.Namespace) -> tuple[Engine, TeacherIdentity]:
     )
     if arguments.engine == "local":  # Ray's workers have devices of their own
         check_device(spec.device, spec.backend if spec.is_checkpoint else "torch")
-    engine = local(open_teacher(spec)) if arguments.engine == "local" else _ray(spec, arguments.workers)
-    return engine, teacher_identity(spec)
+        return map_here(_opened(spec)), teacher_identity(spec)
+    shard_map = map_on_ray(partial(_opened, spec), workers=arguments.workers, device=spec.device)
+    return shard_map, teacher_identity(spec)
 
 
 def _given(
     arguments: argparse.Namespace, parser: argparse.ArgumentParser, questions: Callable[[], Iterator[Question]]
-) -> tuple[Engine, TeacherIdentity]:
+) -> tuple[Scores, TeacherIdentity]:
     """Scores that are given; raises ValueError for options of a model, and the errors of `given_teacher`."""
     for name in ("backend", "precision", "device", "max_length", "context", "batch_tokens", "engine", "workers"):
         if getattr(arguments, name) != parser.get_default(name):
@@ -102,13 +109,11 @@ def _given(
     if teacher.unused:
         print_on_stderr(f"cerberank data score: {source}: {teacher.unused} pairs are not in the data, and not used")
     print_on_stderr(f"cerberank data score: {arguments.name}, {teacher.identity.precision}")
-    return local(teacher), teacher.identity
+    return map_here(teacher.differences), teacher.identity
 
 
-def _ray(spec: TeacherSpec, workers: int) -> Engine:
-    from cerberank_training.teachers.scoring.ray_engine import ray_engine  # noqa: PLC0415 - an extra of its own
-
-    return ray_engine(spec, workers=workers)
+def _opened(spec: TeacherSpec) -> Work[list[Pair], NDArray[np.float32]]:
+    return open_teacher(spec).differences
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cerberank_training.data.asnq import read_asnq
-from cerberank_training.data.files.source_files import plain_files
 from cerberank_training.data.formats.beir import beir_files, read_beir
 from cerberank_training.data.formats.msmarco import msmarco_files, read_msmarco
 from cerberank_training.data.formats.tables import (
@@ -25,6 +24,7 @@ from cerberank_training.data.generic import read_generic
 from cerberank_training.data.notes import Notes, noted, print_on_stderr
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
 from cerberank_training.data.question_table import QuestionTable, kept_table
+from cerberank_training.data.source_files import plain_files
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
 from cerberank_training.data.trec.collection import read_trec, trec_files
 from cerberank_training.data.trecqa import read_trecqa, trecqa_files

@@ -24,8 +24,8 @@ from types import MappingProxyType
 from typing import Any
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.data.files.source_files import named_files, plain_files
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+from cerberank_training.data.source_files import named_files, plain_files
 
 BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
 TAG = re.compile(r"</?(QApairs|question|positive|negative)\b[^>]*>")

@@ -13,7 +13,15 @@ from cerberank_training.data import Question
 from cerberank_training.data.bm25 import Bm25Index
 from cerberank_training.data.corpus import corpus_texts
 from cerberank_training.data.epochs import EpochOrder
-from cerberank_training.data.triples import Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """A question with a candidate that answers it and one that does not, as texts that will be tokenised."""
+
+    question: str
+    positive: str
+    negative: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from cerberank_training.data.question import Subset, within
-from cerberank_training.evaluation.measures.expected import expected_measure
-from cerberank_training.evaluation.measures.names import Measure
+from cerberank_training.evaluation.measures import Measure, expected_measure
 from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord, Records
 

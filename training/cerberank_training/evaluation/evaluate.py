@@ -21,7 +21,7 @@ from cerberank_models.first_stage.rank import FirstStage
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question, Subset, subset
-from cerberank_training.evaluation.measures.names import Measure
+from cerberank_training.evaluation.measures import Measure
 from cerberank_training.evaluation.metrics import (
     QuestionMetrics,
     question_metrics,

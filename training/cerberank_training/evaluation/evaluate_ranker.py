@@ -9,7 +9,7 @@ from cerberank_models.ranker import Ranker
 from cerberank_models.windows import Reading, windowing_of
 from cerberank_training.data import Question, Subset, read_questions, sampled, subset
 from cerberank_training.evaluation.evaluate import Evaluation, Figures, policy_name
-from cerberank_training.evaluation.measures.names import parse_measures
+from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.sources.rankings import ranker_rankings
 
 

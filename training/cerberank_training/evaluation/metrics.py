@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_training.evaluation.measures.expected import expected_measure
-from cerberank_training.evaluation.measures.names import Measure
+from cerberank_training.evaluation.measures import Measure, expected_measures, parse_measure
 
 TITLES = {
     "map": "MAP",
@@ -31,6 +29,7 @@ TITLES = {
 }
 """The metrics as tables print them."""
 METRICS = tuple(TITLES)
+USUAL = {name: parse_measure(title) for name, title in TITLES.items()}
 Labels = NDArray[np.integer]
 
 
@@ -77,11 +76,11 @@ def question_metrics(
     if not labels.any() and not missed:
         raise ValueError("a question without a positive candidate has no metrics")
     n = np.arange(len(labels))
+    wanted = USUAL | {str(measure): measure for measure in measures}
     kinds = Counter(rank for rank, _ in set(zip(ranks.tolist(), labels.tolist(), strict=True)))
 
     def values(order: NDArray[np.integer]) -> dict[str, float]:
-        asked = {str(measure): expected_measure(measure, labels, order, missed) for measure in measures}
-        return expected_metrics(labels, order, missed) | asked
+        return expected_measures(wanted, labels, order, missed)
 
     return QuestionMetrics(
         expected=values(ranks),
@@ -93,8 +92,7 @@ def question_metrics(
 
 def expected_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = ()) -> dict[str, float]:
     """`question_metrics(labels, ranks, missed).expected` alone, for searches that call it very often."""
-    grades = sorted([*labels[labels > 0].tolist(), *missed], reverse=True)
-    return _metrics(_tie_groups(labels, ranks), grades)
+    return expected_measures(USUAL, labels, ranks, missed)
 
 
 def unanswerable_metrics(measures: Sequence[Measure] = ()) -> QuestionMetrics:
@@ -108,53 +106,3 @@ def _broken(ranks: NDArray[np.integer], first: Labels, second: Labels) -> NDArra
     places = np.empty(len(ranks), dtype=np.int64)
     places[np.lexsort((second, first, ranks))] = np.arange(len(ranks))
     return places
-
-
-def _tie_groups(labels: Labels, ranks: NDArray[np.integer]) -> list[tuple[int, int, float]]:
-    """(size, positives, sum of grades) of each set of tied candidates, best first."""
-    dense = np.unique(ranks, return_inverse=True)[1].reshape(-1)
-    sizes = np.bincount(dense)
-    positives = np.bincount(dense, weights=labels > 0).astype(np.int64)
-    gains = np.bincount(dense, weights=labels)
-    return list(zip(sizes.tolist(), positives.tolist(), gains.tolist(), strict=True))
-
-
-def _metrics(groups: list[tuple[int, int, float]], grades: list[int]) -> dict[str, float]:
-    """Expectations over random order within each group; `grades` are all relevant documents' grades, highest first."""
-    precision = reciprocal = gain5 = gain10 = gain20 = top20 = 0.0
-    place = seen = 0
-    for size, positives, gains in groups:
-        for i in range(1, size + 1) if positives else ():
-            share = positives / size
-            # The expected number of the group's positives in the i - 1 places before a positive at place i.
-            before = (i - 1) * (positives - 1) / (size - 1) if size > 1 else 0.0
-            precision += share * (seen + 1 + before) / (place + i)
-            if seen == 0 and size - i >= positives - 1:
-                reciprocal += comb(size - i, positives - 1) / comb(size, positives) / (place + i)
-            if place + i <= 20:
-                top20 += share
-                gain20 += gains / size * _discount(place + i)
-            if place + i <= 10:
-                gain10 += gains / size * _discount(place + i)
-            if place + i <= 5:
-                gain5 += gains / size * _discount(place + i)
-        place += size
-        seen += positives
-    first_size, first_positives, _ = groups[0] if groups else (1, 0, 0.0)
-    return {
-        "map": precision / len(grades),
-        "mrr": reciprocal,
-        "p@1": first_positives / first_size,
-        "ndcg@5": gain5 / _ideal(grades, 5),
-        "ndcg@10": gain10 / _ideal(grades, 10),
-        "p@20": top20 / 20,
-        "ndcg@20": gain20 / _ideal(grades, 20),
-    }
-
-
-def _ideal(grades: list[int], depth: int) -> float:
-    return sum(grade * _discount(place) for place, grade in enumerate(grades[:depth], start=1))
-
-
-def _discount(place: int) -> float:
-    return float(1.0 / np.log2(place + 1))

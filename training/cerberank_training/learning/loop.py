@@ -6,6 +6,7 @@ such file with the same batches in the same order. What a step computes is its c
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing
+from cerberank_models.checkpoint.bound import Bound, plain
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
@@ -71,19 +73,20 @@ class Loop(Generic[NetworkT]):
         forward: nn.Module,
         loss: StepLoss,
         is_fresh: Callable[[str], bool],
-        configuration: str,
+        settings: Mapping[str, Any],
         processes: Processes,
         device: torch.device,
         stream: Stream | None = None,
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Prepare the run and, when `folder` holds the state of the same `configuration`, resume it.
+        """Prepare the run and, when `folder` holds the state of the same `settings`, resume it.
 
         `stream` is what `loss` reads from, if the step's number alone does not say what a step reads. `forward` holds
         the `network`, and may present it in another form; `is_fresh` tells by its name whether a weight starts from
-        random values. Raises ValueError when the folder holds a run of another configuration.
+        random values. Raises BoundError when the folder holds a run with other settings.
         """
-        self._folder, self._config, self._loss, self._configuration = folder, config, loss, configuration
+        self._folder, self._config, self._loss = folder, config, loss
+        self._bound = Bound(folder, settings)
         self._processes, self._device, self._stream = processes, device, stream
         self._network = network.to(device)
         network.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
@@ -212,7 +215,7 @@ class Loop(Generic[NetworkT]):
             "step": self._step,
             "best": self._best,
             "without_gain": self._without_gain,
-            "config": self._configuration,
+            "config": json.dumps(plain(self._bound.settings), sort_keys=True),
             "ranker": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "position": self._stream.position if self._stream else 0,
@@ -222,8 +225,7 @@ class Loop(Generic[NetworkT]):
 
     def _resume(self) -> None:
         state = torch.load(self._folder / "state.pt", map_location=self._device, weights_only=True)
-        if state["config"] != self._configuration:
-            raise ValueError(f"{self._folder} holds a run of another configuration; choose another folder")
+        self._bound.refuse_other_than(json.loads(state["config"]))
         self._network.load_state_dict(state["ranker"], strict=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._best, self._without_gain = state["step"], state["best"], state["without_gain"]

@@ -5,7 +5,6 @@ Several processes share each step's questions and compute the same gradient as o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -104,7 +103,7 @@ class Run:
         device: str = "cpu",
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Prepare the run and, when `folder` holds the state of the same configuration, resume it.
+        """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
         Raises ValueError when the strategy does not fit the heads and teachers.
         """
@@ -125,7 +124,7 @@ class Run:
             forward=_StageLogits(ranker),
             loss=self._step_loss,
             is_fresh=_is_fresh,
-            configuration=json.dumps({"train": bound_settings(config), "objective": asdict(objective)}, sort_keys=True),
+            settings={"train": bound_settings(config), "objective": asdict(objective)},
             processes=self._processes,
             device=self._device,
             stream=self._steps,

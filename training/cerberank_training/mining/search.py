@@ -16,8 +16,7 @@ from cerberank_models.checkpoint.folder import REQUIRED, read_checkpoint
 from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.embedding.shards import local
-from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.open import (
     file_to_run,
     first_stage_of,
@@ -29,6 +28,7 @@ from cerberank_models.first_stage.scorer import FirstStageScorer, widened
 from cerberank_models.first_stage.sources import read_bi_encoder
 from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.shards import map_here
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.bm25 import Bm25Index, best_sharing
 
@@ -97,7 +97,7 @@ def vector_search(
         computed_by=opened.computed_by,
         config=config,
         precision=backend.precision,
-        engine=local(backend, encoder),
+        shard_map=map_here(encoder_of(backend, encoder)),
         progress=progress,
     )
     vectors = VectorStore.open(store, config)

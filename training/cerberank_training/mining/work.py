@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.checkpoint.atomic import write_json
+from cerberank_models.checkpoint.bound import SETTINGS, Bound
 
-SETTINGS, LINES = "settings.json", "lines.jsonl"
+LINES = "lines.jsonl"
 
 
 class Work:
     """A folder with the settings, and a line of JSON for each question that was searched, in chunks of `chunk`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], *, chunk: int) -> None:
-        """Begin, or go on after the last whole chunk. Raises ValueError, naming the field, for other settings."""
-        self._path = folder / LINES
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / SETTINGS).is_file():
-            old = json.loads((folder / SETTINGS).read_bytes())
-            for name in sorted(settings.keys() | old.keys()):
-                if old.get(name) != settings.get(name):
-                    raise ValueError(
-                        f"{folder} was begun with {name} {old.get(name)}, not {settings.get(name)}: "
-                        "give the old setting, or remove the folder"
-                    )
-        else:
-            write_json(folder / SETTINGS, dict(settings))
+        """Begin, or go on after the last whole chunk. Raises BoundError for other settings."""
+        self._path, self._bound = folder / LINES, Bound(folder, settings)
+        self._bound.begin()
         self.done = self._keep_whole_chunks(chunk)
         """The number of questions that need not be searched again."""
 
@@ -46,7 +35,7 @@ class Work:
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
-        shutil.rmtree(self._path.parent)
+        self._bound.finish()
 
     def given_up(self) -> str:
         """Remove a folder without anything to go on from; what there is to say of one that is kept."""

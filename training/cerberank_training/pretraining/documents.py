@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cerberank_training.data.files.source_files import files_of
 from cerberank_training.data.question import DataError, read_lines
+from cerberank_training.data.source_files import files_of
 
 SHORTEST_SENTENCE, SHORTEST_PARAGRAPH, SHORTEST_DOCUMENT = 20, 60, 200
 """Characters; what is shorter is left out (SSP section 5)."""

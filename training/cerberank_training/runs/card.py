@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.checkpoint.card import with_terms
-from cerberank_training.runs.content import SHA256, short_digest
+from cerberank_training.runs.content import short_digest
 from cerberank_training.runs.record import Call, RunRecord
 
 FILE = "run.json"

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.checkpoint.bound import SHA256, SHORT
 from cerberank_training.data import DataError, Question, data_files
 
-SHA256 = "sha256"
-"""The key of the files' digests, by their names, in what this module returns."""
-SHORT = 8
-"""Characters of a digest that people are shown."""
 Content = dict[str, Any]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -16,15 +16,14 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError
 
 from cerberank_models.checkpoint.atomic import write_json
+from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, plain
 from cerberank_models.transformer import Frozen
-from cerberank_training.runs.content import SHA256, SHORT
 
 RECORD = "record.json"
 NOTHING_SAVED = "the run was begun before, and nothing saved yet: from step 0"
-ANEW = "choose another folder, or remove this one"
 
 
-class RunError(ValueError):
+class RunError(BoundError):
     """The folder holds another run than the one that was asked for; the message names what differs."""
 
 
@@ -130,10 +129,10 @@ def open_record(
 ) -> RunRecord:
     """The record with this call in it, not yet written. `begun` says whether the folder holds what a run has saved.
 
-    A folder with a record is begun as well: its run may have been killed before it saved anything. Raises RunError when
-    the folder's run was begun otherwise, or when `steps` would become fewer.
+    A folder with a record is begun as well: its run may have been killed before it saved anything. Raises BoundError
+    when the folder's run was begun otherwise, RunError when `steps` would become fewer.
     """
-    bound, free = _plain(bound), _plain(free)
+    bound, free = plain(bound), plain(free)
     call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=dict(software))
     have = read_record(out)
     if have is None and not begun:
@@ -141,9 +140,8 @@ def open_record(
     if have is None:
         raise RunError(f"{out} holds a run without {RECORD}, so that nobody knows what it is; {ANEW}")
     if have.verb != verb:
-        raise RunError(f"{out} holds a run of `cerberank {have.verb}`; {ANEW}")
-    if found := [difference(*each) for each in differences(have.bound, bound)]:
-        raise RunError(f"{out} was begun with {'; '.join(found)}; {ANEW}")
+        raise RunError(f"{out} holds a run of `cerberank train {have.verb}`; {ANEW}")
+    Bound(out, bound).refuse_other_than(have.bound)
     if (free.get("steps") or 0) < (have.free.get("steps") or 0):
         raise RunError(f"{out} was begun with steps {have.free['steps']}, not {free['steps']}: steps may only grow")
     changed = {name: (have.free.get(name), free[name]) for name in free if have.free.get(name) != free[name]}
@@ -164,37 +162,6 @@ def said_of_start(start: float | None, best: float) -> str:
     return f" ({start:.2f} at step 0{', which is the best: training has made it worse' if start > best else ''})"
 
 
-def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every field that differs, by its dotted name, with both values; contents by their files' digests alone."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted({*old, *new}):
-            inner = f"{field}.{name}" if field else name
-            if name == SHA256:
-                one, two = old.get(name, {}), new.get(name, {})
-                if sorted(one.values()) != sorted(two.values()):
-                    yield inner, one, two
-                continue
-            yield from differences(old.get(name), new.get(name), inner)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, (one, two) in enumerate(zip(old, new, strict=True), start=1):
-            yield from differences(one, two, f"{field}.{number}")
-    elif old != new:
-        yield field, old, new
-
-
-def difference(field: str, old: Any, new: Any) -> str:
-    """One of `differences` in words."""
-    if not field.endswith(SHA256):
-        return f"{field} {old!r}, not {new!r}"
-    names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-    files = [f"{name} {_short(old.get(name))}, now {_short(new.get(name))}" for name in names]
-    return f"other content of {field.removesuffix(f'.{SHA256}')} (SHA-256: {'; '.join(files)})"
-
-
-def _short(digest: str | None) -> str:
-    return digest[:SHORT] if digest else "absent"
-
-
 def _without_names(value: Any) -> Any:
     """The value with the sorted digests of contents instead of digests by name."""
     if isinstance(value, dict):
@@ -202,9 +169,3 @@ def _without_names(value: Any) -> Any:
             name: sorted(inner.values()) if name == SHA256 else _without_names(inner) for name, inner in value.items()
         }
     return [_without_names(each) for each in value] if isinstance(value, list) else value
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as JSON reads them back."""
-    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
-    return plain

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.checkpoint.bound import SHA256
 from cerberank_training.runs.card import spec_name
-from cerberank_training.runs.content import SHA256, Content, file_digest
+from cerberank_training.runs.content import Content, file_digest
 from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.scoring.hugging_face import FILES
 from cerberank_training.teachers.scoring.teacher import files_revision

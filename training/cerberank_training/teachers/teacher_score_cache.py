@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from cerberank_models.checkpoint.atomic import write_atomically
+from cerberank_models.checkpoint.bound import SHA256, Bound
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Count, Frozen
 from cerberank_training.teachers.pair_keys import Keys, pair_keys
@@ -78,6 +79,12 @@ class CacheManifest(Frozen):
     def identity(self) -> bytes:
         """The value that every shard of this cache has as metadata."""
         return f"{self.data_sha256}/{self.teacher.revision}".encode()
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """All calls that fill the cache have this in common."""
+        teacher = self.teacher.model_dump(exclude={"name"})
+        return {"teacher": teacher, "texts": {SHA256: {", ".join(self.data): self.data_sha256}}, "pairs": self.pairs}
 
 
 class TeacherScoreCache:
@@ -140,7 +147,7 @@ class ScoreCacheWriter:
     def __init__(self, folder: Path, manifest: CacheManifest) -> None:
         """Create the cache, or open the unfinished one in the folder.
 
-        Raises ScoreCacheError when another process is writing it, or when it belongs to another teacher or other texts.
+        Raises ScoreCacheError when another process is writing it, BoundError for another teacher or other texts.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -187,7 +194,7 @@ class ScoreCacheWriter:
             write_atomically(self._folder / MANIFEST, wanted.model_dump_json(indent=2).encode() + b"\n")
             return wanted
         there = read_manifest(self._folder)
-        _refuse_another(self._folder, there, wanted)
+        Bound(self._folder, wanted.bound).refuse_other_than(there.bound)
         return there
 
 
@@ -206,21 +213,6 @@ def read_manifest(folder: Path) -> CacheManifest:
 def shard_path(folder: Path, shard: int) -> Path:
     """The path of a shard."""
     return folder / f"shard-{shard:05d}.parquet"
-
-
-def _refuse_another(folder: Path, there: CacheManifest, wanted: CacheManifest) -> None:
-    old, new = there.teacher, wanted.teacher
-    for field in ("revision", "precision", "max_length", "context"):
-        if getattr(old, field) != getattr(new, field):
-            raise ScoreCacheError(
-                f"{folder} holds the scores of another teacher: {old.name} with {field} {getattr(old, field)}, "
-                f"not {new.name} with {getattr(new, field)}"
-            )
-    if (there.data_sha256, there.pairs) != (wanted.data_sha256, wanted.pairs):
-        raise ScoreCacheError(
-            f"{folder} holds the scores of other texts: {', '.join(there.data)} as it was then ({there.pairs} pairs), "
-            f"not {', '.join(wanted.data)} as it is now ({wanted.pairs} pairs)"
-        )
 
 
 def _read_shard(path: Path, manifest: CacheManifest, shard: int) -> pa.Table:

@@ -7,22 +7,9 @@ from pathlib import Path
 import pytest
 
 from cerberank_training.commands.strategies import runs
-from cerberank_training.commands.strategies.runs import evaluate_run, finished, keep_settings
+from cerberank_training.commands.strategies.runs import evaluate_run, finished
 
 LINE = '{"id": "1", "candidates": "", "labels": [1], "rankings": {"final": {"metrics": {}, "ranks": [0]}}}\n'
-
-
-def test_other_settings_are_refused_by_the_name_of_the_field(tmp_path: Path) -> None:
-    """The same settings pass again; another value, a new field and a lost one are each named."""
-    out, settings = tmp_path / "out", {"steps": 3, "mono": Path("a"), "sample": None}
-    for _ in range(2):
-        keep_settings(out, settings)
-    with pytest.raises(ValueError, match=r"begun with steps 3, not 4"):
-        keep_settings(out, settings | {"steps": 4})
-    with pytest.raises(ValueError, match=r"begun with margin None, not 0.5"):
-        keep_settings(out, settings | {"margin": 0.5})
-    with pytest.raises(ValueError, match=r"begun with mono 'a', not None"):
-        keep_settings(out, {"steps": 3})
 
 
 def test_results_are_found_by_run_seed_and_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

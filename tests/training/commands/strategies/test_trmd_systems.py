@@ -27,7 +27,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def run(command: list[str], *, check: bool, **more: Any) -> object:
         if command[0] == "git":  # a run's record tells the commit
             return real(command, check=check, **more)
-        verbs.append(command[3])
+        verbs.append(command[3 + (command[3] == "train")])
         code = cli.main(command[3:])
         return runs.subprocess.CompletedProcess(command, code)
 

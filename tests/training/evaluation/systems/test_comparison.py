@@ -7,14 +7,15 @@ from statistics import fmean, stdev
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.training.evaluation.systems.systems import write_system
 
 from cerberank_training.evaluation.compare import compare, compare_metric
-from cerberank_training.evaluation.measures.names import parse_measure
+from cerberank_training.evaluation.measures import parse_measure
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, write_record
-from cerberank_training.evaluation.systems.comparison import Family, compare_systems
+from cerberank_training.evaluation.systems.comparison import Family, compare_systems, holm
 from cerberank_training.evaluation.systems.folders import Systems, read_systems
-from cerberank_training.evaluation.systems.holm import holm
 
 SETS = {"long": 40, "short": 12}
 
@@ -111,3 +112,21 @@ def test_without_a_baseline_nothing_is_tested(systems: Systems) -> None:
     assert all(cell.against is None for row in result.cells.values() for cell in row.values())
     with pytest.raises(ValueError, match="there is no system 'bm25'; there are: base, good, same"):
         compare_systems(systems, parse_measure("AP"), baseline="bm25")
+
+
+def rejected(p_values: list[float], level: float) -> set[int]:
+    """The step-down procedure itself."""
+    found = set[int]()
+    for before, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        if p_values[place] * (len(p_values) - before) >= level:
+            break
+        found.add(place)
+    return found
+
+
+@given(p_values=st.lists(st.floats(0, 1), max_size=8), level=st.sampled_from([0.01, 0.05, 0.3, 1.0]))
+def test_adjusted_values_reject_what_the_procedure_rejects(p_values: list[float], level: float) -> None:
+    """At any level; adjusted values are probabilities, and never below the given ones."""
+    adjusted = holm(p_values)
+    assert {place for place, value in enumerate(adjusted) if value < level} == rejected(p_values, level)
+    assert all(before <= after <= 1 for before, after in zip(p_values, adjusted, strict=True))

@@ -13,7 +13,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
 from cerberank_training.evaluation.compare import compare
 from cerberank_training.evaluation.evaluate import Evaluation
-from cerberank_training.evaluation.measures.names import parse_measures
+from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.metrics import METRICS, TITLES
 from cerberank_training.evaluation.per_question import QuestionRecord, check_comparable, check_same_candidates, record
 from cerberank_training.evaluation.trec_files.reading import JudgedRun, judged_run, run_rankings

@@ -10,7 +10,7 @@ from tests.text_rankers import COLBERT, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ra
 from tests.tiny import bert_tokenizer, roberta_tokenizer
 
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_training.data.triples import Triple
+from cerberank_training.data.triple_sampling import Triple
 from cerberank_training.learning.pairwise.batch import triple_batch
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 

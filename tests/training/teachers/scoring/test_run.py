@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.encoding import Candidate
-from cerberank_training.teachers.scoring.run import Engine, NonFiniteTeacherError, Shard, local, score_into
-from cerberank_training.teachers.scoring.teacher import Pair
-from cerberank_training.teachers.teacher_score_cache import ScoreCacheError, TeacherIdentity, TeacherScoreCache
+from cerberank_models.shards import map_here
+from cerberank_training.teachers.scoring.run import NonFiniteTeacherError, Scores, score_into
+from cerberank_training.teachers.teacher_reader import Pair
+from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
 
 IDENTITY = TeacherIdentity(name="counter", revision="c", precision="none", max_length=8, context=False)
 QUESTIONS = [(f"question {q}", [Candidate(text=f"{q} {c}") for c in range(q % 4)]) for q in range(20)]
@@ -31,8 +33,8 @@ class Counter:
         )
 
 
-def run(folder: Path, engine: Engine, questions: Sequence[tuple[str, list[Candidate]]] = QUESTIONS) -> None:
-    score_into(folder, lambda: questions, engine, teacher=IDENTITY, data=["tests"], shard_pairs=8, progress=False)
+def run(folder: Path, shard_map: Scores, questions: Sequence[tuple[str, list[Candidate]]] = QUESTIONS) -> None:
+    score_into(folder, lambda: questions, shard_map, teacher=IDENTITY, data=["tests"], shard_pairs=8, progress=False)
 
 
 def check(folder: Path) -> None:
@@ -45,30 +47,30 @@ def check(folder: Path) -> None:
 def test_every_pair_is_scored_in_shards_of_the_same_size(tmp_path: Path) -> None:
     """30 pairs are three shards of 8 and one of 6; questions may lie across two, or have no candidate."""
     teacher = Counter()
-    run(tmp_path, local(teacher))
+    run(tmp_path, map_here(teacher.differences))
     check(tmp_path)
     assert teacher.sizes == [8, 8, 8, 6]
 
 
 def test_only_what_is_missing_is_scored_again(tmp_path: Path) -> None:
     """Missing shards in the middle are scored, the finished ones before them are skipped."""
-    run(tmp_path, local(Counter()))
+    run(tmp_path, map_here(Counter().differences))
     before = {path.name: path.read_bytes() for path in tmp_path.glob("shard-*")}
     for shard in (1, 3):
         (tmp_path / f"shard-0000{shard}.parquet").unlink()
     teacher = Counter()
-    run(tmp_path, local(teacher))
+    run(tmp_path, map_here(teacher.differences))
     assert teacher.sizes == [8, 6]
     assert {path.name: path.read_bytes() for path in tmp_path.glob("shard-*")} == before
-    run(tmp_path, local(teacher))
+    run(tmp_path, map_here(teacher.differences))
     assert teacher.sizes == [8, 6]
 
 
 def test_an_engine_may_answer_in_any_order(tmp_path: Path) -> None:
     """An engine that returns shards out of order, as a cluster does, fills the same cache."""
 
-    def backwards(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        yield from reversed(list(local(Counter())(shards)))
+    def backwards(shards: Iterator[tuple[int, list[Pair]]]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        yield from reversed(list(map_here(Counter().differences)(shards)))
 
     run(tmp_path, backwards)
     check(tmp_path)
@@ -79,24 +81,24 @@ def test_a_score_that_is_not_a_number_names_its_pair(tmp_path: Path) -> None:
     with pytest.raises(
         NonFiniteTeacherError, match="counter gives nan to the candidate '7 2' of the question 'question 7'"
     ):
-        run(tmp_path, local(Counter(bad="7 2")))
+        run(tmp_path, map_here(Counter(bad="7 2").differences))
     assert [path.name for path in tmp_path.glob("shard-*")] == ["shard-00000.parquet"]
-    run(tmp_path, local(Counter()))
+    run(tmp_path, map_here(Counter().differences))
     check(tmp_path)
 
 
 def test_other_texts_are_refused(tmp_path: Path) -> None:
     """A cache with one other word, or another order, is refused."""
-    run(tmp_path, local(Counter()))
+    run(tmp_path, map_here(Counter().differences))
     changed = [*QUESTIONS[:-1], ("question 19", [Candidate(text="another 0"), *QUESTIONS[-1][1][1:]])]
     for questions in (changed, QUESTIONS[::-1]):
-        with pytest.raises(ScoreCacheError, match="other texts"):
-            run(tmp_path, local(Counter()), questions)
+        with pytest.raises(BoundError, match="other content of texts"):
+            run(tmp_path, map_here(Counter().differences), questions)
     check(tmp_path)
 
 
 def test_data_without_a_pair_are_refused(tmp_path: Path) -> None:
     """Data without pairs is an error, and no cache is created."""
     with pytest.raises(ValueError, match="tests: there is no pair"):
-        run(tmp_path / "cache", local(Counter()), [("question", [])])
+        run(tmp_path / "cache", map_here(Counter().differences), [("question", [])])
     assert not (tmp_path / "cache").exists()

@@ -13,7 +13,7 @@ from cerberank_models.commands.options import OWN, BackendOptions, Windows
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.measures.names import Measure, parse_measures
+from cerberank_training.evaluation.measures import Measure, parse_measures
 
 
 def _parsed(type_: Any, tokens: Sequence[Token]) -> tuple[Measure, ...]:

@@ -9,7 +9,7 @@ from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.evaluation.options import Measures
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.measures.names import parse_measures
+from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import Family, compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import csv_table, latex_table, markdown_table

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes
-from cerberank_training.commands.recipes.read import add_recipe_option, read_recipe
+from cerberank_models.checkpoint.bound import Bound
+from cerberank_training.commands.recipe_files import add_recipe_option, read_recipe
 from cerberank_training.commands.strategies import trmd_systems
 from cerberank_training.commands.strategies.runs import (
     VerbError,
@@ -20,7 +21,6 @@ from cerberank_training.commands.strategies.runs import (
     contents,
     evaluate_run,
     finished,
-    keep_settings,
     run_verb,
     seeds_of,
 )
@@ -51,7 +51,7 @@ def _cerberus(argv: list[str]) -> int:
         check_device(arguments.device)
         data = {name: getattr(arguments, name) for name in ("groups", "dev")}
         read = contents(arguments.base, data, [*arguments.teacher, *arguments.hydra])
-        keep_settings(arguments.out, {name: getattr(arguments, name) for name in SHARED} | read)
+        Bound(arguments.out, {name: getattr(arguments, name) for name in SHARED} | read).begin()
         for seed in seeds_of(arguments):
             for run in runs:
                 folder = arguments.out / f"{_slug(run)}-{seed}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import re
 import subprocess
 import sys
@@ -16,14 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.checkpoint.atomic import write_json
+from cerberank_models.checkpoint.bound import SHA256
 from cerberank_training.evaluation.per_question import Records, read_records
 from cerberank_training.runs.base import find_base
-from cerberank_training.runs.content import SHA256, data_content
-from cerberank_training.runs.record import difference, differences
+from cerberank_training.runs.content import data_content
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
-
-SETTINGS = "settings.json"
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -39,24 +35,8 @@ def seeds_of(arguments: argparse.Namespace) -> list[int]:
     return list(dict.fromkeys(seed for part in arguments.seeds for seed in part))
 
 
-def keep_settings(out: Path, settings: Mapping[str, Any]) -> None:
-    """Write `settings` into OUT/settings.json or, where it is there, compare them.
-
-    Raises ValueError, which names the field, when the folder was begun with other settings.
-    """
-    wanted = json.loads(json.dumps(settings, default=str))
-    path = out / SETTINGS
-    if not path.is_file():
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(path, wanted)
-        return
-    have = json.loads(path.read_text(encoding="utf-8"))
-    for field, old, new in differences(have, wanted):
-        raise ValueError(f"{out} was begun with {difference(field, old, new)}; remove it or choose another folder")
-
-
 def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path] = ()) -> dict[str, Any]:
-    """What identifies the content that all runs of a table read, for `keep_settings`: data by their options' names.
+    """What identifies the content that all runs of a table read, for its `Bound`: data by their options' names.
 
     Raises SourceError for a base that is not there, DataError and ScoreCacheError for data that cannot be read.
     """

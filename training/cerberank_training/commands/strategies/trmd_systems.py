@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
+from cerberank_models.checkpoint.bound import Bound
 from cerberank_training.commands import pairwise
 from cerberank_training.commands.strategies.runs import (
     VerbError,
@@ -22,7 +23,6 @@ from cerberank_training.commands.strategies.runs import (
     contents,
     evaluate_run,
     finished,
-    keep_settings,
     run_verb,
     seeds_of,
 )
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
         recorded["sample"] = arguments.sample
         read = contents(shared["base"], {name: shared[name] for name in ("train", "dev")})
-        keep_settings(arguments.out, recorded | read)
+        Bound(arguments.out, recorded | read).begin()
         for seed in seeds_of(arguments):
             for row in _with_teachers(arguments.rows):
                 _train(row, seed, arguments.out, [*training, *mono] if row == "mono" else training)

@@ -12,11 +12,11 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.files.source_files import named_files
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, parse_line, read_lines
+from cerberank_training.data.source_files import named_files
 from cerberank_training.data.trec.collection import BM25, bm25_run, judged_question
 from cerberank_training.data.trec.documents import Document
 from cerberank_training.data.trec.judgements import Run, read_qrels, read_run

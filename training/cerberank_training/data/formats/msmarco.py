@@ -17,10 +17,10 @@ from pydantic import Field, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.files.source_files import plain_files
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+from cerberank_training.data.source_files import plain_files
 from cerberank_training.data.trec.queries import read_queries
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cerberank_training.data.files.source_files import files_of, named_files, plain_files
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, read_lines, reason
+from cerberank_training.data.source_files import files_of, named_files, plain_files
 
 LARGE = 256 << 20
 """In files of so many bytes and more, pairs must stand together by question; those of smaller ones are collected."""

@@ -17,9 +17,9 @@ from pydantic import Field, field_validator, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.files.source_files import files_of, named_files
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, folded
+from cerberank_training.data.source_files import files_of, named_files
 from cerberank_training.data.trec.documents import Document, read_documents
 from cerberank_training.data.trec.folds import read_folds, splits
 from cerberank_training.data.trec.judgements import Qrels, Run, read_qrels, read_run

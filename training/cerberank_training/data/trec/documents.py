@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.files.source_files import files_of
 from cerberank_training.data.question import DataError, parse_line, read_lines
+from cerberank_training.data.source_files import files_of
 from cerberank_training.data.trec.markup import blocks, plain
 
 NUMBER = re.compile(r"<DOCNO>\s*([^\s<]+)\s*</DOCNO>", re.IGNORECASE)

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from cerberank_training.data import Subset
 from cerberank_training.data.question import within
 from cerberank_training.evaluation.compare import MetricComparison, compare_metric, measured
-from cerberank_training.evaluation.measures.names import Measure
+from cerberank_training.evaluation.measures import Measure
 from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
-from cerberank_training.evaluation.systems.holm import holm
 
 Family = Literal["table", "systems", "sets"]
 """Which tests Holm's correction takes together: all of a measure, those of all systems on one set, those of one system
@@ -150,3 +149,19 @@ def _groups(places: Sequence[Place], family: Family) -> list[list[Place]]:
         return [list(places)] if places else []
     by = 1 if family == "systems" else 0
     return [[place for place in places if place[by] == key] for key in dict.fromkeys(place[by] for place in places)]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values by Holm, in the given order: they bound the probability of a single false rejection.
+
+    The smallest of m p-values is multiplied by m, the next by m - 1 and so on; none is below one that it follows.
+
+    >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03, 0.005])]
+    [0.03, 0.06, 0.06, 0.02]
+    """
+    adjusted, least = [1.0] * len(p_values), 0.0
+    ascending = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for before, place in enumerate(ascending):
+        least = min(1.0, max(least, (len(p_values) - before) * p_values[place]))
+        adjusted[place] = least
+    return adjusted

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cerberank_models.network.texts import Texts
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_training.data.triples import Triple
+from cerberank_training.data.triple_sampling import Triple
 
 
 @dataclass(frozen=True, slots=True)

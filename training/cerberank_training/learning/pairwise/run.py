@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_training.data.triples import Triple
+from cerberank_training.data.triple_sampling import Triple
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.pairwise.batch import triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
@@ -48,7 +47,7 @@ class PairwiseRun:
         device: str = "cpu",
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Prepare the run and, when `folder` holds the state of the same configuration, resume it.
+        """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
         Raises ValueError when a teacher does not fit the student, or the folder holds another run.
         """
@@ -73,7 +72,7 @@ class PairwiseRun:
             forward=ranker,
             loss=self._step_loss,
             is_fresh=is_fresh,
-            configuration=json.dumps(settings, sort_keys=True),
+            settings=settings,
             processes=self._processes,
             device=self._device,
             trackers=trackers,

@@ -1,13 +1,11 @@
-"""Scores a data set into a cache: plans the shards, has an engine score the missing ones, writes them.
+"""Scores a data set into a cache: plans the shards, has the missing ones scored, writes them.
 
-An engine takes shards and returns their scores in any order; `local` runs in this process, `ray_engine` on a cluster.
 A shard is always scored as a whole, so that a resumed run gives bit for bit the same cache as an uninterrupted one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -16,8 +14,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.shards import ShardMap
 from cerberank_training.teachers.pair_keys import Keys, data_digest, pair_keys
-from cerberank_training.teachers.scoring.teacher import Teacher
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
@@ -29,31 +27,13 @@ class NonFiniteTeacherError(ArithmeticError):
     """The teacher gave NaN or infinity; the message names the pair."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """The pairs of one shard."""
-
-    index: int
-    pairs: list[Pair]
-
-
-Engine = Callable[[Iterator[Shard]], Iterator[tuple[int, NDArray[np.float32]]]]
-
-
-def local(teacher: Teacher) -> Engine:
-    """An engine that scores one shard after the other in this process."""
-
-    def run(shards: Iterator[Shard]) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        for shard in shards:
-            yield shard.index, teacher.differences(shard.pairs)
-
-    return run
+Scores = ShardMap[list[Pair], NDArray[np.float32]]
 
 
 def score_into(
     folder: Path,
     texts: Texts,
-    engine: Engine,
+    shard_map: Scores,
     *,
     teacher: TeacherIdentity,
     data: Sequence[str],
@@ -63,7 +43,7 @@ def score_into(
     """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
     Finished shards are kept and not scored again (an existing cache keeps its shard size, whatever `shard_pairs`).
-    Raises ScoreCacheError when the folder holds another teacher's scores or those of other texts, ValueError when
+    Raises BoundError when the folder holds another teacher's scores or those of other texts, ValueError when
     there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards before it are kept.
     """
     keys = _keys(texts, context=teacher.context, progress=progress)
@@ -86,7 +66,7 @@ def score_into(
             desc=folder.name,
             disable=None if progress else True,
         ) as bar:
-            for index, scores in engine(_shards(texts, manifest, set(pending))) if pending else ():
+            for index, scores in shard_map(_shards(texts, manifest, set(pending))) if pending else ():
                 rows = manifest.rows(index)
                 if not np.isfinite(scores).all():
                     row = rows.start + int(np.argmin(np.isfinite(scores)))
@@ -115,13 +95,13 @@ def _pairs(texts: Texts) -> Iterator[Pair]:
             yield question, candidate
 
 
-def _shards(texts: Texts, manifest: CacheManifest, wanted: set[int]) -> Iterator[Shard]:
+def _shards(texts: Texts, manifest: CacheManifest, wanted: set[int]) -> Iterator[tuple[int, list[Pair]]]:
     pairs = _pairs(texts)
     for index in range(max(wanted) + 1):
         rows = manifest.rows(index)
         chunk = islice(pairs, rows.stop - rows.start)
         if index in wanted:
-            yield Shard(index, list(chunk))
+            yield index, list(chunk)
         else:
             for _ in chunk:
                 pass

@@ -1,4 +1,4 @@
-"""Measures by the names of ir_measures have its values without ties, and the mean over all orders with ties."""
+"""Measures have the names of ir_measures and its values without ties, and the mean over all orders with ties."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ir_measures import Qrel, ScoredDoc, calc_aggregate
 
-from cerberank_training.evaluation.measures.expected import expected_measure
-from cerberank_training.evaluation.measures.names import parse_measures
-from cerberank_training.evaluation.metrics import METRICS, TITLES, expected_metrics
+from cerberank_training.evaluation.measures import MeasureNameError, expected_measure, parse_measures
 
 MEASURES = parse_measures(
     "AP AP@3 AP(rel=2) RR RR@3 RR(rel=2)@10 P@1 P@5 P(rel=2)@3 R@2 R(rel=2)@10 Rprec Rprec(rel=2)"
@@ -57,18 +55,6 @@ def test_with_ties_values_are_means_over_all_orders(rows: list[tuple[int, int]],
         assert expected_measure(measure, labels, ranks, missed) == pytest.approx(np.mean(alone))
 
 
-@given(rows=labelled, missed=missed_grades)
-@settings(deadline=None, max_examples=60)
-def test_the_usual_tables_metrics_are_these_measures(rows: list[tuple[int, int]], missed: list[int]) -> None:
-    """MAP is AP, MRR is RR, and the others have the same names; ties as well."""
-    assume(missed or any(label for label, _ in rows))
-    labels, ranks = (np.asarray(column) for column in zip(*rows, strict=True))
-    usual = expected_metrics(labels, ranks, missed)
-    measures = parse_measures(" ".join(TITLES.values()))
-    values = [expected_measure(measure, labels, ranks, missed) for measure in measures]
-    assert values == pytest.approx([usual[name] for name in METRICS])
-
-
 @pytest.mark.skipif(shutil.which("perl") is None, reason="gdeval is a Perl program")
 def test_exponential_gains_are_those_of_gdeval() -> None:
     """ir_measures takes `dcg='exp-log2'` from TREC's program gdeval, which prints five decimal places."""
@@ -88,3 +74,44 @@ def test_no_document_of_the_grade_is_zero() -> None:
     """As in trec_eval, which counts 0 for a question whose documents are all below `rel`."""
     for measure in parse_measures("AP(rel=2) RR(rel=2) R(rel=2)@5 Rprec(rel=2) Success(rel=2)@5"):
         assert expected_measure(measure, np.array([1, 0]), np.array([0, 1])) == 0.0
+
+
+NAMES = (
+    "AP AP@100 AP(rel=2) RR RR@10 P@1 P(rel=3)@5 R@100 R(rel=2)@1000 Rprec Success@5 nDCG nDCG@10"
+    " nDCG(dcg='exp-log2')@10"
+)
+
+
+def test_names_are_those_of_ir_measures() -> None:
+    """Each name that we print is one that ir_measures parses and prints alike."""
+    measures = [str(measure) for measure in parse_measures(NAMES)]
+    assert measures == [str(ir_measures.parse_measure(name)) for name in measures] == NAMES.split()
+
+
+@pytest.mark.parametrize(("name", "meant"), [("MAP", "AP"), ("MRR@10", "RR@10"), ("ndcg@5", "nDCG@5"), ("P@1", "P@1")])
+def test_usual_names_are_understood(name: str, meant: str) -> None:
+    """The names of our own tables too."""
+    assert [str(measure) for measure in parse_measures(f" {name}, Rprec")] == [meant, "Rprec"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ERR@20", "'ERR@20' is no measure; there are: AP, RR, P, R, Rprec, Success, nDCG"),
+        ("P", "'P': P needs a number of places after @"),
+        ("Rprec@5", "'Rprec@5': Rprec has no number of places after @"),
+        ("P@0", "'P@0' is no measure"),
+        ("AP(judged_only=True)", "AP has no option 'judged_only', only 'rel'"),
+        ("nDCG(rel=2)@5", "nDCG has no option 'rel', only 'dcg'"),
+        ("AP(rel=0)", "rel is a grade of 1 or more, not '0'"),
+        ("nDCG(dcg='log10')", "dcg is 'log2' or 'exp-log2', not 'log10'"),
+        ("AP(rel)", "expected key=value between the brackets, each key once"),
+        ("MAP AP", "the measure AP is named twice"),
+        (" ", "no measure is named"),
+    ],
+)
+def test_other_names_are_refused(text: str, message: str) -> None:
+    """The message names the measure and what there is."""
+    with pytest.raises(MeasureNameError) as refused:
+        parse_measures(text)
+    assert message in str(refused.value)

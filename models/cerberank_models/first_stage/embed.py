@@ -11,16 +11,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
-from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import TextRankerConfig
-from cerberank_models.first_stage.embedding.shards import EncodedShard, Engine, Shard
+from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.open import open_encoder, open_first_stage
 from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
@@ -33,12 +37,53 @@ from cerberank_models.first_stage.store import (
     read_manifest,
     text_digests,
 )
+from cerberank_models.shards import ShardMap
+from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
 
 SHARD = 4096
 """Texts of a shard."""
+STEP = 256
+"""Texts that are encoded at once."""
 PARTS, PLAN = "parts", "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The vectors of a shard's texts, one after another."""
+
+    numbers: NDArray[np.float16]
+    sizes: NDArray[np.int64]
+    """Numbers of each text's vector."""
+
+
+EncodeShard = Callable[[Sequence[str]], Vectors]
+"""Encodes the distinct texts of a shard, without lone surrogates; none where all of its texts were met before."""
+
+
+def encoder_of(backend: VectorBackend, encoder: TextEncoder) -> EncodeShard:
+    """Encode shards by an open encoder; raises ArithmeticError for a number that float16 cannot hold."""
+
+    def encode(texts: Sequence[str]) -> Vectors:
+        vectors: list[Vector] = []
+        for start in range(0, len(texts), STEP):
+            vectors += backend.encode(encoder.candidates(texts[start : start + STEP]))
+        numbers = np.concatenate(vectors) if vectors else np.zeros(0, dtype=np.float16)
+        if not np.isfinite(numbers).all():
+            raise ArithmeticError("a vector holds a number that float16 cannot hold")
+        return Vectors(numbers, np.fromiter(map(len, vectors), dtype=np.int64, count=len(vectors)))
+
+    return encode
+
+
+def open_shard_encoder(checkpoint: Path, *, kind: str, precision: str, device: str, threads: int) -> EncodeShard:
+    """Open the encoder of a checkpoint; raises RuntimeError when it takes another precision than `precision`."""
+    read = read_checkpoint(checkpoint)
+    backend = open_first_stage(read, kind=kind, precision=precision, device=device, threads=threads)
+    if backend.precision != precision:
+        raise RuntimeError(f"this encoder runs in {backend.precision}: give it as --precision")
+    return encoder_of(backend, open_encoder(read))
 
 
 class _Plan(Frozen):
@@ -59,16 +104,16 @@ def embed(
     computed_by: str,
     config: TextRankerConfig,
     precision: str,
-    engine: Engine,
+    shard_map: ShardMap[list[str], Vectors],
     progress: Callable[[int], None] = lambda texts: None,
     shard: int = SHARD,
 ) -> StoreManifest:
     """Write the store `out` of the distinct `texts`; of a finished one every byte is compared with its manifest.
 
-    `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that `engine` runs,
-    in `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises
-    StoreError, naming the field, where `out` was begun with other arguments, and where a finished store was damaged;
-    ValueError without a text.
+    `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that encode them in
+    `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises
+    BoundError where `out` was begun with other arguments, StoreError where a finished store was damaged, ValueError
+    without a text.
     """
     if next(texts(), None) is None:
         raise ValueError("the input holds no text")
@@ -85,7 +130,7 @@ def embed(
         check_files(out, manifest)
     else:
         width = 0 if config.token_ranker == "colbert" else config.fixed_width
-        parts = _parts(texts, out / PARTS, engine, progress, shard)
+        parts = _parts(texts, out / PARTS, shard_map, progress, shard)
         count = _merge(out, parts, width)
         made = plan.model_dump(exclude={"shard"})
         manifest = StoreManifest(**made, texts=count, width=width, files=describe_files(out))
@@ -95,19 +140,12 @@ def embed(
 
 
 def _begin(out: Path, plan: _Plan) -> None:
-    """Give a new store its plan; raise StoreError unless a begun one has the same."""
-    if not (out / PLAN).exists():
-        # The plan is the first file, and `replacing` writes it under such a name, which a killed run leaves behind.
-        if out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
-            raise StoreError(f"{out} holds other files: a store needs a folder of its own")
-        write_json(out / PLAN, plan.model_dump())
-    was = _Plan.model_validate_json(read_regular(out / PLAN)).model_dump()
-    for field, value in plan:
-        if was[field] != value:
-            raise StoreError(
-                f"{out} was begun with another {field}: {was[field]}, now it is {value}. Give the one that it "
-                "was begun with, or remove the folder"
-            )
+    """Give a new store its plan; raise BoundError unless a begun one has the same, StoreError for other files."""
+    # The plan is the first file, and `replacing` writes it under such a name, which a killed run leaves behind.
+    is_new = not (out / PLAN).exists()
+    if is_new and out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
+        raise StoreError(f"{out} holds other files: a store needs a folder of its own")
+    Bound(out, plan.model_dump()).begin(PLAN)
 
 
 def _remove_leftovers(out: Path) -> None:
@@ -119,13 +157,17 @@ def _remove_leftovers(out: Path) -> None:
 
 
 def _parts(
-    texts: Callable[[], Iterator[str]], folder: Path, engine: Engine, progress: Callable[[int], None], size: int
+    texts: Callable[[], Iterator[str]],
+    folder: Path,
+    shard_map: ShardMap[list[str], Vectors],
+    progress: Callable[[int], None],
+    size: int,
 ) -> list[Path]:
     """Have the shards encoded that are not there yet; the files of all."""
     parts: list[Path] = []
     read: dict[int, tuple[int, NDArray[np.generic]]] = {}
 
-    def missing() -> Iterator[Shard]:
+    def missing() -> Iterator[tuple[int, list[str]]]:
         known: set[bytes] = set()
         for number, part in enumerate(_shards(texts(), size)):
             fresh = _distinct(part, known)
@@ -134,11 +176,11 @@ def _parts(
                 progress(len(part))
                 continue
             read[number] = len(part), text_digests(fresh)
-            yield Shard(number, fresh)
+            yield number, fresh
 
-    for encoded in engine(missing()):
-        count, digests = read.pop(encoded.number)
-        _write_part(parts[encoded.number], digests, encoded)
+    for number, encoded in shard_map(missing()):
+        count, digests = read.pop(number)
+        _write_part(parts[number], digests, encoded)
         progress(count)
     return parts
 
@@ -164,7 +206,7 @@ def _distinct(texts: Sequence[str], known: set[bytes]) -> list[str]:
     return fresh
 
 
-def _write_part(path: Path, digests: NDArray[np.generic], encoded: EncodedShard) -> None:
+def _write_part(path: Path, digests: NDArray[np.generic], encoded: Vectors) -> None:
     with replacing(path) as file:
         np.savez(file, digests=digests, numbers=encoded.numbers, sizes=encoded.sizes)
 

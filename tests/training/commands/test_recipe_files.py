@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.config import ExitConfig
+from cerberank_training.commands.recipe_files import read_recipe
 from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
-from cerberank_training.commands.recipes.read import read_recipe
 from cerberank_training.data.sampling import PairSampling
 from cerberank_training.students.recipes import RECIPES
 

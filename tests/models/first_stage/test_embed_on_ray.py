@@ -12,7 +12,7 @@ import pytest
 from tests.program import program
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.first_stage.embedding.store_texts import SHARD
+from cerberank_models.first_stage.embed import SHARD
 
 main = program("data embed")
 
@@ -22,7 +22,7 @@ SINGLE = {**os.environ, "OMP_NUM_THREADS": "1"}
 @pytest.mark.slow
 def test_a_cluster_makes_the_same_store(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Two workers make a store of several shards that is equal byte for byte to that of one process."""
-    pytest.importorskip("ray.data", reason="needs the extra ray", exc_type=ImportError)
+    pytest.importorskip("ray", reason="needs the extra ray", exc_type=ImportError)
     lines = tmp_path / "texts.jsonl"
     lines.write_text("".join(f"{json.dumps(f'tower {number % 5000} stone')}\n" for number in range(2 * SHARD + 10)))
     ran_by = ["--precision", "fp32", "--threads", "1"]

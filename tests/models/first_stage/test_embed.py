@@ -11,8 +11,8 @@ from tests.first_stages import first_stage_config
 from tests.models.first_stage.making import SHAPES, TEXTS, Counting, made
 from tests.tiny import bert_tokenizer
 
-from cerberank_models.first_stage.embedding.shards import EncodedShard, Shard, local
-from cerberank_models.first_stage.embedding.store_texts import embed
+from cerberank_models.checkpoint.bound import BoundError
+from cerberank_models.first_stage.embed import Vectors, embed, encoder_of
 from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
@@ -20,6 +20,7 @@ from cerberank_models.first_stage.store import (
     StoreError,
     VectorStore,
 )
+from cerberank_models.shards import map_here
 from cerberank_models.text_encoding import TextEncoder
 
 
@@ -51,32 +52,32 @@ def test_other_inputs_and_encoders_are_refused(finished: bool, tmp_path: Path) -
     else:
         with pytest.raises(KeyboardInterrupt):
             made(tmp_path, Counting(shape, dies_after=40))
-    with pytest.raises(StoreError, match=r"another inputs: .*was begun with, or remove the folder"):
+    with pytest.raises(BoundError, match=r"begun with inputs "):
         made(tmp_path, Counting(shape), TEXTS[1:])
-    with pytest.raises(StoreError, match=r"another computed_by: aaaa.* now it is bbbb"):
+    with pytest.raises(BoundError, match=r"begun with computed_by 'aaaa.* not 'bbbb"):
         made(tmp_path, Counting(shape), graph="b")
     other = Counting(shape)
     other.config = other.config.model_copy(update={"encoder": "1" * 64})
-    with pytest.raises(StoreError, match="another encoder: 0000"):
+    with pytest.raises(BoundError, match="begun with encoder '0000"):
         made(tmp_path, other)
     rough = Counting(shape)
     rough.precision = "bf16"
-    with pytest.raises(StoreError, match="another precision: fp32, now it is bf16"):
+    with pytest.raises(BoundError, match="begun with precision 'fp32', not 'bf16'"):
         made(tmp_path, rough)
 
 
 def test_shards_may_come_in_any_order(tmp_path: Path) -> None:
     """An engine that returns the last shard first makes the same store, byte for byte."""
     backend = Counting(SHAPES[0])
-    one = local(backend, TextEncoder(bert_tokenizer(), backend.config))
+    one = map_here(encoder_of(backend, TextEncoder(bert_tokenizer(), backend.config)))
 
-    def backwards(shards: Iterator[Shard]) -> Iterator[EncodedShard]:
+    def backwards(shards: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Vectors]]:
         yield from reversed(list(one(shards)))
 
     names = {"inputs": "0" * 64, "computed_by": "0" * 64, "config": backend.config, "precision": "fp32", "shard": 16}
     stores = [tmp_path / "ordered", tmp_path / "backwards"]
-    for store, engine in zip(stores, (one, backwards), strict=True):
-        embed(lambda: iter(TEXTS), store, **names, engine=engine)
+    for store, shard_map in zip(stores, (one, backwards), strict=True):
+        embed(lambda: iter(TEXTS), store, **names, shard_map=shard_map)
     first, second = ({each.name: each.read_bytes() for each in store.iterdir()} for store in stores)
     assert first == second
 
@@ -106,7 +107,7 @@ def test_a_kill_before_the_first_shard_leaves_the_plan(tmp_path: Path, monkeypat
         seen.append({each.name for each in (tmp_path / "store").iterdir()})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cerberank_models.first_stage.embedding.store_texts._write_part", killed)
+    monkeypatch.setattr("cerberank_models.first_stage.embed._write_part", killed)
     with pytest.raises(KeyboardInterrupt):
         made(tmp_path, Counting(SHAPES[0]))
     assert seen == [{"plan.json"}]

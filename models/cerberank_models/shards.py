@@ -1,0 +1,98 @@
+"""Maps shards in this process or on a Ray cluster: the one that RAY_ADDRESS names, or a local one on this machine.
+
+Each Ray worker opens its models itself, so a folder must have the same path on every machine (a hub id works
+everywhere). Only the process that maps writes files, so workers need no shared disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+Work = Callable[[ItemT], ResultT]
+ShardMap = Callable[[Iterator[tuple[int, ItemT]]], Iterator[tuple[int, ResultT]]]
+"""Takes shards with their numbers, and returns the results with the same numbers in any order."""
+RESTARTS = 3
+"""A worker whose process was killed is started again this many times; an exception ends the run at once."""
+
+
+def map_here(work: Work[ItemT, ResultT]) -> ShardMap[ItemT, ResultT]:
+    """Map one shard after another in this process."""
+
+    def run(shards: Iterator[tuple[int, ItemT]]) -> Iterator[tuple[int, ResultT]]:
+        for number, item in shards:
+            yield number, work(item)
+
+    return run
+
+
+def map_on_ray(
+    open_work: Callable[[], Work[ItemT, ResultT]], *, workers: int, device: str, threads: int = 1
+) -> ShardMap[ItemT, ResultT]:
+    """Map with actors that each open their own work, on a GPU for `cuda` and on `threads` processors otherwise.
+
+    One shard for each worker is in memory at a time. Workers that the cluster has no room for are not waited for. A
+    worker that fails ends the run with RuntimeError.
+    """
+    import ray  # noqa: PLC0415 - an extra of its own
+    import ray.exceptions  # noqa: PLC0415
+
+    gpu = device.startswith("cuda")
+    options = {"num_gpus": 1, "num_cpus": 0} if gpu else {"num_cpus": threads}
+
+    def run(shards: Iterator[tuple[int, ItemT]]) -> Iterator[tuple[int, ResultT]]:
+        if not (first := list(islice(shards, workers))):
+            return
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False, include_dashboard=False)
+        remote = ray.remote(_Worker).options(**options, max_restarts=RESTARTS, max_task_retries=RESTARTS)
+        actors = [remote.remote(open_work) for _ in first]
+        opening: dict[Any, Any] = {actor.ready.remote(): actor for actor in actors}
+        running: dict[Any, tuple[Any, int]] = {}
+        rest = _chained(first, shards)
+        left = next(rest, None)
+        try:
+            while left is not None or running:
+                (done, *_), _ = ray.wait([*opening, *running])
+                value = ray.get(done)
+                if done in opening:
+                    actor = opening.pop(done)
+                else:
+                    actor, number = running.pop(done)
+                    yield number, value
+                if left is not None:
+                    number, item = left
+                    running[actor.run.remote(item)] = actor, number
+                    left = next(rest, None)
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"a Ray worker failed: {str(error).strip().splitlines()[-1]}") from error
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+
+    return run
+
+
+def _chained(first: list[tuple[int, ItemT]], rest: Iterator[tuple[int, ItemT]]) -> Iterator[tuple[int, ItemT]]:
+    """All shards; the first ones are forgotten as they are taken."""
+    while first:
+        yield first.pop(0)
+    yield from rest
+
+
+class _Worker:
+    """The actor of one worker, which holds its models."""
+
+    def __init__(self, open_work: Callable[[], Work[Any, Any]]) -> None:
+        self._work = open_work()
+
+    def ready(self) -> None:
+        """Return when the models are open."""
+
+    def run(self, item: Any) -> Any:
+        """Map one shard."""
+        return self._work(item)

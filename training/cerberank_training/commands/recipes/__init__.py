@@ -1,1 +1,0 @@
-"""Recipes as verbs take them: by name, or from a file."""

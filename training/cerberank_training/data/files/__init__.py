@@ -1,1 +1,0 @@
-"""The files that a format reads."""

@@ -1,1 +1,0 @@
-"""Measures that are asked for by the names of ir_measures, such as `AP(rel=2)` and `nDCG@10`."""
