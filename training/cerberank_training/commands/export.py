@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.convert.hub import check_repository, push_folder
 from cyclopts import Parameter
 from tokenizers import Tokenizer
 
@@ -17,6 +16,7 @@ from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import Names, Ratios
 from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.hub import check_repository, push_folder
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, note, say
