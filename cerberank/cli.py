@@ -220,8 +220,9 @@ def _named(tokens: Sequence[str]) -> Command | None:
 
 
 def _is_expected(error: Exception) -> bool:
-    """True for errors whose message is for the user: wrong values, files and addresses, and this project's own."""
-    return isinstance(error, ValueError | OSError | ArithmeticError) or type(error).__module__.startswith("cerberank")
+    """True for errors whose message is for the user: wrong values, files, addresses and answers, and our own."""
+    ours = type(error).__module__.startswith(("cerberank", "httpx"))
+    return ours or isinstance(error, ValueError | OSError | ArithmeticError)
 
 
 def _fail(message: str, *, code: int) -> int:

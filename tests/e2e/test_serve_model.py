@@ -53,7 +53,7 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
 def refused(folder: Path, tmp_path: Path, **environment: str) -> str:
     """The log of a service that cannot serve `folder`: exit code 2 before anything listens."""
     log = tmp_path / "log"
-    program = (*SERVE, "--model", str(folder), "--model-cache", str(tmp_path / "cache"))
+    program = (*SERVE, str(folder), "--model-cache", str(tmp_path / "cache"))
     process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="", **environment)
     assert process.wait(IMPORT_SECONDS) == 2
     assert "running on" not in log.read_text()
@@ -75,7 +75,7 @@ def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> Non
 def test_a_signal_ends_the_import_as_well(number: signal.Signals, code: int, tmp_path: Path) -> None:
     """While a model is imported: the service ends its process, or this ends itself where nobody is left to do so."""
     folder, log, cache = save_cross_encoder("bert", tmp_path / "model"), tmp_path / "log", tmp_path / "cache"
-    program = (*SERVE, "--model", str(folder), "--model-cache", str(cache))
+    program = (*SERVE, str(folder), "--model-cache", str(cache))
     process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="")
     end = time.monotonic() + IMPORT_SECONDS
     while len(named(cache)) < 2 and time.monotonic() < end:

@@ -207,6 +207,7 @@ class Soak:
             sys.executable,
             "-m",
             "cerberank",
+            "store",
             "push",
             str(source),
             str(self.folder / "store"),

@@ -85,8 +85,9 @@ def test_the_cache_belongs_to_its_scores(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*arguments, "probability"]) == 1
     write(scores, [{**LINES[0], "score": 0.91}, *LINES[1:]])
     assert main([*arguments, "logit"]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(" with ")[2][:9] for line in told if "another teacher" in line] == ["precision", "revision "]
+    refusals = [line.partition(" was begun with ")[2] for line in capsys.readouterr().err.splitlines()]
+    names = [refusal.split(" ", 1)[0] for refusal in refusals if refusal]
+    assert names == ["teacher.precision", "teacher.revision"]
 
 
 @pytest.mark.parametrize(
