@@ -9,9 +9,10 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError
 
 from cerberank_models import __version__
+from cerberank_models.commands.values import DEFAULTS
 from cerberank_models.output import UsageError
 
 MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_training"
@@ -169,7 +170,7 @@ COMMANDS = (
 def program() -> App:
     """The program. Nothing of a command is imported."""
     options: dict[str, Any] = {
-        "default_parameter": Parameter(negative=(), show_default=lambda value: None if value == () else value),
+        "default_parameter": DEFAULTS,
         "help_format": "markdown",
         "suppress_keyboard_interrupt": False,
     }

@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cerberank_models.commands.values import Count, Whole
 from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
@@ -110,11 +111,11 @@ def serve(
     /,
     *,
     host: str | None = None,
-    port: int | None = None,
+    port: Whole | None = None,
     checkpoint: Path | None = None,
     store: str | None = None,
     revision: str | None = None,
-    max_length: int | None = None,
+    max_length: Count | None = None,
     calibrate: Path | None = None,
     model_cache: Path | None = None,
 ) -> int:

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-from tqdm import tqdm
+from cerberank_models.progress import progress
 
 
 def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, float]:
@@ -18,7 +18,7 @@ def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, lab
 def seconds_by_round(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, list[float]]:
     """Seconds of each function in each of the rounds, which run every function once; warm up before."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in tqdm(range(rounds), desc=label, disable=None):
+    for _ in progress(range(rounds), desc=label):
         for name, run in runs.items():
             started = time.perf_counter()
             run()

@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tqdm import tqdm
-
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.commands.options import OWN, Backend, BackendOptions
 from cerberank_models.commands.question_lines import read_line
+from cerberank_models.commands.values import Count
 from cerberank_models.first_stage.embed import Vectors, encoder_of, open_shard_encoder
 from cerberank_models.first_stage.embed import embed as store_vectors
 from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_first_stage
 from cerberank_models.output import say
+from cerberank_models.progress import progress
 from cerberank_models.shards import ShardMap, map_here, map_on_ray
 
 
@@ -30,9 +30,9 @@ def embed(
     /,
     *,
     backend: BackendOptions = OWN,
-    threads: int | None = None,
+    threads: Count | None = None,
     engine: Literal["local", "ray"] = "local",
-    workers: int = 1,
+    workers: Count = 1,
 ) -> None:
     """Store the vectors of candidates, computed before a question arrives, for a service with a first stage.
 
@@ -54,7 +54,7 @@ def embed(
     run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)
     inputs, count = check_texts(texts)
     shard_map, precision = _shard_map(opened, chosen, engine, threads=threads, workers=workers)
-    with tqdm(total=count, unit="text", disable=None) as bar:
+    with progress(total=count, unit="text") as bar:
         manifest = store_vectors(
             partial(read_texts, texts),
             out,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.options import Names
 from cerberank_models.commands.question_lines import read_questions
+from cerberank_models.commands.values import Count, Names
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.sources import read_bi_encoder
 from cerberank_models.output import note, say
@@ -21,7 +21,7 @@ def first_stage(
     alpha: float = 0.8,
     precisions: Names | None = None,
     calibrate: Path | None = None,
-    candidate_length: int = 128,
+    candidate_length: Count = 128,
     version: str | None = None,
 ) -> None:
     """Attach a bi-encoder that ranks all candidates before any is read as a pair.

@@ -13,8 +13,8 @@ from cyclopts import Parameter
 from safetensors import SafetensorError, safe_open
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.options import Names
 from cerberank_models.commands.question_lines import read_questions
+from cerberank_models.commands.values import Count, Names
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import (
     PARITY,
@@ -64,7 +64,7 @@ def import_(
     *,
     revision: str | None = None,
     name: str | None = None,
-    max_length: int | None = None,
+    max_length: Count | None = None,
     context: bool = False,
     precisions: Names = ("fp32", "int8"),
     calibrate: Path | None = None,
@@ -123,7 +123,7 @@ def import_model(
     *,
     name: str | None = None,
     revision: str | None = None,
-    max_length: int | None = None,
+    max_length: Count | None = None,
     context: bool = False,
     precisions: tuple[str, ...] = ("fp32", "int8"),
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),

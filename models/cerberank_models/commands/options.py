@@ -1,11 +1,8 @@
-"""Types of options that several commands have: lists, the backend of a checkpoint, the reading of long texts.
-
-A list of numbers or names is one value with commas (`--exits 2,4`); paths and data sets are given once each.
-"""
+"""Options that several commands have: the backend of a checkpoint, drop ratios, the reading of long texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,30 +14,14 @@ from cerberank_models.drop import RatioSchedule
 from cerberank_models.windows import Reading
 
 
-def listed(kind: Callable[[str], Any], example: str) -> Parameter:
-    """The parameter of a tuple whose items stand between commas; an empty value is an empty tuple."""
-
-    def convert(type_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
-        try:
-            return tuple(kind(part) for token in tokens for part in token.value.split(",") if part)
-        except ValueError:
-            given = ",".join(token.value for token in tokens)
-            raise ValueError(f"takes values with commas between them, such as {example}, not {given!r}") from None
-
-    return Parameter(converter=convert, n_tokens=1)
-
-
 def _ratios(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    given = ",".join(token.value for token in tokens)
+    words = ",".join(token.value for token in tokens)
     try:
-        return RatioSchedule(tuple(float(part) for part in given.split(","))).ratios
+        return RatioSchedule(tuple(float(part) for part in words.split(","))).ratios
     except ValueError:
-        raise ValueError(f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {given!r}") from None
+        raise ValueError(f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {words!r}") from None
 
 
-Integers = Annotated[tuple[int, ...], listed(int, "2,4")]
-Numbers = Annotated[tuple[float, ...], listed(float, "0.1,0.5")]
-Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
 Ratios = Annotated[tuple[float, ...], Parameter(converter=_ratios, n_tokens=1)]
 """Drop ratios: one number for all exits, or one for each."""
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from tqdm import tqdm
 
 from cerberank_models.answer import Answer
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.commands.options import OWN, BackendOptions, Ratios, Windows, one_or_all
 from cerberank_models.commands.question_lines import QuestionLine, read_line
+from cerberank_models.commands.values import Count
+from cerberank_models.progress import progress
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import Reading
-
-Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +47,11 @@ def rank(
     *,
     question: str | None = None,
     checkpoint: Path | None = None,
-    top_k: Positive | None = None,
+    top_k: Count | None = None,
     windows: Windows = None,
     drop_ratio: Ratios | None = None,
     backend: BackendOptions = OWN,
-    threads: Positive | None = None,
+    threads: Count | None = None,
     return_text: bool = False,
     return_heads: bool = False,
     progress: Annotated[bool, Parameter(negative="--no-progress")] = True,
@@ -146,7 +146,7 @@ def _numbered(file: BinaryIO, off: bool) -> Iterator[tuple[int, bytes]]:
         size = state.st_size if stat.S_ISREG(state.st_mode) else None
     except OSError:
         size = None
-    with tqdm(total=size, unit="B", unit_scale=True, disable=True if off else None, delay=1.0) as bar:
+    with progress(total=size, unit="B", unit_scale=True, shown=not off) as bar:
         for number, line in enumerate(file, start=1):
             yield number, line
             bar.update(len(line))

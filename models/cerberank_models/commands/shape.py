@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.commands.options import Integers, Names
+from cerberank_models.commands.values import Count, Integers, Names, Whole
 from cerberank_models.convert.random_weights import SHAPES, random_config, write_random_checkpoint
 from cerberank_models.output import UsageError, say
 
@@ -21,14 +21,14 @@ def random(
     /,
     *,
     like: str = "electra-base",
-    width: int | None = None,
-    attention_heads: int | None = None,
-    vocabulary: int | None = None,
+    width: Count | None = None,
+    attention_heads: Count | None = None,
+    vocabulary: Count | None = None,
     exits: Integers = (),
-    max_length: int = 128,
+    max_length: Count = 128,
     precisions: Names = (),
     tokenizer: Path | None = None,
-    seed: int = 0,
+    seed: Whole = 0,
 ) -> None:
     """Make a checkpoint of a shape with random weights, to size a machine before a model exists.
 

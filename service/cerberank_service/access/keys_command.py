@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from cerberank_models.commands.values import Count
 from cerberank_models.output import note, say
 from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
 
@@ -23,8 +24,8 @@ def add(
     name: str,
     /,
     *,
-    requests_per_minute: int | None = None,
-    tokens_per_minute: int | None = None,
+    requests_per_minute: Count | None = None,
+    tokens_per_minute: Count | None = None,
     file: File = None,
 ) -> None:
     """Make a key, and show it once.

@@ -5,35 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cyclopts import App, CycloptsError
+from cyclopts import CycloptsError
 
-from cerberank_models.commands.options import (
-    OWN,
-    Backend,
-    BackendOptions,
-    Integers,
-    Ratios,
-    Windows,
-    one_or_all,
-)
+from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, one_or_all
+from cerberank_models.commands.values import Count, Integers, arguments_of
+
+
+def show(
+    *,
+    backend: BackendOptions = OWN,
+    exits: Integers = (1,),
+    drop_ratio: Ratios | None = None,
+    windows: Windows = None,
+    trials: Count = 1,
+) -> None:
+    """A command with these options."""
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """The values that a command with these options gets."""
-    app = App(result_action="return_value")
-
-    @app.default
-    def show(
-        *,
-        backend: BackendOptions = OWN,
-        exits: Integers = (1,),
-        drop_ratio: Ratios | None = None,
-        windows: Windows = None,
-    ) -> dict[str, Any]:
-        return {"backend": backend, "exits": exits, "drop_ratio": drop_ratio, "windows": windows}
-
-    values: dict[str, Any] = app(list(words), exit_on_error=False, print_error=False)
-    return values
+    """The values that the command gets, without defaults."""
+    return arguments_of(show, words)
 
 
 def test_the_device_decides_what_is_not_named() -> None:
@@ -53,15 +44,14 @@ def test_the_device_decides_what_is_not_named() -> None:
 
 
 def test_lists_stand_between_commas() -> None:
-    """An empty value is an empty list; without the option the default stays."""
+    """An empty value is an empty list; without the option there is no value, and the default stays."""
     assert parsed("--exits", "2,4", "--drop-ratio", "0.3,0.2", "--windows", "mean") == {
-        "backend": OWN,
         "exits": (2, 4),
         "drop_ratio": (0.3, 0.2),
         "windows": "mean",
     }
     assert parsed("--exits", "")["exits"] == ()
-    assert parsed()["exits"] == (1,)
+    assert parsed() == {}
     assert [one_or_all(value) for value in (None, (0.3,), (0.3, 0.2))] == [None, 0.3, (0.3, 0.2)]
 
 
@@ -71,6 +61,8 @@ def test_lists_stand_between_commas() -> None:
         (("--exits", "2,x"), "such as 2,4, not '2,x'"),
         (("--drop-ratio", "1.5"), "at least 0 and below 1"),
         (("--windows", "all"), "Choose from"),
+        (("--trials", "2.5"), "takes a whole number, not '2.5'"),
+        (("--trials", "0"), "Must be >= 1"),
     ],
 )
 def test_a_wrong_value_is_told_with_a_right_one(words: tuple[str, ...], message: str) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import httpx
 import numpy as np
 from cerberank.cli import main as program
-from tqdm import tqdm
 
 from cerberank_benchmarks.clients.accuracy import average_precision
 from cerberank_benchmarks.clients.server import cerberank_server
@@ -27,6 +26,7 @@ from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.progress import progress
 from cerberank_training.data import Question, read_questions, sampled
 
 EVERY, DEFAULT = "bundled, drop_ratio 0", "bundled, its schedule"
@@ -146,7 +146,7 @@ def _measured(systems: dict[str, System], questions: Sequence[Joined], count: in
     stages: dict[str, list[int]] = {name: [] for name in systems}
     for system in systems.values():
         system.ask(questions[0])  # warm-up
-    for question in tqdm(questions, desc=f"{count} candidates", disable=None):
+    for question in progress(questions, desc=f"{count} candidates"):
         systems[CACHED].ask(question)
         for name, system in systems.items():
             took, answer = system.ask(question)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from cerberank_models.config import ExitConfig, RankerConfig
 from cerberank_models.convert.hugging_face import initialise
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.progress import progress
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.students.shapes import copy_norm
@@ -77,7 +77,7 @@ def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, tra
     rate = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
     order = np.random.default_rng(training.seed)
     losses: list[Tensor] = []
-    for _ in tqdm(range(training.epochs), unit="epoch", desc="exits", disable=None):
+    for _ in progress(range(training.epochs), unit="epoch", desc="exits"):
         losses = []
         shuffled = order.permutation(questions)
         for start in range(0, questions, training.questions_per_step):

@@ -15,13 +15,13 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.progress import progress
 from cerberank_training.data import Question
 from cerberank_training.teachers.scoring.checkpoint import logit
 
@@ -67,7 +67,7 @@ def compute_vectors(
     Raises ValueError for hidden states that float16 cannot hold.
     """
     found = _open(folder, body.ranker, questions)
-    numbered = tqdm(enumerate(questions), total=len(questions), unit="question", desc="vectors", disable=None)
+    numbered = progress(enumerate(questions), total=len(questions), unit="question", desc="vectors")
     for index, question in numbered:
         rows = found.rows(index)
         if not np.isnan(found.logits[rows]).any():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from cerberank_models.checkpoint.atomic import replacing, write_json
+from cerberank_models.commands.values import Whole
 from cerberank_models.output import say
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.ensemble import (
@@ -48,8 +49,8 @@ def ensemble(
     test: tuple[Path, ...],
     ranking: str = "final",
     metric: Literal["map", "mrr", "p@1"] = "map",
-    trials: int = 200,
-    seed: int = 0,
+    trials: Whole = 200,
+    seed: Whole = 0,
     json: Path | None = None,
     per_question: Path | None = None,
 ) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.output import say
+from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED
 from cerberank_training.commands.evaluation.options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import open_source
@@ -69,7 +69,7 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
     evaluation, agreements, same_top = Evaluation(options.measures), Agreements(), []
     reading = Counter[str]()
     with replacing(options.per_question) if options.per_question else nullcontext() as file, trec.files():
-        for ranked in tqdm(source.rankings, total=source.questions, unit="question", disable=None):
+        for ranked in progress(source.rankings, total=source.questions, unit="question"):
             metrics = evaluation.add(ranked.question, ranked.ranks)
             _add_agreements(agreements, ranked, teachers)
             trec.add(ranked)

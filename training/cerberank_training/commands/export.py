@@ -14,7 +14,8 @@ from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.commands.options import Names, Ratios
+from cerberank_models.commands.options import Ratios
+from cerberank_models.commands.values import Count, Names
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.hub import check_repository, push_folder
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
@@ -47,7 +48,7 @@ class Form:
     """Data to measure int8 ranges on as FORMAT:PATH, of the kind that will be ranked."""
     gate: str | None = None
     """Dev data as FORMAT:PATH that a form must pass, or nothing is written (default: the golden texts alone)."""
-    gate_questions: int | None = None
+    gate_questions: Count | None = None
     """Questions of the gate to sample (default: 200)."""
     min_agreement: float | None = None
     """Least share of questions with the same first candidate, in percent."""
@@ -64,7 +65,7 @@ class HuggingFace:
 
     hugging_face: bool = False
     """Write a sequence classifier that transformers and sentence-transformers load, with equal scores."""
-    head: int | None = None
+    head: Count | None = None
     """Head to take, counted from 1, where there are several or exits beside it."""
     push_to_hub: str | None = None
     """Repository OWNER/NAME on the hub to upload the folder to."""

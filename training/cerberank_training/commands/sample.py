@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from tqdm import tqdm
 
+from cerberank_models.commands.values import Count, Whole
+from cerberank_models.progress import progress
 from cerberank_training.commands.recipe_files import read_recipe, recipe_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.notes import print_on_stderr
@@ -20,9 +21,9 @@ def sample(
     *,
     recipe: Annotated[str, Parameter(help=recipe_help())],
     train: str,
-    questions: int,
+    questions: Count,
     out: Path,
-    seed: int = 1,
+    seed: Whole = 1,
 ) -> None:
     """Write the groups that a recipe would train on, so that teachers can score them beforehand.
 
@@ -46,7 +47,7 @@ def sample(
         if out.suffix == ".gz"
         else partial.open("w", encoding="utf-8") as file
     ):
-        for index in tqdm(range(questions), unit="question", disable=None):
+        for index in progress(range(questions), unit="question"):
             file.write(_line(sampler.step(index, 1)[0]))
     partial.replace(out)
     _say(f"{out} holds {questions} groups; next: cerberank data score CACHE --teacher TEACHER --data jsonl:{out}")

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
             teacher=teacher,
             data=arguments.data,
             shard_pairs=arguments.shard_pairs,
-            progress=not arguments.no_progress,
+            shown=not arguments.no_progress,
         )
         pairs = TeacherScoreCache.open(arguments.out).manifest.pairs
         print_on_stderr(

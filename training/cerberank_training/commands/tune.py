@@ -8,14 +8,15 @@ from pathlib import Path
 from statistics import fmean
 
 from cyclopts import Parameter
-from tqdm import tqdm
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows
+from cerberank_models.commands.values import Count, Whole
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import say
+from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.evaluate import score_questions
@@ -47,13 +48,13 @@ class TuneOptions:
     """Largest cost relative to dropping nothing."""
     grid: Ratios = GRID
     """Ratios that are tried at every exit, separated by commas."""
-    minimum: int | None = None
+    minimum: Count | None = None
     """Least number of candidates that the schedules leave (default: the checkpoint's)."""
-    trials: int = 200
+    trials: Whole = 200
     """Trials of Optuna after the grid; 0 skips Optuna."""
-    sample: int | None = None
+    sample: Count | None = None
     """Number of questions with a positive to draw (default: all)."""
-    seed: int = 0
+    seed: Whole = 0
     """Random seed."""
     windows: Windows = None
     backend: BackendOptions = OWN
@@ -140,7 +141,7 @@ def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSe
     scored = score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing)
     return DevSet(
         checkpoint.config.scored_stage_layers,
-        tqdm(scored, total=len(questions), unit="question", desc="score", disable=None),
+        progress(scored, total=len(questions), unit="question", desc="score"),
         minimum=options.minimum or checkpoint.config.drop_minimum,
     )
 

@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 import optuna
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import DropPolicy, RatioSchedule, cost_of, relative_cost
+from cerberank_models.progress import progress
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, policy_name
 from cerberank_training.evaluation.metrics import METRICS, TITLES, expected_metrics
@@ -199,7 +199,7 @@ class DevSet:
 def search_grid(dev: DevSet, ratios: Sequence[float] = GRID) -> None:
     """Measure every schedule with these ratios, as the paper does: `len(ratios) ** exits` of them."""
     schedules = list(product(ratios, repeat=dev.exits))
-    for schedule in tqdm(schedules, unit="schedule", desc="grid", disable=None):
+    for schedule in progress(schedules, unit="schedule", desc="grid"):
         dev.measure(schedule)
 
 

@@ -7,7 +7,6 @@ such file with the same batches in the same order. What a step computes is its c
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.checkpoint.bound import Bound, plain
+from cerberank_models.progress import progress
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
@@ -38,8 +37,6 @@ RATES = ("learning_rate", "fresh_learning_rate")
 """What the log calls the rates of pretrained weights and of those that start from random values."""
 SAVE_SECONDS = 600.0
 """A state is saved after so many seconds at the latest, however long steps are."""
-NOT_A_TERMINAL = 30.0
-"""Seconds between two lines of the bar where it is written to a file."""
 
 
 class Stream(Protocol):
@@ -130,13 +127,12 @@ class Loop(Generic[NetworkT]):
         config, known = self._config, {"loss": "-"}
         if self._best > float("-inf"):
             known["best"] = f"{self._best:.2f}"
-        with tqdm(
+        with progress(
             total=config.steps,
             initial=self._step,
             unit="step",
             desc=self._folder.name,
-            disable=self._processes.rank > 0,
-            mininterval=0.1 if sys.stderr.isatty() else NOT_A_TERMINAL,
+            shown=not self._processes.rank,
         ) as bar:
             if not self._step:  # the start, which is never the best: what starts from random values is in it
                 bar.set_description(f"{self._folder.name}, on dev")

@@ -19,10 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_models.progress import progress
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.corpus import corpus_texts
@@ -108,7 +107,7 @@ def _search_all(
         selection=selection,
         teacher=None if spec is None else open_teacher(spec),
     )
-    with tqdm(total=len(questions), initial=work.done, unit="question", disable=None) as bar:
+    with progress(total=len(questions), initial=work.done, unit="question") as bar:
         for start in range(work.done, len(questions), CHUNK):
             chunk = questions[start : start + CHUNK]
             work.add(list(miner.mined(chunk)))
@@ -125,7 +124,7 @@ def _digest(texts: Iterable[str]) -> str:
 def _search(arguments: argparse.Namespace, corpus: Sequence[str], folder: Path) -> Search:
     if arguments.by == BM25:
         return bm25_search(corpus)
-    with tqdm(total=len(corpus), unit="text", disable=None) as bar:
+    with progress(total=len(corpus), unit="text") as bar:
         return vector_search(
             corpus,
             arguments.by,

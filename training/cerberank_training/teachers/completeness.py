@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.progress import progress
 from cerberank_training.data.question_table import QuestionTexts
 from cerberank_training.data.sampling import Sampler
 from cerberank_training.teachers.pair_keys import pair_keys
@@ -50,7 +50,7 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
     lacks = {folder: _Lack() for folder in caches}
     contexts = {cache.teacher.context for cache in caches.values()}
     total = 0
-    with tqdm(unit="pair", desc="looking for scores", delay=1.0, disable=None) as bar:
+    with progress(unit="pair", desc="looking for scores") as bar:
         for chunk in _chunks(groups.known_pairs()):
             total += (pairs := sum(len(candidates) for _, candidates in chunk))
             for context in contexts:

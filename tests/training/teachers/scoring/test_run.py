@@ -34,7 +34,7 @@ class Counter:
 
 
 def run(folder: Path, shard_map: Scores, questions: Sequence[tuple[str, list[Candidate]]] = QUESTIONS) -> None:
-    score_into(folder, lambda: questions, shard_map, teacher=IDENTITY, data=["tests"], shard_pairs=8, progress=False)
+    score_into(folder, lambda: questions, shard_map, teacher=IDENTITY, data=["tests"], shard_pairs=8, shown=False)
 
 
 def check(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from cerberank_models.commands.options import OWN, BackendOptions, Windows
+from cerberank_models.commands.values import Count, Whole
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
 from cerberank_training.data import Subset
@@ -60,11 +61,11 @@ class EvaluateOptions:
     """Questions in the table."""
     schedule: Annotated[tuple[tuple[float, ...], ...], Parameter(converter=_schedules, n_tokens=1)] = ()
     """Drop ratios of a further schedule, separated by commas; once for each schedule."""
-    minimum: int = 1
+    minimum: Count = 1
     """Least number of candidates that these schedules leave."""
-    sample: int | None = None
+    sample: Count | None = None
     """Number of questions of the subset to draw (default: all)."""
-    seed: int = 0
+    seed: Whole = 0
     """Random seed."""
     agreement: tuple[Path, ...] = ()
     """Per-question file of another evaluation, or a cache of `data score`, to report the agreement with; repeated."""

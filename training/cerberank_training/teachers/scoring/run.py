@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.progress import progress
 from cerberank_models.shards import ShardMap
 from cerberank_training.teachers.pair_keys import Keys, data_digest, pair_keys
 from cerberank_training.teachers.teacher_reader import Pair
@@ -38,7 +38,7 @@ def score_into(
     teacher: TeacherIdentity,
     data: Sequence[str],
     shard_pairs: int = 8192,
-    progress: bool = True,
+    shown: bool = True,
 ) -> None:
     """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
@@ -46,7 +46,7 @@ def score_into(
     Raises BoundError when the folder holds another teacher's scores or those of other texts, ValueError when
     there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards before it are kept.
     """
-    keys = _keys(texts, context=teacher.context, progress=progress)
+    keys = _keys(texts, context=teacher.context, shown=shown)
     if not len(keys):
         raise ValueError(f"{', '.join(data)}: there is no pair to score")
     manifest = CacheManifest(
@@ -59,12 +59,12 @@ def score_into(
     with ScoreCacheWriter(folder, manifest) as writer:
         manifest, pending = writer.manifest, writer.pending()
         waiting = sum(len(keys[manifest.rows(shard)]) for shard in pending)
-        with tqdm(
+        with progress(
             total=len(keys),
             initial=len(keys) - waiting,
             unit="pair",
             desc=folder.name,
-            disable=None if progress else True,
+            shown=shown,
         ) as bar:
             for index, scores in shard_map(_shards(texts, manifest, set(pending))) if pending else ():
                 rows = manifest.rows(index)
@@ -79,10 +79,10 @@ def score_into(
                 bar.update(len(scores))
 
 
-def _keys(texts: Texts, *, context: bool, progress: bool) -> Keys:
+def _keys(texts: Texts, *, context: bool, shown: bool) -> Keys:
     """Keys of all pairs in order: 8 bytes a pair stay in memory, the texts do not."""
     parts = [np.empty(0, dtype=np.uint64)]
-    with tqdm(unit="pair", desc="reading", delay=1.0, disable=None if progress else True) as bar:
+    with progress(unit="pair", desc="reading", shown=shown) as bar:
         for question, candidates in texts():
             parts.append(pair_keys(question, candidates, context=context))
             bar.update(len(candidates))

@@ -1,0 +1,64 @@
+"""Types of option values: whole numbers, numbers within a range, lists; and the call that words of a shell make.
+
+A list of numbers or names is one value with commas (`--exits 2,4`); an option that takes several paths or data sets is
+repeated, with one of them each time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter, Token
+from cyclopts.validators import Number
+
+DEFAULTS = Parameter(negative=(), show_default=lambda value: None if value == () else value)
+"""What all options have in common: `--no-X` and `--empty-X` exist only where an option names them."""
+
+
+def listed(kind: Callable[[str], Any], example: str, *, within: Number | None = None) -> Parameter:
+    """The parameter of a tuple whose items stand between commas; an empty value is an empty tuple."""
+
+    def convert(type_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(part) for token in tokens for part in token.value.split(",") if part)
+        except ValueError:
+            words = ",".join(token.value for token in tokens)
+            raise ValueError(f"takes values with commas between them, such as {example}, not {words!r}") from None
+
+    return Parameter(converter=convert, n_tokens=1, validator=within)
+
+
+def _whole(type_: Any, tokens: Sequence[Token]) -> int:
+    try:  # cyclopts would round 2.5 to 2
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"takes a whole number, not {tokens[0].value!r}") from None
+
+
+def whole(least: int) -> Parameter:
+    """The parameter of a whole number of at least `least`."""
+    return Parameter(converter=_whole, n_tokens=1, validator=Number(gte=least))
+
+
+Whole = Annotated[int, whole(0)]
+Count = Annotated[int, whole(1)]
+Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+NotNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
+Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+Percent = Annotated[float, Parameter(validator=Number(gte=0, lte=100))]
+Integers = Annotated[tuple[int, ...], listed(int, "2,4")]
+Numbers = Annotated[tuple[float, ...], listed(float, "0.1,0.5")]
+Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
+
+
+def arguments_of(command: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
+    """The arguments with which these words of a shell would call the command.
+
+    Raises cyclopts.CycloptsError for an unknown option or a wrong value; the message names the option.
+    """
+    app = App(default_parameter=DEFAULTS, help_flags=(), version_flags=())
+    app.default(command)
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    return dict(bound.arguments)
