@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cerberank_models.encoding import Candidate
     from cerberank_models.ranker import Ranker
     from cerberank_models.store import Store, StoredVersion
+    from cerberank_training.commands.distil import Trained, train
     from cerberank_training.evaluation.evaluate_ranker import Report, evaluate
 
 __all__ = [
@@ -43,10 +44,12 @@ __all__ = [
     "Result",
     "Store",
     "StoredVersion",
+    "Trained",
     "UnauthorizedError",
     "UnavailableError",
     "__version__",
     "evaluate",
+    "train",
 ]
 
 _CLIENT = "cerberank.client"
@@ -64,9 +67,11 @@ _MODULES = {
     "Result": "cerberank_models.answer",
     "Store": "cerberank_models.store",
     "StoredVersion": "cerberank_models.store",
+    "Trained": "cerberank_training.commands.distil",
     "UnauthorizedError": _CLIENT,
     "UnavailableError": _CLIENT,
     "evaluate": "cerberank_training.evaluation.evaluate_ranker",
+    "train": "cerberank_training.commands.distil",
 }
 """The module of each name, which is imported when the name is first used."""
 

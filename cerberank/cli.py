@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +19,8 @@ TORCH = MappingProxyType({"torch": "torch"})
 GROUPS = {
     "": "",
     "store": "Store that services follow: push, pull, list, label, mlflow.",
-    "checkpoint": "Checkpoint folders: card, weights, random, first-stage, average.",
-    "train": "Training: teach, distil, pretrain, pairwise, accelerate, tune, grid, strategies, runs.",
+    "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
+    "train": "Training: teach, distil, pretrain, pairwise, accelerate, tune, sweep, recipes, runs.",
     "data": "Training data and teachers' scores: mine, sample, score, embed.",
     "eval": "Comparisons: compare, table, ensemble.",
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
@@ -42,8 +41,6 @@ class Command:
     """The extra of the distribution that brings the libraries which the command imports."""
     on_demand: Mapping[str, str] = field(default_factory=dict)
     """Libraries that only some options import, each with the extra that brings it."""
-    parses: bool = False
-    """True if the function takes the arguments themselves, and parses them with argparse."""
 
     @property
     def group(self) -> str:
@@ -53,11 +50,6 @@ class Command:
     def extra_for(self, library: str) -> str:
         """The extra that brings a library which could not be imported."""
         return self.on_demand.get(library, self.extra)
-
-    def load(self) -> Any:
-        """Import the target. Raises ModuleNotFoundError for a library that is not installed."""
-        module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
 
 
 def _of(package: str, extra: str, *rows: tuple[str, str, str], **more: Any) -> list[Command]:
@@ -80,6 +72,7 @@ COMMANDS = (
         "serve",
         ("rank", "commands.rank:rank", "Rank candidates from a file or standard input."),
         ("data embed", "commands.embed:embed", "Store the vectors of candidates for a first stage."),
+        ("checkpoint info", "commands.info:info", "Show what a checkpoint is: network, forms, exits, figures."),
         ("checkpoint card", "commands.card:card", "Change the model card, the name or the version of a checkpoint."),
         on_demand={**TORCH, "ray": "ray"},
     ),
@@ -95,6 +88,8 @@ COMMANDS = (
         ("evaluate", "commands.evaluate:evaluate", "Measure a checkpoint, a service, scores or a TREC run."),
         ("train tune", "commands.tune:tune", "Choose drop schedules on labelled questions."),
         ("checkpoint average", "commands.average:average", "Average the weights of checkpoints."),
+        ("train sweep", "commands.sweep.app:app", "Train a recipe with several settings, or a paper's systems."),
+        ("train recipes", "commands.recipes:recipes", "List the recipes, or show every setting of one."),
         ("train runs", "tracking.command:runs", "Show the runs below a folder."),
         ("data sample", "commands.sample:sample", "Write the groups of questions that a training run would draw."),
         ("eval compare", "commands.compare:compare", "Compare evaluations question by question, with a test."),
@@ -104,17 +99,14 @@ COMMANDS = (
     *_of(
         TRAINING,
         "training",
-        ("train teach", "commands.teach:main", "Fine-tune a cross-encoder as a teacher (TANDA)."),
-        ("train distil", "commands.distil:main", "Train a student by a recipe, on labels or teachers' scores."),
-        ("train pretrain", "commands.pretrain:main", "Continue the pre-training of an encoder on documents (SSP)."),
-        ("train pairwise", "commands.pairwise:main", "Train bi-encoders and their teachers on triples (TRMD)."),
-        ("train accelerate", "acceleration.command:main", "Add exits to a ranker without labels."),
-        ("train grid", "commands.grid:main", "Train a recipe with several settings and seeds."),
-        ("train strategies", "commands.strategies.cerberus_systems:main", "Train and compare the systems of a paper."),
-        ("data mine", "mining.command:main", "Find negatives for questions in a collection."),
-        ("data score", "commands.score:main", "Score pairs with a teacher, into a cache."),
+        ("train teach", "commands.teach:teach", "Fine-tune a cross-encoder as a teacher (TANDA)."),
+        ("train distil", "commands.distil:distil", "Train a student by a recipe, on labels or teachers' scores."),
+        ("train pretrain", "commands.pretrain:pretrain", "Continue the pre-training of an encoder on documents (SSP)."),
+        ("train pairwise", "commands.pairwise:pairwise", "Train bi-encoders and their teachers on triples (TRMD)."),
+        ("train accelerate", "acceleration.command:accelerate", "Add exits to a ranker without labels."),
+        ("data mine", "mining.command:mine", "Find negatives for questions in a collection."),
+        ("data score", "commands.score:score", "Score pairs with a teacher, into a cache."),
         on_demand={"ray": "ray"},
-        parses=True,
     ),
     *_of(
         MODELS,
@@ -167,8 +159,8 @@ COMMANDS = (
 """Every command of the program."""
 
 
-def program() -> App:
-    """The program. Nothing of a command is imported."""
+def program(called: Command | None = None) -> App:
+    """The program. Of its commands only the one that is `called` is imported, when it runs or shows its help."""
     options: dict[str, Any] = {
         "default_parameter": DEFAULTS,
         "help_format": "markdown",
@@ -182,7 +174,9 @@ def program() -> App:
             root.command(apps[name])
     for order, command in enumerate(COMMANDS):
         target, word = apps[command.group], command.name.rpartition(" ")[2]
-        target.command(command.target, name=word, help=command.help, sort_key=order)
+        # A line that is given here replaces the whole docstring, which is the help of the command itself.
+        line = None if command is called else command.help
+        target.command(command.target, name=word, help=line, sort_key=order)
     return root
 
 
@@ -192,12 +186,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _named(tokens)
     name = "cerberank" if command is None else f"cerberank {command.name}"
     try:
-        if command is not None and command.parses:
-            code = command.load()(tokens[len(command.name.split()) :])
-        else:
-            code = program()(tokens, result_action="return_value", exit_on_error=False, print_error=False)
+        code = program(command)(tokens, result_action="return_value", exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
-        return _fail(f"{name}: {error} See {name} --help", code=2)
+        message = str(error)
+        return _fail(f"{name}: {message}{'' if message.endswith(('.', '?')) else '.'} See {name} --help", code=2)
     except ImportError as error:
         missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
         library = missing.name if isinstance(missing, ModuleNotFoundError) else None

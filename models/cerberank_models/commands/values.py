@@ -62,3 +62,17 @@ def arguments_of(command: Callable[..., Any], words: Sequence[str]) -> dict[str,
     app.default(command)
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     return dict(bound.arguments)
+
+
+def replaced(words: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """The words of a call in which every option of `changes` takes the place of the same option.
+
+    >>> replaced(["--steps", "2", "--context", "--seed", "1"], ["--steps", "3"])
+    ['--context', '--seed', '1', '--steps', '3']
+    """
+    call = list(words)
+    for option in {word.partition("=")[0] for word in changes if word.startswith("--")} & set(call):
+        start = call.index(option)
+        end = next((at for at in range(start + 1, len(call)) if call[at].startswith("--")), len(call))
+        del call[start:end]
+    return [*call, *changes]

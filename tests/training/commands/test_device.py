@@ -24,8 +24,8 @@ STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev
         (program("evaluate"), ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere")),
         (program("evaluate"), ("--checkpoint", "CHECKPOINT", "--data", "jsonl:nowhere", "--backend", "onnx")),
         (program("train tune"), ("CHECKPOINT", "--data", "jsonl:nowhere", "--out", "OUT")),
-        (program("train strategies"), (*STRATEGIES, "--out", "OUT", "--teacher", "a", "--only", "hard")),
-        (program("train strategies"), ("--paper", "trmd", *LEARN, "--test", "jsonl:nowhere", "--steps", "1")),
+        (program("train sweep cerberus"), (*STRATEGIES, "--out", "OUT", "--teacher", "a", "--only", "hard")),
+        (program("train sweep trmd"), (*LEARN, "--test", "jsonl:nowhere", "--steps", "1")),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_before_data_are_read(
@@ -53,7 +53,7 @@ def test_strategies_that_do_not_fit_are_refused_before_any_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One teacher is enough for some rows, whose runs would take hours before `kd_sum` fails."""
-    assert program("train strategies")([*STRATEGIES, "--out", str(tmp_path / "out"), "--teacher", "a"]) == 1
+    assert program("train sweep cerberus")([*STRATEGIES, "--out", str(tmp_path / "out"), "--teacher", "a"]) == 1
     assert "strategy 'kd_sum' needs one head and two or more teachers" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

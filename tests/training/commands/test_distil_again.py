@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.program import program
 from tests.tiny import save_cross_encoder
-from tests.training.commands.test_grid import scores
+from tests.training.commands.sweep.test_grid import scores
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.checkpoint.card import terms_of

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.program import program
+from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
@@ -16,13 +16,16 @@ from cerberank_models.first_stage.folder import read_text_ranker
 def call(folder: Path, system: str, *more: str) -> int:
     data = jsonl(folder)
     return program("train pairwise")(
-        [
-            *("--system", system, "--base", str(folder / "base"), "--out", str(folder / system)),
-            *("--dev", dev_jsonl(folder)),
-            *("--steps", "4", "--triples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
-            *("--question-length", "12", "--document-length", "30", "--window", "16"),
-            *("--train", data, *more),
-        ]
+        replaced(
+            [
+                *("--system", system, "--base", str(folder / "base"), "--out", str(folder / system)),
+                *("--dev", dev_jsonl(folder)),
+                *("--steps", "4", "--triples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
+                *("--question-length", "12", "--document-length", "30", "--window", "16"),
+                *("--train", data),
+            ],
+            *more,
+        )
     )
 
 
@@ -42,10 +45,10 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """trmd-* without a teacher, tr-* with one, and a teacher that does not exist: one line, exit code 1."""
+    """trmd-* without a teacher, tr-* with one, and a teacher that does not exist: one line, and an exit code."""
     save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "trmd-twin") == 1
-    assert call(tmp_path, "tr-twin", "--mono", "nowhere") == 1
+    assert call(tmp_path, "trmd-twin") == 2
+    assert call(tmp_path, "tr-twin", "--mono", "nowhere") == 2
     assert call(tmp_path, "trmd-twin", "--mono", str(tmp_path / "nowhere")) == 1
     errors = capsys.readouterr().err
     assert "trmd-twin needs --mono or --bi" in errors
@@ -75,5 +78,5 @@ def test_a_run_is_bound_to_its_content_and_can_be_extended(
     assert read_text_ranker(old).manifest.version == "steps-4-seed-1"
     log = [json.loads(line) for line in (tmp_path / "twin" / "log.jsonl").read_text().splitlines()]
     assert [row["step"] for row in log if "loss" in row] == list(range(1, 7))
-    assert call(tmp_path, "twin", "--own", "1", "--document-length", "0") == 1
-    assert "--document-length Input should be greater than or equal to 1, not 0" in capsys.readouterr().err
+    assert call(tmp_path, "twin", "--own", "1", "--document-length", "0") == 2
+    assert "for --document-length. Must be >= 1." in capsys.readouterr().err

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.program import program
+from tests.program import program, replaced
 from tests.training.pretraining.documents import articles
 from tests.training.pretraining.networks import save_base
 
@@ -28,7 +28,18 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, eve
     documents, dev = articles(folder), articles(folder / "dev", sizes=(4, 3, 5))
     return [
         *("--objective", "all", "--base", str(base), "--documents", documents, "--dev", dev, "--dev-groups", "3"),
-        *("--out", str(folder / out), "--steps", str(steps), "--batch-size", "8", "--warmup", "1", "--device", "cpu"),
+        *(
+            "--out",
+            str(folder / out),
+            "--steps",
+            str(steps),
+            "--examples-per-step",
+            "8",
+            "--warmup",
+            "1",
+            "--device",
+            "cpu",
+        ),
         *("--learning-rate", "1e-3", "--max-length", "48", "--evaluate-every", str(every), "--precision", "fp32"),
     ]
 
@@ -96,13 +107,14 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
     [
         (["--seed", "2"], "begun with settings.seed 1, not 2"),
         (["--objective", "sdc"], "begun with settings.objective 'all', not 'sdc'"),
-        (["--batch-size", "6"], "--batch-size must be a multiple of 4, not 6"),
-        (["--mlm-weight", "nan"], "--mlm-weight must be at least 0, not nan"),
-        (["--ssp-weight", "-1"], "--ssp-weight must be at least 0, not -1.0"),
+        (["--examples-per-step", "6"], "--examples-per-step must be a multiple of 4, not 6"),
+        (["--accumulate", "4"], "--examples-per-step is 8: it must be a multiple of 16"),
+        (["--mlm-weight", "nan"], "for --mlm-weight. Must be"),
+        (["--ssp-weight", "-1"], "for --ssp-weight. Must be >= 0."),
         (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 where the other losses"),
-        (["--rtd-weight", "-1"], "--rtd-weight must be at least 0, not -1.0"),
-        (["--weight-decay", "-1"], "--weight-decay must be at least 0, not -1.0"),
-        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--rtd-weight", "-1"], "for --rtd-weight. Must be >= 0."),
+        (["--weight-decay", "-1"], "for --weight-decay. Must be >= 0."),
+        (["--seed", "-1"], "for --seed. Must be >= 0."),
         (["--max-length", "400"], "--max-length 400: "),
         (["--generator", "x"], "a generator belongs to ELECTRA"),
         (["--documents", "pdf:x"], "documents are named FORMAT:PATH"),
@@ -111,12 +123,13 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
 def test_what_was_not_asked_is_refused(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another setting in the same folder by its name, and what no run could do; one line, exit code 1."""
+    """Another setting in the same folder by its name, and what no run could do; one line, and an exit code."""
     asked = options(tmp_path, "out", steps=1)
     if "begun" in message:
         assert program("train pretrain")(asked) == 0
-    assert program("train pretrain")([*asked, *changed]) == 1
+    code = program("train pretrain")(replaced(asked, *changed))
     error = capsys.readouterr().err.splitlines()[-1]
+    assert code == (2 if error.endswith("See cerberank train pretrain --help") else 1)
     assert error.startswith("cerberank train pretrain: ")
     assert message in error
 
@@ -126,7 +139,7 @@ def test_several_gpus_need_torchrun(
 ) -> None:
     """Before anything is read, and not where the processor trains."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert program("train pretrain")([*options(tmp_path, "out", steps=1), "--device", "auto", "--base", "none"]) == 1
+    assert program("train pretrain")(replaced(options(tmp_path, "out"), "--device", "auto", "--base", "none")) == 1
     error = capsys.readouterr().err.splitlines()[-1]  # behind the base's progress
     assert error.startswith("cerberank train pretrain: one process sees 2 GPUs: ")
     assert not (tmp_path / "out").exists()
@@ -136,7 +149,7 @@ def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsy
     """The last line says so in place of a figure, and so does that of the finished run, repeated."""
     asked = options(tmp_path, "out", steps=1)
     (tmp_path / "short").mkdir()
-    asked += ["--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,))]
+    asked = replaced(asked, "--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,)))
     for _ in range(2):
         assert program("train pretrain")(asked) == 0
         assert capsys.readouterr().out.splitlines()[-1].endswith(" % (25), no hard negatives")

@@ -97,7 +97,7 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
     broken = save_cross_encoder("bert", tmp_path / "broken", num_labels=3)
     ray = ["--shard-pairs", "100", "--engine", "ray", "--workers", "2"]
     calls = [command(tmp_path / "ray", teacher, data, *ray), command(tmp_path / "failed", broken, data, *ray)]
-    script = f"from cerberank_training.commands.score import main; print([main(call) for call in {calls}])"
+    script = f"from cerberank.cli import main; print([main(['data', 'score', *call]) for call in {calls}])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=SINGLE)
     # Ray repeats what its workers print, before or after our line.
     assert [line for line in done.stdout.splitlines() if line.startswith("[")] == ["[0, 1]"], done.stderr

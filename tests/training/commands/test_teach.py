@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.program import program
+from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 from transformers import AutoConfig, AutoModel
@@ -20,10 +20,10 @@ main = program("train teach")
 
 
 def call(folder: Path, *changes: object) -> int:
-    arguments = ["--base", folder / "base", "--train", jsonl(folder), "--out", folder / "out"]
-    arguments += ["--dev", dev_jsonl(folder)]
+    words = ["--base", folder / "base", "--train", jsonl(folder), "--out", folder / "out"]
+    words += ["--dev", dev_jsonl(folder)]
     common = ["--device", "cpu", "--precision", "fp32", "--max-length", 32, "--questions-per-step", 2]
-    return main([str(argument) for argument in (*arguments, *common, *changes)])
+    return main(replaced((*words, *common), *changes))
 
 
 def test_the_papers_settings(tmp_path: Path) -> None:
@@ -55,18 +55,23 @@ def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--steps", 0], "--steps must be at least 1, not 0"),
-        (["--epochs", 0], "--epochs is 0.0; it must be above 0"),
+        (["--steps", 0], "for --steps. Must be >= 1."),
+        (["--epochs", 0], "for --epochs. Must be > 0."),
+        (["--steps", 1, "--epochs", 1], "--steps and --epochs are two lengths"),
+        (
+            ["--steps", 1, "--questions-per-step", 3, "--accumulate", 2],
+            "--questions-per-step is 3: it cannot be divided",
+        ),
         (["--steps", 2, "--evaluate-every", 3], "--evaluate-every must be at most the 2 steps, not 3"),
-        (["--patience", 0], "--patience must be at least 1"),
+        (["--patience", 0], "for --patience. Must be >= 1."),
         (["--warmup", 99999], "--warmup 99999 does not fit into steps"),
-        (["--dropout", "nan"], "--dropout must be at least 0 and below 1"),
-        (["--weight-decay", -1], "--weight-decay must be at least 0"),
-        (["--clip", 0], "--clip must be above 0"),
-        (["--learning-rate", "inf"], "--learning-rate must be above 0"),
-        (["--seed", -1], "--seed must be at least 0"),
-        (["--own", -1], "--own is -1"),
-        (["--dev-questions", 0], "--dev-questions is 0"),
+        (["--dropout", "nan"], "for --dropout. Must be < 1."),
+        (["--weight-decay", -1], "for --weight-decay. Must be >= 0."),
+        (["--clip", 0], "for --clip. Must be > 0."),
+        (["--learning-rate", "inf"], "for --learning-rate. Must be < inf."),
+        (["--seed", -1], "for --seed. Must be >= 0."),
+        (["--own", -1], "for --own. Must be >= 0."),
+        (["--dev-questions", 0], "for --dev-questions: takes a whole number"),
         (["--max-length", 5], "--max-length must be more than 7"),
         (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),
     ],
@@ -74,9 +79,9 @@ def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_pa
 def test_what_cannot_be_meant_is_refused(
     changes: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line on standard error that names the setting, exit code 1, no folder."""
-    assert call(tmp_path, *changes) == 1
-    error = capsys.readouterr().err
+    """One line on standard error that names the setting, an exit code, no folder."""
+    code, error = call(tmp_path, *changes), capsys.readouterr().err
+    assert code == (2 if "See cerberank train teach --help" in error else 1)
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -156,11 +161,11 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert call(tmp_path, *pairs, "--epochs", "0.4", "--evaluate-every", 5) == 0
     (state,) = (tmp_path / "out" / "run").glob("checkpoint-5/trainer_state.json")
     assert json.loads(state.read_text())["max_steps"] == 5  # 0.4 epochs of 25 pairs, two a step
-    assert call(tmp_path, *pairs, "--own", 2) == 1
+    assert call(tmp_path, *pairs, "--own", 2) == 2
     assert "--own is for --sampling grouped" in capsys.readouterr().err
-    assert call(tmp_path, "--unanswered", "keep") == 1
+    assert call(tmp_path, "--unanswered", "keep") == 2
     assert "--unanswered is for --sampling pairs" in capsys.readouterr().err
-    assert call(tmp_path, *pairs, "--loss", "both") == 1
+    assert call(tmp_path, *pairs, "--loss", "both") == 2
     assert "--loss both compares" in capsys.readouterr().err
 
 

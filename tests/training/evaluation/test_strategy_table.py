@@ -70,12 +70,12 @@ def test_the_verb_goes_on_where_it_stopped(
         *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", dev_jsonl(tmp_path), "--test", data),
         *("--teacher", "a", "--teacher", "b", "--only", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
     ]
-    assert program("train strategies")(call) == 0
+    assert program("train sweep cerberus")(call) == 0
     table = capsys.readouterr().out
     assert "| hard, one head | 1 |" in table
     assert "| hard | 1 |" in table
-    monkeypatch.setattr("cerberank_training.commands.strategies.runs.subprocess.run", pytest.fail)
-    assert program("train strategies")(call) == 0
+    monkeypatch.setattr("cerberank_training.commands.sweep.runs.subprocess.run", pytest.fail)
+    assert program("train sweep cerberus")(call) == 0
     assert capsys.readouterr().out == table
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
+from tests.program import program, replaced
 from tests.tiny import WORDS, save_cross_encoder
 from tests.training.mining.test_search import sentence_encoder
 
-from cerberank_training.commands.score import main as score
 from cerberank_training.data import read_questions
 from cerberank_training.mining import command
-from cerberank_training.mining.command import main
 from cerberank_training.mining.miner import Miner
+
+main, score = program("data mine"), program("data score")
 
 TEXTS = [" ".join(WORDS[start : start + 5]) for start in range(30)]
 
@@ -40,7 +41,7 @@ def data(folder: Path) -> str:
 
 def arguments(folder: Path, *more: str, out: str = "mined.jsonl") -> list[str]:
     corpus = f"documents:{folder / 'docs.jsonl'}"
-    return ["--data", data(folder), "--corpus", corpus, "--out", str(folder / out), *more]
+    return replaced(["--data", data(folder), "--corpus", corpus, "--out", folder / out], *more)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -156,7 +157,7 @@ def test_a_killed_run_goes_on_to_the_same_file(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--top", "0"], "--top above --skip"),
+        (["--top", "5", "--skip", "5"], "--top above --skip"),
         (["--max-score", "-1"], "no question has a negative that the settings let through"),
         (["--filter", "EMPTY"], "empty"),
         (["--by", "EMPTY"], "empty"),

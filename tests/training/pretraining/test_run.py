@@ -35,7 +35,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     start = build_start(Base(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
-        steps=4, batch_size=8, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
+        steps=4, examples_per_step=8, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
     )
     metrics = pretrain(start, tmp_path / "out", groups, [example for group in listed for example in group], config)
     batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
@@ -85,6 +85,6 @@ def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 6, -4])
 def test_a_batch_holds_whole_groups(size: Any) -> None:
-    """Batches of four, eight, and so on."""
+    """Steps of four examples, eight, and so on."""
     with pytest.raises(ValueError, match="multiple of 4"):
-        PretrainingConfig(batch_size=size)
+        PretrainingConfig(examples_per_step=size)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.program import program
 from tests.tiny import save_cross_encoder
-from tests.training.commands.test_grid import scores
+from tests.training.commands.sweep.test_grid import scores
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.teachers.origin import cache_content, teacher_origin

@@ -1,32 +1,38 @@
-"""`train distil`: train a student by a recipe, on labels or teachers' scores. A killed run resumes when repeated.
-
-Several GPUs or processes: `torchrun --nproc-per-node 4 -m cerberank train distil ...`.
-"""
+"""`cerberank train distil`: a student of a recipe, on labels or teachers' scores."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+from cyclopts import Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.card import read_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
-from cerberank_models.convert.checkpoint import PARITY, ParityError, export_checkpoint
-from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.values import Names
+from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
-from cerberank_training.commands.recipe_files import add_recipe_option, read_recipe
-from cerberank_training.commands.recipe_options import add_recipe_options, changed_recipe
-from cerberank_training.data import DataError, Question, open_questions
-from cerberank_training.data.notes import print_on_stderr
+from cerberank_models.output import UsageError, say
+from cerberank_training.commands.recipe_options import (
+    UNCHANGED,
+    RecipeOptions,
+    changed_recipe,
+    given,
+    options_of,
+    read_recipe,
+    recipe_help,
+)
+from cerberank_training.commands.run_options import DevQuestions, Track, note_of
+from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, possible_sampling, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes, launched_processes
@@ -37,7 +43,7 @@ from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, dev_size, in_common, measured
+from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.kept import names_of
 from cerberank_training.runs.place import check_device, check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
@@ -50,113 +56,180 @@ from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.closing import closing
-from cerberank_training.tracking.opening import add_tracking_option, check_trackers, open_trackers
+from cerberank_training.tracking.opening import check_trackers, open_trackers
 
-PRECISIONS = ("fp32", "int8")
 LOG = "log.jsonl"
+PRECISIONS = ("fp32", "int8")
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    arguments = parser().parse_args(argv)
-    try:
-        named = read_recipe(arguments.recipe)
-        arguments.recipe = named.title
-        recipe = changed_recipe(named.recipe, arguments)
-        with writing(arguments.out):
-            distil(recipe, arguments)
-    except (DataError, ParityError, UnsupportedModelError, ValueError, OSError) as error:
-        print(f"cerberank train distil: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DistilOptions:
+    """The options of `train distil`."""
+
+    recipe: Annotated[str, Parameter(help=recipe_help())]
+    base: str
+    """Path or hub id of an encoder, or a checkpoint to train further."""
+    train: str | None = None
+    """Questions to sample from at every step, as FORMAT:PATH."""
+    groups: str | None = None
+    """Groups that `cerberank data sample` wrote, instead of --train; they are taken in order."""
+    dev: str
+    """Questions to choose weights by, as FORMAT:PATH."""
+    dev_questions: DevQuestions = None
+    teacher: tuple[Path, ...] = ()
+    """Score cache of a teacher; repeat for several."""
+    out: Path
+    """Folder of the run; the result is OUT/checkpoint."""
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    precisions: Names | None = None
+    """ONNX forms to write beside the weights (default: fp32,int8); "" for none."""
+    no_export: bool = False
+    """Write the weights alone, in seconds; `cerberank export` makes the forms later."""
+    track: Track = ()
+    name: str | None = None
+    """Name of the model in stores and services (default: OUT's)."""
+    version: str | None = None
+    """Its version there (default: strategy, steps, seed and a digest of the run's record)."""
+    terms: str | None = None
+    """Licence and terms of the data for the model card, or a file with them."""
+    changes: RecipeOptions = UNCHANGED
+
+    @property
+    def data(self) -> str:
+        """The questions that are trained on, as FORMAT:PATH."""
+        return self.groups or self.train or ""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of the verb."""
-    parser = argparse.ArgumentParser(prog="cerberank train distil", description=__doc__, allow_abbrev=False)
-    add_recipe_option(parser)
-    parser.add_argument("--base", required=True, help="path or hub id of an encoder, or a checkpoint to train further")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--train", metavar="FORMAT:PATH", help="questions to sample from at every step")
-    source.add_argument(
-        "--groups", metavar="FORMAT:PATH", help="groups that `cerberank data sample` wrote, taken in order"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """The result of a run."""
+
+    checkpoint: Path
+    """Folder of the best weights on dev."""
+    dev_map: float
+    """MAP on the dev questions, in percent."""
+
+
+def distil(*, options: DistilOptions) -> None:
+    """Train a student by a recipe, on labels or teachers' scores.
+
+    A killed run goes on when the command is repeated. Several GPUs or processes:
+    `torchrun --nproc-per-node 4 -m cerberank train distil ...`.
+
+    Args:
+        options: Options.
+    """
+    train_student(options)
+
+
+def train(
+    recipe: str,
+    *,
+    base: str | Path,
+    dev: str,
+    train: str | None = None,
+    groups: str | None = None,
+    teachers: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    device: str = "auto",
+    precisions: Sequence[str] = PRECISIONS,
+    name: str | None = None,
+    version: str | None = None,
+    terms: str | None = None,
+    **settings: Any,
+) -> Trained:
+    """Train a student by a recipe (a name, or a TOML file) on labels or teachers' scores, as `cerberank train distil`.
+
+    `train`, `groups` and `dev` are FORMAT:PATH; `teachers` are folders of scores; `out` is the run's folder (default:
+    the recipe's name, here). `settings` replace those of the recipe, by the names of the command's options:
+    `steps=100, learning_rate=2e-5`. A run that was killed goes on when it is called again.
+
+    Raises ValueError, which names the option, and OSError for files.
+    """
+    stem = Path(recipe).stem if recipe.endswith(".toml") else recipe
+    options = DistilOptions(
+        recipe=recipe,
+        base=str(base),
+        dev=dev,
+        train=train,
+        groups=groups,
+        teacher=tuple(Path(folder) for folder in teachers),
+        out=Path(out or stem),
+        device=device,
+        precisions=tuple(precisions),
+        name=name,
+        version=version,
+        terms=terms,
+        changes=options_of(settings),
     )
-    parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
-    parser.add_argument(
-        "--dev-questions",
-        type=dev_size,
-        metavar="N|all",
-        help="how many of them to sample, or `all` (default: 300, of asnq all)",
-    )
-    parser.add_argument("--teacher", type=Path, action="append", default=[], help="a score cache; repeat per teacher")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run; the result is OUT/checkpoint")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N")
-    forms = parser.add_mutually_exclusive_group()
-    precisions = "forms for ONNX to write beside the weights (default: fp32,int8); '' for none"
-    forms.add_argument("--precisions", type=_names, help=precisions)
-    later = "write the weights alone, in seconds; `cerberank export` makes the forms later"
-    forms.add_argument("--no-export", dest="precisions", action="store_const", const=(), help=later)
-    add_tracking_option(parser)
-    parser.add_argument("--name", help="the model's name in stores and services (default: OUT's)")
-    version = "its version there (default: strategy, steps, seed and a digest of the run's record)"
-    parser.add_argument("--version", help=version)
-    parser.add_argument("--terms", metavar="TEXT|FILE", help="licence and terms of the data, for the model card")
-    add_recipe_options(parser)
-    return parser
+    return train_student(options)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
+def train_student(options: DistilOptions) -> Trained:
+    """Train by the options and write the checkpoint, or say that this was done.
+
+    Raises UsageError for options that do not go together, and what the parts raise: each names the option or file.
+    """
+    named = read_recipe(options.recipe)
+    options = replace(options, recipe=named.title, device=chosen_device(options.device))
+    if (options.train is None) == (options.groups is None):
+        raise UsageError("Give --train or --groups.")
+    recipe = changed_recipe(named.recipe, options.changes, sampled=options.groups is not None)
+    with writing(options.out):
+        return _train(recipe, options)
 
 
-def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
-    """Train by `recipe` and write the checkpoint, or say that this was done."""
-    precisions, terms, size = _checked(recipe, arguments)
-    out: Path = arguments.out
-    refuse_missing(arguments.base)
-    check_base(arguments.base, recipe.shape)
-    base = find_base(arguments.base)
-    dev = dev_set(arguments.dev, size)
-    teachers = [TeacherScoreCache.open(path) for path in arguments.teacher]
-    data = arguments.groups or arguments.train
-    if arguments.train:
-        explicit = [name for name in ("hard", "hard_pool", "random") if getattr(arguments, name) is not None]
-        sampling = possible_sampling(arguments.train, recipe.sampling, explicit=explicit, report=_say)
+def _train(recipe: Recipe, options: DistilOptions) -> Trained:
+    precisions, terms, size = _checked(recipe, options)
+    out: Path = options.out
+    refuse_missing(options.base)
+    check_base(options.base, recipe.shape)
+    base = find_base(options.base)
+    dev = dev_set(options.dev, size)
+    teachers = [TeacherScoreCache.open(path) for path in options.teacher]
+    data = options.data
+    if options.train:
+        explicit = [name for name in given(options.changes.negatives) if name != "own"]
+        sampling = possible_sampling(
+            options.train, recipe.sampling, explicit=explicit, report=partial(note_of, "distil")
+        )
         recipe = replace(recipe, sampling=sampling)
     questions = open_questions(data, training=True)
     groups = (
         SampledGroups(questions)
-        if arguments.groups
-        else sampler_for(arguments.train, questions, recipe.sampling, seed=recipe.train.seed)
+        if options.groups
+        else sampler_for(data, questions, recipe.sampling, seed=recipe.train.seed)
     )
-    content, dev_content = data_content(data, questions), data_content(arguments.dev, dev)
-    check_held_out(arguments.dev, dev_content, train=data, train_content=content)
-    places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(arguments, name))}
+    content, dev_content = data_content(data, questions), data_content(options.dev, dev)
+    check_held_out(options.dev, dev_content, train=data, train_content=content)
+    places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
     record = open_record(
         out,
         "distil",
         bound={
             "base": base.content,
-            "data": {"drawn": not arguments.groups} | content,
+            "data": {"drawn": not options.groups} | content,
             "dev": {"size": size} | dev_content,
-            "teachers": [cache_content(cache, path) for cache, path in zip(teachers, arguments.teacher, strict=True)],
-            "settings": settings_of(recipe, drawn=not arguments.groups),
+            "teachers": [cache_content(cache, path) for cache, path in zip(teachers, options.teacher, strict=True)],
+            "settings": settings_of(recipe, drawn=not options.groups),
             "processes": launched_processes(),
         },
         free={
             **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
-            "recipe": arguments.recipe,
-            "names": places | {"base": base.name, "place": arguments.base, "commit": base.commit},
-            "device": arguments.device,
+            "recipe": options.recipe,
+            "names": places | {"base": base.name, "place": options.base, "commit": base.commit},
+            "device": options.device,
         },
         software=software(),
         begun=(out / "state.pt").is_file() or (out / "checkpoint").is_dir(),
     )
     checkpoint = out / "checkpoint"
-    if checkpoint.is_dir() and _is_finished(checkpoint, record, arguments):
-        return
-    refuse_missing_scores(dict(zip(arguments.teacher, teachers, strict=True)), groups, data=data)
-    names = names_of(out, asked=arguments.name, default=out.resolve().name, terms=terms)
+    if checkpoint.is_dir() and (finished := _finished(checkpoint, record, options)):
+        return finished
+    refuse_missing_scores(dict(zip(options.teacher, teachers, strict=True)), groups, data=data)
+    names = names_of(out, asked=options.name, default=out.resolve().name, terms=terms)
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
@@ -170,21 +243,21 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         recipe.train,
         objective=recipe.objective,
         teachers=teachers,
-        device=arguments.device,
-        trackers=open_trackers(arguments.track, out, name=out.name, settings=record.bound | record.free),
+        device=options.device,
+        trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
-    first = Processes.join(torch.device(arguments.device)).rank == 0
+    first = Processes.join(torch.device(options.device)).rank == 0
     if first:
         record.write(out)
         anew = NOTHING_SAVED if record.is_repeated and not (out / "state.pt").is_file() else ""
-        starts = f"{student.start.replace(base.place, arguments.base)}; {first_sizes(run.first_step())}"
+        starts = f"{student.start.replace(base.place, options.base)}; {first_sizes(run.first_step())}"
         for line in filter(None, (anew, in_common(dev, questions.question_texts()), starts)):
-            _say(line)
+            note_of("distil", line)
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
-        best = run.train(dev_map(encoder, dev, arguments.device))
+        best = run.train(dev_map(encoder, dev, options.device))
     if not first:
-        return
+        return Trained(checkpoint=checkpoint, dev_map=best)
     start = dev_at_start(out / LOG)
     record = record.with_results(reached=last_step(out / LOG), best=best, start=start, questions=measured(dev))
     record.write(out)
@@ -192,7 +265,7 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
     if checkpoint.is_dir():  # of the run before it was extended
         checkpoint.rename(out / f"checkpoint-{(read_summary(checkpoint) or {})['digest']}")
     version = (
-        arguments.version
+        options.version
         or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"
     )
     export_checkpoint(
@@ -201,41 +274,44 @@ def distil(recipe: Recipe, arguments: argparse.Namespace) -> None:
         checkpoint,
         card=run_card(summary, name=names.name, architecture=student.ranker.config.architecture, terms=names.terms),
         version=version,
-        source=f"recipe {arguments.recipe}, run {record.digest}",
+        source=f"recipe {options.recipe}, run {record.digest}",
         metrics={dev_metric(summary): best},
         precisions=precisions,
         calibration=calibration_texts(questions),
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
-    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {arguments.dev}{said_of_start(start, best)}"
+    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_start(start, best)}"
     kept = names.said(version)
-    print(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))  # noqa: T201
+    say(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))
+    return Trained(checkpoint=checkpoint, dev_map=best)
 
 
-def _checked(recipe: Recipe, arguments: argparse.Namespace) -> tuple[tuple[str, ...], str | None, Size]:
+def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], str | None, Size]:
     """The forms, the terms and the number of dev questions that are asked for.
 
     Raises what is wrong with any option that can be told without reading data or a base.
     """
-    precisions = PRECISIONS if arguments.precisions is None else arguments.precisions
+    if options.no_export and options.precisions is not None:
+        raise UsageError("--no-export writes no forms: leave --precisions out.")
+    precisions = () if options.no_export else PRECISIONS if options.precisions is None else options.precisions
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
-    check_trackers(arguments.track)
-    check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(arguments.teacher))
+    check_trackers(options.track)
+    check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
     for option in ("name", "version"):
-        if (value := getattr(arguments, option)) is not None and not is_name(value):
+        if (value := getattr(options, option)) is not None and not is_name(value):
             raise ValueError(f"--{option} {value!r} is no name: letters, digits, '.', '_' and '-', at most 96")
-    if arguments.name is None and not is_name(name := arguments.out.resolve().name):
+    if options.name is None and not is_name(name := options.out.resolve().name):
         raise ValueError(f"--out ends in {name!r}, which cannot name a model: give --name")
-    size = chosen_size(arguments.dev, arguments.dev_questions)
-    terms = None if arguments.terms is None else read_terms(arguments.terms)
-    check_device(arguments.device)
-    check_writable(arguments.out)
+    size = chosen_size(options.dev, options.dev_questions)
+    terms = None if options.terms is None else read_terms(options.terms)
+    check_device(options.device)
+    check_writable(options.out)
     return precisions, terms, size
 
 
-def _is_finished(checkpoint: Path, record: RunRecord, arguments: argparse.Namespace) -> bool:
-    """Whether the checkpoint is all that was asked for, which is then said; False when the run is to be extended.
+def _finished(checkpoint: Path, record: RunRecord, options: DistilOptions) -> Trained | None:
+    """The checkpoint if nothing is left to train, which a line tells; None when the run is to be extended.
 
     Raises ValueError when the folder holds another checkpoint, or when only its names or forms are to differ.
     """
@@ -245,30 +321,26 @@ def _is_finished(checkpoint: Path, record: RunRecord, arguments: argparse.Namesp
     if not record.ended:
         if not (checkpoint.parent / "state.pt").is_file():
             raise ValueError(f"{checkpoint.parent} has no state.pt any more: the run cannot be extended")
-        return False
+        return None
     there = read_checkpoint(checkpoint)
-    asked = {
-        "name": (arguments.name, there.config.name),
-        "version": (arguments.version, there.manifest.version),
-        "precisions": (None if arguments.precisions is None else set(arguments.precisions), set(there.precisions)),
+    forms = set() if options.no_export else None if options.precisions is None else set(options.precisions)
+    requested: dict[str, tuple[Any, Any]] = {
+        "name": (options.name, there.config.name),
+        "version": (options.version, there.manifest.version),
+        "precisions": (forms, set(there.precisions)),
     }
-    changes = [name for name, (wanted, have) in asked.items() if wanted is not None and wanted != have]
-    if arguments.terms is not None and read_terms(arguments.terms) not in (checkpoint / "README.md").read_text():
+    changes = [name for name, (wanted, have) in requested.items() if wanted is not None and wanted != have]
+    if options.terms is not None and read_terms(options.terms) not in (checkpoint / "README.md").read_text():
         changes.append("terms")
     if changes:
         other = f"export {checkpoint} OUT" if changes[0] == "precisions" else f"card {checkpoint}"
         raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
-    _say(
+    note_of(
+        "distil",
         f"{checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
-        f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it"
+        f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
     )
-    return True
-
-
-def _say(line: str) -> None:
-    """Print a line of the first process of a run."""
-    if os.environ.get("RANK", "0") == "0":
-        print_on_stderr(f"cerberank train distil: {line}")
+    return Trained(checkpoint=checkpoint, dev_map=summary["dev_map"])
 
 
 def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], dict[str, float]]:

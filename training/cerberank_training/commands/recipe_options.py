@@ -1,255 +1,341 @@
-"""The options that replace settings of a recipe, for `distil` and `grid`: one row of a table an option.
+"""The options that replace settings of a recipe, and recipes from files that have them as keys.
 
-Values are checked here, before a base or data are loaded; an error names the option.
+A field of a class below is the setting of that name in the same part of a recipe. Ranges are checked when options are
+read, before a base or data are loaded. The keys of a file are the names of the options, and `from`, a recipe:
+
+    from = "electra-base-b11-3h1"
+    learning_rate = 2e-5
+    exits = [2, 4]
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from cyclopts import CycloptsError, Group, Parameter
+from cyclopts.validators import Number
+
+from cerberank_models.commands.values import (
+    Count,
+    Integers,
+    NotNegative,
+    Positive,
+    Share,
+    Whole,
+    arguments_of,
+    listed,
+    whole,
+)
 from cerberank_models.config import ExitConfig
+from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
-from cerberank_training.learning.strategies import STRATEGIES
+from cerberank_training.learning.strategies import Strategy
 from cerberank_training.learning.student_objective import COMPARES, SoftLoss
 from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.students.recipes import Recipe
+from cerberank_training.students.recipes import RECIPES, Recipe
 
-Part = Literal["shape", "encoding", "objective", "negatives", "train"]
-
-
-def numbers(text: str) -> tuple[float, ...]:
-    """Numbers separated by commas, as options take them; raises ValueError."""
-    return tuple(float(number) for number in text.split(","))
+FROM = "from"
+RECIPE = Group("Settings that replace the recipe's", sort_key=1)
 
 
-def _layers(text: str) -> tuple[ExitConfig, ...]:
-    return tuple(ExitConfig(after=int(layer)) for layer in text.split(",") if layer)
+@Parameter(name="*", group=RECIPE)
+@dataclass(frozen=True, kw_only=True)
+class ShapeOptions:
+    """Settings of the student's network."""
+
+    layers: Count | None = None
+    """Layers of the base to use, the first ones."""
+    body_layers: Whole | None = None
+    """b of B_b kH_h: layers of the shared body; the heads get the base's other layers."""
+    heads: Whole | None = None
+    """k of B_b kH_h: number of heads."""
+    exits: Integers | None = None
+    """Body layers with an exit after them, such as 2,4; "" for none."""
+    token_types: Literal["shared", "fresh", "copied"] | None = None
+    """Start of a third token type that the base lacks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Option:
-    """An option that replaces `field` of one part of the recipe; each of its numbers is within `least` and `most`."""
+@Parameter(name="*", group=RECIPE)
+@dataclass(frozen=True, kw_only=True)
+class EncodingOptions:
+    """Settings of the pairs that are read."""
 
-    flag: str
-    part: Part
-    field: str
-    help: str
-    type: Callable[[str], Any] = str
-    choices: tuple[Any, ...] | None = None
-    least: float = -math.inf
-    most: float = math.inf
-    above: bool = False
-    """Whether `least` itself is out of range."""
-    below: bool = False
-    """Whether `most` itself is out of range."""
-
-    @property
-    def dest(self) -> str:
-        """The option's name among the arguments, and in a recipe's file."""
-        return self.flag.removeprefix("--").replace("-", "_")
-
-    def check(self, value: Any) -> None:
-        """Raise ValueError, which names the option, for a number out of range."""
-        for number in value if isinstance(value, tuple) else (value,):
-            if not isinstance(number, int | float):
-                continue
-            low = number > self.least if self.above else number >= self.least
-            high = number < self.most if self.below else number <= self.most
-            if not (low and high and math.isfinite(number)):
-                raise ValueError(f"{self.flag} is {number}; it must be {self._range()}")
-
-    def _range(self) -> str:
-        least = f"{'above' if self.above else 'at least'} {self.least:g}"
-        most = f" and {'below' if self.below else 'at most'} {self.most:g}" if self.most < math.inf else ""
-        return least + most
+    max_length: Annotated[int | None, whole(8)] = None
+    """Tokens of a pair."""
+    question_length: Count | None = None
+    """Most tokens of the question in a pair."""
+    segments: Literal[2, 3] | None = None
+    """Segments of a pair; 3 adds the previous and the next sentence."""
 
 
-def _whole(flag: str, part: Part, field: str, help: str, least: int = 1) -> Option:
-    return Option(flag=flag, part=part, field=field, help=help, type=int, least=least)
+@Parameter(name="*", group=RECIPE)
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions:
+    """Settings of the loss."""
+
+    strategy: Strategy | None = None
+    """Rule by which heads learn from teachers."""
+    alpha: Annotated[tuple[float, ...] | None, listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = None
+    """Weight of the labels: one number, or one per head."""
+    tau: Annotated[tuple[float, ...] | None, listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = None
+    """Temperature: one number, or one per head."""
+    soft_loss: SoftLoss | None = None
+    """Loss against teachers' scores: kl is the papers'; margin-mse and listwise compare candidates."""
+    weights: Annotated[
+        tuple[float, ...] | None,
+        listed(float, "1 or 1,0,1", within=Number(gte=0, lt=math.inf)),
+        Parameter(name="lambda"),
+    ] = None
+    """Weights of the heads' losses: one number, or one per head."""
+    exits: Annotated[Literal["labels", "heads"] | None, Parameter(name="exits-learn")] = None
+    """Source that exits learn from."""
+    listwise: NotNegative | None = None
+    """Weight of the listwise loss; 0 in the papers."""
 
 
-def _number(
-    flag: str, part: Part, field: str, help: str, *, most: float = math.inf, above: bool = False, below: bool = False
-) -> Option:
-    """An option that takes a number from 0 on."""
-    return Option(
-        flag=flag, part=part, field=field, help=help, type=float, least=0, most=most, above=above, below=below
-    )
+@Parameter(name="*", group=RECIPE)
+@dataclass(frozen=True, kw_only=True)
+class NegativeOptions:
+    """Settings of the negatives of a group."""
+
+    own: Whole | None = None
+    """Negatives of a group from the question's own candidates."""
+    hard: Whole | None = None
+    """Negatives from the article that share rare words with the question."""
+    hard_pool: Whole | None = None
+    """Number of such sentences that --hard are drawn from."""
+    random: Whole | None = None
+    """Other negatives from the article."""
 
 
-def _per_head(flag: str, field: str, help: str, *, most: float = math.inf, above: bool = False) -> Option:
-    """An option that takes a number from 0 on for all heads, or one for each."""
-    help = f"{help}: one number, or one per head"
-    return Option(flag=flag, part="objective", field=field, help=help, type=numbers, least=0, most=most, above=above)
+@Parameter(name="*", group=RECIPE)
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """Settings of the training steps."""
+
+    steps: Count | None = None
+    """Training steps at most."""
+    questions_per_step: Count | None = None
+    """Groups of a step over all processes; with --sampling pairs, pairs."""
+    tokens_per_step: Count | None = None
+    """Tokens of a step: groups or pairs are taken until it has so many."""
+    evaluate_every: Count | None = None
+    """Steps between two evaluations on dev."""
+    save_every: Count | None = None
+    """Steps between two states that a killed run goes on from."""
+    patience: Count | None = None
+    """Evaluations without gain after which the run stops."""
+    learning_rate: Positive | None = None
+    """Highest learning rate of pretrained weights."""
+    fresh_learning_rate: Positive | None = None
+    """Highest learning rate of new weights (default: scaled with --learning-rate)."""
+    warmup: NotNegative | None = None
+    """Steps in which the rate rises: below 1 a share of all steps."""
+    weight_decay: NotNegative | None = None
+    """Weight decay of AdamW."""
+    clip: Positive | None = None
+    """Largest norm of a step's gradients."""
+    dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
+    """Dropout of the whole network."""
+    stages: Literal["uniform", "joint"] | None = None
+    """Stages that a step trains: one, drawn uniformly, or all."""
+    final_only: Share | None = None
+    """Share of the steps, the first ones, that train heads alone."""
+    precision: Literal["fp32", "bf16"] | None = None
+    """Precision of the forward pass in training."""
+    seed: Whole | None = None
+    """Random seed."""
+    train_token_embeddings: Annotated[bool | None, Parameter(negative="--no-train-token-embeddings")] = None
+    """Train the embeddings of words."""
 
 
-def _choice(flag: str, part: Part, field: str, help: str, choices: tuple[Any, ...]) -> Option:
-    return Option(flag=flag, part=part, field=field, help=help, type=type(choices[0]), choices=choices)
+@Parameter(name="*", group=RECIPE)
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """All options that replace settings of a recipe; what is not given is None."""
+
+    shape: ShapeOptions = ShapeOptions()
+    encoding: EncodingOptions = EncodingOptions()
+    objective: ObjectiveOptions = ObjectiveOptions()
+    negatives: NegativeOptions = NegativeOptions()
+    train: StepOptions = StepOptions()
+    sampling: Literal["grouped", "pairs"] | None = None
+    """Unit of a step: a positive and negatives of each question (ours), or every pair once an epoch (the papers)."""
+    unanswered: Literal["keep", "drop"] | None = None
+    """Treatment of questions without a positive by --sampling pairs (default: drop)."""
+
+    def applied(self, recipe: Recipe) -> Recipe:
+        """The recipe with these settings. Raises UsageError for two that exclude each other."""
+        shape = given(self.shape)
+        if "exits" in shape:
+            shape["exits"] = tuple(ExitConfig(after=layer) for layer in shape["exits"])
+        encoding = recipe.shape.encoding.model_copy(update=given(self.encoding))
+        return replace(
+            recipe,
+            shape=replace(recipe.shape, **shape, encoding=encoding),
+            objective=replace(recipe.objective, **given(self.objective)),
+            sampling=self._sampling(recipe),
+            train=replace(recipe.train, **self._steps(recipe.train)),
+        )
+
+    def _steps(self, train: TrainConfig) -> dict[str, Any]:
+        """The changes; a learning rate alone changes the fresh one in the recipe's ratio."""
+        changes = given(self.train)
+        if "questions_per_step" in changes:
+            if "tokens_per_step" in changes:
+                raise UsageError("--questions-per-step and --tokens-per-step are two sizes of a step: give one.")
+            changes["tokens_per_step"] = None
+        if "learning_rate" in changes and "fresh_learning_rate" not in changes:
+            ratio = train.fresh_learning_rate / train.learning_rate
+            changes["fresh_learning_rate"] = ratio * changes["learning_rate"]
+        return changes
+
+    def _sampling(self, recipe: Recipe) -> Sampling:
+        have, negatives, steps = recipe.sampling, given(self.negatives), self.train
+        sized = any((steps.questions_per_step, steps.tokens_per_step, recipe.train.tokens_per_step))
+        own = "pairs" if isinstance(have, PairSampling) else "grouped"
+        mode = self.sampling or own
+        if mode != own and not sized:
+            unit = "pairs" if mode == "pairs" else "groups"
+            raise UsageError(f"--sampling {mode} needs --questions-per-step, which counts {unit} then.")
+        if mode == "pairs":
+            if negatives:
+                flag = flag_of(next(iter(negatives)))
+                raise UsageError(f"{flag} is for --sampling grouped: pairs are drawn whatever their question.")
+            kept = have.unanswered if isinstance(have, PairSampling) else False
+            return PairSampling(unanswered=kept if self.unanswered is None else self.unanswered == "keep")
+        if self.unanswered is not None:
+            raise UsageError("--unanswered is for --sampling pairs: a group begins with a positive.")
+        return replace(have if isinstance(have, NegativeSampling) else NegativeSampling(), **negatives)
 
 
-TYPES = ("shared", "fresh", "copied")
-AFTER = "after which body layers, such as 2,4; '' for none"
-SOFT = "how heads learn from teachers' scores: kl is the papers'; margin-mse and listwise compare candidates"
-FRESH = "that of classifiers and exits; without it, --learning-rate changes it in the recipe's ratio"
-
-OPTIONS = (
-    _whole("--layers", "shape", "layers", "use only this many layers of the base, the first ones"),
-    _whole("--body-layers", "shape", "body_layers", "b of B_b kH_h; the heads get the base's other layers", 0),
-    _whole("--heads", "shape", "heads", "k of B_b kH_h", 0),
-    Option(flag="--exits", part="shape", field="exits", help=AFTER, type=_layers),
-    _whole("--max-length", "encoding", "max_length", "tokens of a pair", 8),
-    _whole("--question-length", "encoding", "question_length", "most tokens of the question in a pair"),
-    _choice("--segments", "encoding", "segments", "3: read the previous and the next sentence too", (2, 3)),
-    _choice("--token-types", "shape", "token_types", "how a third type begins that the base lacks", TYPES),
-    _choice("--strategy", "objective", "strategy", "which head learns from which teacher", STRATEGIES),
-    _per_head("--alpha", "alpha", "weight of the labels", most=1),
-    _per_head("--tau", "tau", "temperature", above=True),
-    _choice("--soft-loss", "objective", "soft_loss", SOFT, get_args(SoftLoss)),
-    _per_head("--lambda", "weights", "weights of the heads' losses"),
-    _choice("--exits-learn", "objective", "exits", "what exits learn from", ("labels", "heads")),
-    _number("--listwise", "objective", "listwise", "weight of the listwise loss; 0 in the papers"),
-    _whole("--own", "negatives", "own", "negatives of a group from the question's own candidates", 0),
-    _whole("--hard", "negatives", "hard", "negatives of the article that share rare words with the question", 0),
-    _whole("--hard-pool", "negatives", "hard_pool", "how many such sentences --hard are drawn from", 0),
-    _whole("--random", "negatives", "random", "other negatives of the article", 0),
-    _whole("--steps", "train", "steps", "training steps at most"),
-    _whole("--questions-per-step", "train", "questions_per_step", "groups of a step; with --sampling pairs, pairs"),
-    _whole("--tokens-per-step", "train", "tokens_per_step", "take groups or pairs until a step has so many tokens"),
-    _whole("--evaluate-every", "train", "evaluate_every", "steps between two evaluations on dev"),
-    _whole("--save-every", "train", "save_every", "steps between two states that a killed run goes on from"),
-    _whole("--patience", "train", "patience", "stop after so many evaluations without gain"),
-    _number("--learning-rate", "train", "learning_rate", "the highest of pretrained weights", above=True),
-    _number("--fresh-learning-rate", "train", "fresh_learning_rate", FRESH, above=True),
-    _number("--warmup", "train", "warmup", "in which the rate rises: a share of the steps, or from 1 on steps"),
-    _number("--weight-decay", "train", "weight_decay", "AdamW's"),
-    _number("--clip", "train", "clip", "the largest norm of a step's gradients", above=True),
-    _number("--dropout", "train", "dropout", "a probability, of the whole network", most=1, below=True),
-    _choice("--stages", "train", "stages", "a step trains one stage, drawn uniformly, or all", ("uniform", "joint")),
-    _number(
-        "--final-only", "train", "final_only", "share of the steps, the first ones, that train heads alone", most=1
-    ),
-    _choice("--precision", "train", "precision", "of the forward pass in training", ("fp32", "bf16")),
-    _whole("--seed", "train", "seed", "of new weights, order, drawn stages and dropout", 0),
-)
+UNCHANGED = RecipeOptions()
 
 
-NAMES = (*(option.dest for option in OPTIONS), "train_token_embeddings", "sampling", "unanswered")
-"""The names of all options that replace settings of a recipe."""
+def given(part: Any) -> dict[str, Any]:
+    """The options of a part that are given, by the names of the settings."""
+    return {each.name: value for each in fields(part) if (value := getattr(part, each.name)) is not None}
 
 
-def add_recipe_options(parser: argparse.ArgumentParser) -> None:
-    """Add OPTIONS, and those that choose the sampling, as a group; what is not given is None."""
-    changes = parser.add_argument_group("replace settings of the recipe")
-    for option in OPTIONS:
-        changes.add_argument(option.flag, dest=option.dest, type=option.type, choices=option.choices, help=option.help)
-    words = "whether the embeddings of words learn"
-    changes.add_argument("--train-token-embeddings", action=argparse.BooleanOptionalAction, help=words)
-    mode = "a positive and negatives of each question (ours), or every pair once an epoch (the papers)"
-    changes.add_argument("--sampling", choices=("grouped", "pairs"), help=mode)
-    unanswered = "what --sampling pairs does with questions without a positive (default: drop)"
-    changes.add_argument("--unanswered", choices=("keep", "drop"), help=unanswered)
+def flag_of(name: str) -> str:
+    """The option of a field.
+
+    >>> flag_of("hard_pool")
+    '--hard-pool'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
-def changed_recipe(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
-    """The recipe with the settings that `arguments` give. Raises ValueError, which names the option."""
-    changed = _changed(recipe, arguments)
-    _check_whole(changed, arguments)
+def changed_recipe(recipe: Recipe, options: RecipeOptions, *, sampled: bool = False) -> Recipe:
+    """The recipe with the settings that `options` give; `sampled` if groups were sampled beforehand.
+
+    Raises UsageError, which names the option, for settings that do not fit each other.
+    """
+    changed = options.applied(recipe)
+    _check_whole(changed, options, sampled=sampled)
     return changed
 
 
-def filled_recipe(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with `values` by the options' names, such as `learning_rate`; options may replace them again.
-
-    Raises ValueError, which names the option. Whether settings fit each other is left to `changed_recipe`.
-    """
-    arguments = argparse.Namespace(**dict.fromkeys(NAMES), groups=None)
-    vars(arguments).update(values)
-    return _changed(recipe, arguments)
-
-
-def _changed(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
-    given = {option: vars(arguments)[option.dest] for option in OPTIONS if vars(arguments)[option.dest] is not None}
-    for option, value in given.items():
-        option.check(value)
-
-    def part(name: Part) -> dict[str, Any]:
-        return {option.field: value for option, value in given.items() if option.part == name}
-
-    encoding = recipe.shape.encoding.model_copy(update=part("encoding"))
-    return replace(
-        recipe,
-        shape=replace(recipe.shape, **part("shape"), encoding=encoding),
-        objective=replace(recipe.objective, **part("objective")),
-        sampling=_sampling(recipe, part("negatives"), arguments),
-        train=replace(recipe.train, **_train(recipe.train, part("train"), arguments)),
-    )
-
-
-def _train(train: TrainConfig, given: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The changes; a learning rate alone changes the fresh one in the recipe's ratio, a size of a step the other."""
-    changes = dict(given)
-    if "questions_per_step" in changes:
-        if "tokens_per_step" in changes:
-            raise ValueError("--questions-per-step and --tokens-per-step are two sizes of a step: give one")
-        changes["tokens_per_step"] = None
-    if arguments.train_token_embeddings is not None:
-        changes["train_token_embeddings"] = arguments.train_token_embeddings
-    if "learning_rate" in changes and "fresh_learning_rate" not in changes:
-        ratio = train.fresh_learning_rate / train.learning_rate
-        changes["fresh_learning_rate"] = ratio * changes["learning_rate"]
-    return changes
-
-
-def _sampling(recipe: Recipe, negatives: Mapping[str, int], arguments: argparse.Namespace) -> Sampling:
-    have = recipe.sampling
-    sized = any((arguments.questions_per_step, arguments.tokens_per_step, recipe.train.tokens_per_step))
-    own = "pairs" if isinstance(have, PairSampling) else "grouped"
-    mode = arguments.sampling or own
-    if mode == "pairs":
-        if negatives:
-            flag = next(iter(negatives)).replace("_", "-")
-            raise ValueError(f"--{flag} is for --sampling grouped: pairs are drawn whatever their question")
-        if mode != own and not sized:
-            raise ValueError("--sampling pairs needs --questions-per-step, which counts pairs then")
-        kept = have.unanswered if isinstance(have, PairSampling) else False
-        return PairSampling(unanswered=kept if arguments.unanswered is None else arguments.unanswered == "keep")
-    if arguments.unanswered is not None:
-        raise ValueError("--unanswered is for --sampling pairs: a group begins with a positive")
-    if mode != own and not sized:
-        raise ValueError("--sampling grouped needs --questions-per-step, which counts groups then")
-    return replace(have if isinstance(have, NegativeSampling) else NegativeSampling(), **negatives)
-
-
-def _check_whole(recipe: Recipe, arguments: argparse.Namespace) -> None:
-    """Raise ValueError for settings that do not fit each other."""
+def _check_whole(recipe: Recipe, options: RecipeOptions, *, sampled: bool) -> None:
     shape, objective = recipe.shape, recipe.objective
     for flag, values in (("--alpha", objective.alpha), ("--tau", objective.tau), ("--lambda", objective.weights)):
         if len(values) not in {1, shape.heads}:
-            raise ValueError(f"{flag} has {len(values)} numbers; it takes one, or one for each of {shape.heads} heads")
+            raise UsageError(f"{flag} has {len(values)} numbers; it takes one, or one for each of {shape.heads} heads.")
     after = [exit_.after for exit_ in shape.exits]
     if after != sorted(set(after)) or (after and after[-1] > shape.body_layers):
-        raise ValueError(f"--exits are {after}; they must be ascending and at most {shape.body_layers} (--body-layers)")
+        raise UsageError(
+            f"--exits are {after}; they must be ascending and at most {shape.body_layers} (--body-layers)."
+        )
     if not shape.heads and not after:
-        raise ValueError("--heads is 0 and --exits are none: nothing would score a pair")
+        raise UsageError("--heads is 0 and --exits are none: nothing would score a pair.")
     if (room := shape.encoding.max_length - 7) < shape.encoding.question_length:
-        raise ValueError(f"--question-length must be at most --max-length - 7, which is {room}")
-    drawn = ("sampling", "unanswered", "own", "hard", "hard_pool", "random")
-    if arguments.groups and (given := [name for name in drawn if vars(arguments)[name] is not None]):
-        raise ValueError(f"--{given[0].replace('_', '-')} is for --train: --groups were sampled beforehand")
-    if arguments.soft_loss is not None and objective.strategy == "hard":
-        raise ValueError("--soft-loss is for strategies with teachers, not for hard")
-    pairs = isinstance(recipe.sampling, PairSampling) and not arguments.groups
+        raise UsageError(f"--question-length must be at most --max-length - 7, which is {room}.")
+    drawn = {"sampling": options.sampling, "unanswered": options.unanswered} | given(options.negatives)
+    if sampled and (names := [name for name, value in drawn.items() if value is not None]):
+        raise UsageError(f"{flag_of(names[0])} is for --train: --groups were sampled beforehand.")
+    if options.objective.soft_loss is not None and objective.strategy == "hard":
+        raise UsageError("--soft-loss is for strategies with teachers, not for hard.")
+    pairs = isinstance(recipe.sampling, PairSampling) and not sampled
     if pairs and objective.soft_loss in COMPARES:
-        raise ValueError(
+        raise UsageError(
             f"--sampling pairs cannot go with --soft-loss {objective.soft_loss}, which compares the candidates of a "
-            "question"
+            "question."
         )
     if pairs and objective.listwise:
-        raise ValueError(
+        raise UsageError(
             f"--sampling pairs cannot go with the listwise loss (weight {objective.listwise:g}), which compares the "
-            "candidates of a question; give --listwise 0"
+            "candidates of a question; give --listwise 0."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRecipe:
+    """A recipe, and the title by which records and cards name it."""
+
+    title: str
+    """Its name, or the file's name with the recipe that it starts from and the settings that it changes."""
+    recipe: Recipe
+
+
+def recipe_help() -> str:
+    """The help of `--recipe`."""
+    return f"TOML file, or one of {', '.join(sorted(RECIPES))}."
+
+
+def read_recipe(text: str) -> NamedRecipe:
+    """The recipe of this name, or of this file. Raises ValueError, which names the file and its key."""
+    if not text.endswith(".toml"):
+        return NamedRecipe(text, _recipe(text, "--recipe"))
+    path = Path(text)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"--recipe {path}: {reason}") from error
+    values = {key.replace("-", "_"): value for key, value in values.items()}
+    start = values.pop(FROM, None)
+    if not isinstance(start, str):
+        raise ValueError(f"--recipe {path}: `from` is missing, the name of the recipe that it changes")
+    recipe = _recipe(start, f"--recipe {path}: from")
+    try:
+        changed = options_of(values).applied(recipe)
+    except UsageError as error:
+        raise ValueError(f"--recipe {path}: {error}") from error
+    settings = ", ".join(f"{name} {_text(value)}" for name, value in values.items())
+    return NamedRecipe(f"{path.name} (from {start}{': ' if settings else ''}{settings})", changed)
+
+
+def _recipe(name: str, where: str) -> Recipe:
+    if name in RECIPES:
+        return RECIPES[name]()
+    near = get_close_matches(name, RECIPES, n=1, cutoff=0.4)
+    hint = f", perhaps {near[0]!r}" if near else ""
+    raise ValueError(f"{where} {name!r} is unknown{hint}; known are {', '.join(sorted(RECIPES))}")
+
+
+def options_of(values: Mapping[str, Any]) -> RecipeOptions:
+    """The options with values by their names, read as on the command line. Raises UsageError, which names the option.
+
+    >>> options_of({"steps": 20, "exits": [2, 4]}).shape.exits
+    (2, 4)
+    """
+
+    def settings(*, changes: RecipeOptions = UNCHANGED) -> None:
+        """A command with these options alone."""
+
+    words = [f"{flag_of(key)}={_text(value)}" for key, value in values.items()]
+    try:
+        options: RecipeOptions = arguments_of(settings, words).get("changes", UNCHANGED)
+    except CycloptsError as error:
+        raise UsageError(" ".join(str(error).split())) from error
+    return options
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

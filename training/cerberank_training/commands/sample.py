@@ -10,10 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.commands.values import Count, Whole
+from cerberank_models.output import note
 from cerberank_models.progress import progress
-from cerberank_training.commands.recipe_files import read_recipe, recipe_help
+from cerberank_training.commands.recipe_options import read_recipe, recipe_help
 from cerberank_training.data import open_questions
-from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.data.sampling import Group, possible_sampling, sampler_for
 
 
@@ -54,7 +54,7 @@ def sample(
 
 
 def _say(line: str) -> None:
-    print_on_stderr(f"cerberank data sample: {line}")
+    note(f"cerberank data sample: {line}")
 
 
 def _line(group: Group) -> str:

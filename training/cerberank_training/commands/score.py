@@ -1,166 +1,166 @@
-"""`cerberank data score`: a teacher scores a data set into a cache that students learn from.
-
-A killed run resumes when it is repeated. `squad-as2-article:PATH` scores each question against its whole article.
-"""
+"""`cerberank data score`: a teacher's scores of a data set, in a cache that students learn from."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Literal
 
 import numpy as np
+from cyclopts import Parameter
 from numpy.typing import NDArray
 
-from cerberank_models.backends.registry import BACKENDS, precisions_help
+from cerberank_models.backends.registry import precisions_help
+from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.values import Count
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
+from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
 from cerberank_training.data import Question, read_questions
-from cerberank_training.data.notes import print_on_stderr
 from cerberank_training.runs.place import check_device
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
-from cerberank_training.teachers.scoring.run import NonFiniteTeacherError, Scores, score_into
+from cerberank_training.teachers.scoring.run import Scores, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    told: set[str] = set()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The options of a model that scores; each is None unless it is given."""
+
+    teacher: str | None = None
+    """Checkpoint folder, or Hugging Face sequence classifier: folder or hub id."""
+    backend: Literal["onnx", "torch"] | None = None
+    """Backend of a checkpoint (default: torch)."""
+    precision: Annotated[str | None, Parameter(help=f"{precisions_help()} (default: fp32).")] = None
+    device: str | None = None
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    max_length: Count | None = None
+    """Tokens per pair, for a Hugging Face teacher (default: as it was trained)."""
+    context: bool | None = None
+    """Let a Hugging Face teacher read previous and next sentence (default: as it was trained)."""
+    batch_tokens: Count | None = None
+    """Tokens of one batch, padding included (default: 16384)."""
+    engine: Literal["local", "ray"] | None = None
+    """Place of the work: this process (default), or a Ray cluster (RAY_ADDRESS)."""
+    workers: Count | None = None
+    """Teachers that score in parallel, with --engine ray (default: 1)."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GivenOptions:
+    """The options of scores that someone else gave."""
+
+    scores: Path | None = None
+    """File of JSON lines {"question", "text", "score"}, one for each pair."""
+    own_scores: bool = False
+    """Use the data's own scores, beside the labels."""
+    form: Annotated[Form | None, Parameter(name="as")] = None
+    """Meaning of given scores: log-odds, probabilities, or numbers on a scale that the data's labels explain."""
+    name: str | None = None
+    """Source of given scores, such as a judge's name and version."""
+
+
+MODEL, GIVEN = ModelOptions(), GivenOptions()
+
+
+def score(
+    out: Path,
+    /,
+    *,
+    data: tuple[str, ...],
+    model: ModelOptions = MODEL,
+    given: GivenOptions = GIVEN,
+    shard_pairs: Count = 8192,
+    no_progress: bool = False,
+) -> None:
+    """Score a data set with a teacher, into a cache that students learn from.
+
+    A killed run goes on when the command is repeated. `squad-as2-article:PATH` scores each question against its whole
+    article.
+
+    Args:
+        out: Cache folder to make or to complete.
+        data: Data to score as FORMAT:PATH, such as asnq:train.tsv; repeat for several.
+        model: Options of a model.
+        given: Options of given scores.
+        shard_pairs: Pairs per shard; a killed run loses one shard.
+        no_progress: Write no progress, even on a terminal.
+    """
+    lines: set[str] = set()
 
     def report(line: str) -> None:
-        """Tell each line once, though the data are read several times."""
-        if line not in told:
-            told.add(line)
-            print_on_stderr(line)
+        """Write each line once, though the data are read several times."""
+        if line not in lines:
+            lines.add(line)
+            note(line)
 
     def questions() -> Iterator[Question]:
-        for name in arguments.data:
+        for name in data:
             yield from read_questions(name, report=report)
 
     def texts() -> Iterator[tuple[str, Sequence[Candidate]]]:
         for question in questions():
             yield question.text, [labelled.candidate for labelled in question.candidates]
 
-    try:
-        shard_map, teacher = _model(arguments) if arguments.teacher else _given(arguments, parser, questions)
-        score_into(
-            arguments.out,
-            texts,
-            shard_map,
-            teacher=teacher,
-            data=arguments.data,
-            shard_pairs=arguments.shard_pairs,
-            shown=not arguments.no_progress,
-        )
-        pairs = TeacherScoreCache.open(arguments.out).manifest.pairs
-        print_on_stderr(
-            f"cerberank data score: {arguments.out} has {pairs} scores by {teacher.name}; next: cerberank evaluate "
-            f"--scores {arguments.out} --data FORMAT:PATH, or cerberank train distil --teacher {arguments.out}"
-        )
-    except (ValueError, NonFiniteTeacherError, RuntimeError, OSError) as error:
-        print(f"cerberank data score: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
-
-
-def _model(arguments: argparse.Namespace) -> tuple[Scores, TeacherIdentity]:
-    """A model that scores; raises ValueError for options of given scores."""
-    for flag, value in (("--as", arguments.form), ("--name", arguments.name)):
-        if value is not None:
-            raise ValueError(f"{flag} is for --scores and --own-scores")
-    spec = TeacherSpec(
-        source=arguments.teacher,
-        backend=arguments.backend,
-        precision=arguments.precision,
-        device=arguments.device,
-        input=TeacherInput.read(arguments.teacher).model_copy(
-            update={name: getattr(arguments, name) for name in ("max_length", "context") if getattr(arguments, name)}
-        ),
-        batch_tokens=arguments.batch_tokens,
+    sources = {"--teacher": model.teacher, "--scores": given.scores, "--own-scores": given.own_scores or None}
+    if sum(value is not None for value in sources.values()) != 1:
+        raise UsageError(f"Give one of {', '.join(sources)}.")
+    shard_map, teacher = _model(model, given) if model.teacher else _given(model, given, questions)
+    score_into(out, texts, shard_map, teacher=teacher, data=list(data), shard_pairs=shard_pairs, shown=not no_progress)
+    pairs = TeacherScoreCache.open(out).manifest.pairs
+    note(
+        f"cerberank data score: {out} has {pairs} scores by {teacher.name}; next: cerberank evaluate --scores {out} "
+        f"--data FORMAT:PATH, or cerberank train distil --teacher {out}"
     )
-    if arguments.engine == "local":  # Ray's workers have devices of their own
+
+
+def _model(model: ModelOptions, given: GivenOptions) -> tuple[Scores, TeacherIdentity]:
+    """A model that scores. Raises UsageError for options of given scores."""
+    for flag, value in (("--as", given.form), ("--name", given.name)):
+        if value is not None:
+            raise UsageError(f"{flag} is for --scores and --own-scores.")
+    source = model.teacher or ""
+    texts = {name: value for name in ("max_length", "context") if (value := getattr(model, name))}
+    spec = TeacherSpec(
+        source=source,
+        backend=model.backend or "torch",
+        precision=model.precision or "fp32",
+        device=chosen_device(model.device or "auto"),
+        input=TeacherInput.read(source).model_copy(update=texts),
+        batch_tokens=model.batch_tokens or 16384,
+    )
+    if model.engine != "ray":  # Ray's workers have devices of their own
         check_device(spec.device, spec.backend if spec.is_checkpoint else "torch")
         return map_here(_opened(spec)), teacher_identity(spec)
-    shard_map = map_on_ray(partial(_opened, spec), workers=arguments.workers, device=spec.device)
+    shard_map = map_on_ray(partial(_opened, spec), workers=model.workers or 1, device=spec.device)
     return shard_map, teacher_identity(spec)
 
 
 def _given(
-    arguments: argparse.Namespace, parser: argparse.ArgumentParser, questions: Callable[[], Iterator[Question]]
+    model: ModelOptions, given: GivenOptions, questions: Callable[[], Iterator[Question]]
 ) -> tuple[Scores, TeacherIdentity]:
-    """Scores that are given; raises ValueError for options of a model, and the errors of `given_teacher`."""
-    for name in ("backend", "precision", "device", "max_length", "context", "batch_tokens", "engine", "workers"):
-        if getattr(arguments, name) != parser.get_default(name):
-            raise ValueError(f"--{name.replace('_', '-')} is for --teacher: scores are given")
-    if arguments.form is None or arguments.name is None:
-        raise ValueError("given scores need --as, which says what they are, and --name, which says whose")
-    source = str(arguments.scores or "the data's own scores")
-    given = scores_of_file(arguments.scores) if arguments.scores else scores_of_data(questions())
-    teacher = given_teacher(arguments.name, ScoreTable(given, source), questions(), arguments.form)
+    """Scores that are given. Raises UsageError for options of a model, and the errors of `given_teacher`."""
+    for name, value in vars(model).items():
+        if value is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is for --teacher: scores are given.")
+    if given.form is None or given.name is None:
+        raise UsageError("Given scores need --as, their meaning, and --name, their source.")
+    source = str(given.scores or "the data's own scores")
+    values = scores_of_file(given.scores) if given.scores else scores_of_data(questions())
+    teacher = given_teacher(given.name, ScoreTable(values, source), questions(), given.form)
     if teacher.unused:
-        print_on_stderr(f"cerberank data score: {source}: {teacher.unused} pairs are not in the data, and not used")
-    print_on_stderr(f"cerberank data score: {arguments.name}, {teacher.identity.precision}")
+        note(f"cerberank data score: {source}: {teacher.unused} pairs are not in the data, and not used")
+    note(f"cerberank data score: {given.name}, {teacher.identity.precision}")
     return map_here(teacher.differences), teacher.identity
 
 
 def _opened(spec: TeacherSpec) -> Work[list[Pair], NDArray[np.float32]]:
     return open_teacher(spec).differences
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="cerberank data score", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("out", type=Path, help="the cache folder to make or to complete")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--teacher", help="a checkpoint folder, or a Hugging Face sequence classifier: folder or hub id"
-    )
-    source.add_argument("--scores", type=Path, help='JSON lines {"question", "text", "score"}, one for each pair')
-    source.add_argument("--own-scores", action="store_true", help="the data's own scores, beside the labels")
-    parser.add_argument(
-        "--as",
-        dest="form",
-        choices=get_args(Form),
-        help="what given scores are: log-odds, probabilities, or numbers on a scale that the data's labels explain",
-    )
-    parser.add_argument("--name", help="whose scores are given, such as a judge's name and version")
-    parser.add_argument(
-        "--data", required=True, action="append", metavar="FORMAT:PATH", help="such as asnq:train.tsv; may be repeated"
-    )
-    parser.add_argument("--backend", choices=tuple(BACKENDS), default="torch", help="what runs a checkpoint")
-    parser.add_argument("--precision", default="fp32", help=precisions_help())
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
-    parser.add_argument(
-        "--max-length", type=_count, help="tokens per pair, for a Hugging Face teacher (default: as it was trained)"
-    )
-    parser.add_argument(
-        "--context",
-        action="store_true",
-        help="a Hugging Face teacher reads previous and next sentence after a separator (default: as trained)",
-    )
-    parser.add_argument("--batch-tokens", type=_count, default=16384, help="tokens of one batch, padding included")
-    parser.add_argument(
-        "--shard-pairs", type=_count, default=8192, help="pairs per shard; a killed run loses one shard"
-    )
-    parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="this process, or a Ray cluster (RAY_ADDRESS)"
-    )
-    parser.add_argument("--workers", type=_count, default=1, help="teachers that score in parallel, with --engine ray")
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar, even on a terminal")
-    return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)

@@ -1,23 +1,23 @@
-"""`train teach`: fine-tune a Hugging Face sequence classifier into a teacher. A killed run resumes when repeated.
-
-TANDA is two calls: transfer on a large set, then adapt the result to the target set.
-Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
-"""
+"""`cerberank train teach`: a teacher from a Hugging Face sequence classifier (TANDA)."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+from cerberank_models.commands.values import Count, NotNegative, Positive, Whole, whole
 from cerberank_models.convert.bases import check_room, open_teacher_base
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
-from cerberank_training.data import DataError, open_questions
-from cerberank_training.data.notes import print_on_stderr
+from cerberank_models.output import UsageError, say
+from cerberank_training.commands.run_options import DevQuestions, note_of
+from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import (
     NegativeSampling,
     PairSampling,
@@ -26,11 +26,11 @@ from cerberank_training.data.sampling import (
     possible_sampling,
     sampler_for,
 )
-from cerberank_training.learning.processes import check_trainer_device, launched_processes
+from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import dev_at_start, last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, dev_size, in_common, measured
+from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, open_record, read_record, said_of_start
@@ -44,112 +44,144 @@ FREE = ("steps", "patience", "device")
 """Settings that a run may be continued with other values of."""
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    arguments = _parser().parse_args(argv)
-    try:
-        with writing(arguments.out):
-            best, start = _teach(arguments)
-    except (DataError, ValueError, OSError) as error:
-        print(f"cerberank train teach: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    print(f"{arguments.out}: on {arguments.dev}, best dev MAP {best:.2f}{said_of_start(start, best)}")  # noqa: T201
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Options of the text that a teacher reads."""
+
+    context: bool = False
+    """Read the previous and the next sentence too (SSP)."""
+    token_types: Literal["shared", "fresh", "copied"] = "shared"
+    """Token type of the context where the base has no third: its last one, a fresh row (SSP), or a copy."""
+    max_length: Count = 128
+    """Tokens of a pair; the longest segments are cut."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """Options of the examples that are drawn."""
+
+    sampling: Literal["grouped", "pairs"] = "grouped"
+    """Unit of a step: groups of candidates, or every labelled pair once an epoch (SSP)."""
+    unanswered: Literal["keep", "drop"] | None = None
+    """Treatment of questions without a positive by --sampling pairs (default: drop)."""
+    own: Whole | None = None
+    """Negatives from the question's own candidates (default: 2)."""
+    hard: Whole | None = None
+    """Negatives from the article that share rare words (default: 2)."""
+    random: Whole | None = None
+    """Other negatives from the article (default: 1)."""
+
+
+@Parameter(name="*", group=Group("Training: the rate rises over the warm-up and falls linearly to 0", sort_key=1))
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """Settings of the steps; where one is None, the default of `TeacherConfig` holds."""
+
+    loss: Literal["pointwise", "listwise", "both"] | None = None
+    """Loss (default: pointwise)."""
+    steps: Annotated[int | None, whole(1), Parameter(help=f"Training steps (default: {STEPS}).")] = None
+    epochs: Positive | None = None
+    """Number of times that every question, or pair, is drawn, instead of --steps."""
+    questions_per_step: Count | None = None
+    """Groups, or pairs, of a step over all processes (default: 8)."""
+    accumulate: Count | None = None
+    """Batches that each process divides its part of a step into (default: 1)."""
+    learning_rate: Positive | None = None
+    """Highest learning rate."""
+    warmup: NotNegative | None = None
+    """Steps in which the rate rises: below 1 a share of all steps."""
+    weight_decay: NotNegative | None = None
+    """Weight decay of AdamW."""
+    clip: Positive | None = None
+    """Largest norm of a step's gradients."""
+    dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
+    """Dropout of hidden states and attention (default: the base's)."""
+    precision: Literal["fp32", "bf16", "fp16"] = "bf16"
+    """Precision of the forward pass in training."""
+    evaluate_every: Count | None = None
+    """Steps between two evaluations on dev (default: 250, or all where there are fewer)."""
+    patience: Count | None = None
+    """Evaluations without a gain in dev MAP after which the run stops."""
+    seed: Whole | None = None
+    """Random seed."""
+
+
+TEXTS, SAMPLING, TRAINING = TextOptions(), SamplingOptions(), StepOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TeachOptions:
+    """The options of `train teach`."""
+
+    base: str
+    """Path or hub id of an encoder, or of a teacher to adapt."""
+    train: str
+    """Questions to train on, as FORMAT:PATH."""
+    dev: str
+    """Questions to choose weights by, as FORMAT:PATH."""
+    dev_questions: DevQuestions = None
+    out: Path
+    """Folder of the teacher."""
+    device: Literal["auto", "cpu"] = "auto"
+    """Device; auto is a GPU if there is one."""
+    texts: TextOptions = TEXTS
+    sampling: SamplingOptions = SAMPLING
+    training: StepOptions = TRAINING
+
+
+def teach(*, options: TeachOptions) -> None:
+    """Fine-tune a Hugging Face sequence classifier into a teacher.
+
+    TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run goes on when the
+    command is repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
+
+    Args:
+        options: Options.
+    """
+    with writing(options.out):
+        best, start = _teach(options)
+    say(f"{options.out}: on {options.dev}, best dev MAP {best:.2f}{said_of_start(start, best)}")
     _say(
-        f"next: cerberank data score CACHE --teacher {arguments.out} --data FORMAT:PATH, cerberank import "
-        f"{arguments.out} CHECKPOINT, or cerberank train distil --base {arguments.out}"
+        f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
+        f"{options.out} CHECKPOINT, or cerberank train distil --base {options.out}"
     )
-    return 0
 
 
-def _say(line: str) -> None:
-    """Print a line of the first process of a run."""
-    if os.environ.get("RANK", "0") == "0":
-        print_on_stderr(f"cerberank train teach: {line}")
+_say = partial(note_of, "teach")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cerberank train teach", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--base", required=True, help="path or hub id of an encoder or of a teacher to adapt")
-    parser.add_argument("--train", metavar="FORMAT:PATH", required=True)
-    parser.add_argument("--dev", metavar="FORMAT:PATH", required=True, help="questions to choose weights by")
-    parser.add_argument(
-        "--dev-questions",
-        type=dev_size,
-        metavar="N|all",
-        help="how many of them to sample (default: 300, of asnq all)",
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the teacher")
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU if there is one")
-    texts = parser.add_argument_group("what it reads")
-    texts.add_argument("--context", action="store_true", help="read the previous and the next sentence too (SSP)")
-    texts.add_argument(
-        "--token-types",
-        choices=("shared", "fresh", "copied"),
-        default="shared",
-        help="the context's token type, where the base has no third: the last one it has, a fresh row (SSP), a copy",
-    )
-    texts.add_argument("--max-length", type=int, default=128, help="tokens of a pair, the longest segments are cut")
-    sampling = parser.add_argument_group("groups of candidates, or pairs")
-    sampling.add_argument(
-        "--sampling",
-        choices=("grouped", "pairs"),
-        default="grouped",
-        help="pairs: every labelled pair once an epoch (SSP)",
-    )
-    sampling.add_argument("--unanswered", choices=("keep", "drop"), help="pairs of questions without a positive")
-    sampling.add_argument("--own", type=int, help="negatives from the question's own candidates (default: 2)")
-    sampling.add_argument("--hard", type=int, help="negatives of the article that share rare words (default: 2)")
-    sampling.add_argument("--random", type=int, help="other negatives of the article (default: 1)")
-    training = parser.add_argument_group("training: the rate rises over the warm-up and falls linearly to 0")
-    training.add_argument("--loss", choices=("pointwise", "listwise", "both"))
-    length = training.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, help=f"default: {STEPS}")
-    length.add_argument("--epochs", type=float, help="how often every question, or pair, is drawn, instead of --steps")
-    training.add_argument("--questions-per-step", type=int, help="groups, or pairs, of a batch")
-    training.add_argument("--accumulate", type=int, help="batches whose gradients make one step")
-    training.add_argument("--learning-rate", type=float)
-    training.add_argument(
-        "--warmup", type=float, help="in which the rate rises: a share of the steps, or from 1 on steps"
-    )
-    training.add_argument("--weight-decay", type=float)
-    training.add_argument("--clip", type=float, help="the largest norm of a step's gradients")
-    training.add_argument("--dropout", type=float, help="of hidden states and attention (default: the base's)")
-    training.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="bf16")
-    training.add_argument("--evaluate-every", type=int, help="steps (default: 250, or all where there are fewer)")
-    training.add_argument("--patience", type=int, help="evaluations without a gain in dev MAP before it stops")
-    training.add_argument("--seed", type=int)
-    return parser
-
-
-def _teach(arguments: argparse.Namespace) -> tuple[float, float | None]:
+def _teach(options: TeachOptions) -> tuple[float, float | None]:
     """Fine-tune as the options say; returns the best dev MAP, in percent, and that before the first step.
 
     Raises ValueError, which names the option.
     """
-    if arguments.epochs is not None and not 0 < arguments.epochs < math.inf:
-        raise ValueError(f"--epochs is {arguments.epochs}; it must be above 0")
-    sampling = _sampling(arguments)
+    epochs = options.training.epochs
+    if epochs is not None and options.training.steps is not None:
+        raise UsageError("--steps and --epochs are two lengths of a run: give one.")
+    sampling = _sampling(options)
     # Checked before any data are read, which may take minutes.
-    config = _config(arguments, STEPS if arguments.steps is None else arguments.steps)
-    size = chosen_size(arguments.dev, arguments.dev_questions)
-    out: Path = arguments.out
+    config = _config(options, options.training.steps or STEPS)
+    size = chosen_size(options.dev, options.dev_questions)
+    out: Path = options.out
     check_writable(out)
-    check_trainer_device(arguments.device, arguments.precision)
-    refuse_missing(arguments.base)
-    opened = open_teacher_base(arguments.base)
-    check_room(opened, arguments.max_length)
-    base = find_base(arguments.base)
-    dev = dev_set(arguments.dev, size)
-    explicit = [name for name in ("hard", "random") if getattr(arguments, name) is not None]
-    sampling = possible_sampling(arguments.train, sampling, explicit=explicit, report=_say)
-    questions = open_questions(arguments.train, training=True)
-    sampler = sampler_for(arguments.train, questions, sampling, seed=config.seed)
+    check_trainer_device(options.device, options.training.precision)
+    refuse_missing(options.base)
+    opened = open_teacher_base(options.base)
+    check_room(opened, options.texts.max_length)
+    base = find_base(options.base)
+    dev = dev_set(options.dev, size)
+    explicit = [name for name in ("hard", "random") if getattr(options.sampling, name) is not None]
+    sampling = possible_sampling(options.train, sampling, explicit=explicit, report=_say)
+    questions = open_questions(options.train, training=True)
+    sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
     processes = launched_processes()
-    if arguments.epochs is not None:
-        step = config.questions_per_step * config.accumulate * processes
-        config = _config(arguments, math.ceil(arguments.epochs * len(sampler) / step))
-    content, dev_content = data_content(arguments.train, questions), data_content(arguments.dev, dev)
-    check_held_out(arguments.dev, dev_content, train=arguments.train, train_content=content)
+    if epochs is not None:
+        config = _config(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
+    content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
+    check_held_out(options.dev, dev_content, train=options.train, train_content=content)
     record = open_record(
         out,
         "teach",
@@ -157,14 +189,14 @@ def _teach(arguments: argparse.Namespace) -> tuple[float, float | None]:
             "base": base.content,
             "data": content,
             "dev": {"size": size} | dev_content,
-            "sampling": {"mode": arguments.sampling} | asdict(sampling),
+            "sampling": {"mode": options.sampling.sampling} | asdict(sampling),
             "settings": _bound(config),
             "processes": processes,
         },
         free={name: getattr(config, name) for name in FREE}
         | {
-            "names": {"train": arguments.train, "dev": arguments.dev, "out": str(out)}
-            | {"base": base.name, "place": arguments.base, "commit": base.commit}
+            "names": {"train": options.train, "dev": options.dev, "out": str(out)}
+            | {"base": base.name, "place": options.base, "commit": base.commit}
         },
         software=software(),
         begun=last_checkpoint(out / RUN) is not None,
@@ -180,9 +212,8 @@ def _teach(arguments: argparse.Namespace) -> tuple[float, float | None]:
         if line := in_common(dev, questions.question_texts()):
             _say(line)
         own = "" if opened.is_cross_encoder else ", and its classifier of two logits from random weights"
-        size_of_step = config.questions_per_step * config.accumulate * processes
-        groups = [sampler.step(each, 1)[0] for each in range(size_of_step)]
-        _say(f"starts from {arguments.base}, {opened.kind}{own}; {first_sizes(groups)}")
+        groups = [sampler.step(each, 1)[0] for each in range(config.questions_per_step)]
+        _say(f"starts from {options.base}, {opened.kind}{own}; {first_sizes(groups)}")
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base.place, out, sampler, dev, config, further=bool(record.results))
@@ -199,45 +230,46 @@ def _bound(config: TeacherConfig) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in (*FREE, "planned")}
 
 
-def _sampling(arguments: argparse.Namespace) -> Sampling:
-    negatives = {
-        name: getattr(arguments, name) for name in ("own", "hard", "random") if getattr(arguments, name) is not None
-    }
-    if arguments.sampling == "pairs":
+def _sampling(options: TeachOptions) -> Sampling:
+    """The sampling of the run. Raises UsageError for options that do not go with it."""
+    drawn, loss = options.sampling, options.training.loss
+    negatives = {name: value for name in ("own", "hard", "random") if (value := getattr(drawn, name)) is not None}
+    if drawn.sampling == "pairs":
         if negatives:
-            raise ValueError(
-                f"--{next(iter(negatives))} is for --sampling grouped: pairs are drawn whatever their question"
+            raise UsageError(
+                f"--{next(iter(negatives))} is for --sampling grouped: pairs are drawn whatever their question."
             )
-        if arguments.loss not in (None, "pointwise"):
-            raise ValueError(
-                f"--loss {arguments.loss} compares a question's candidates, which --sampling pairs does not draw"
-            )
-        return PairSampling(unanswered=arguments.unanswered == "keep")
-    if arguments.unanswered is not None:
-        raise ValueError("--unanswered is for --sampling pairs: a group begins with a positive")
-    for name, number in negatives.items():
-        if number < 0:
-            raise ValueError(f"--{name} is {number}; it must be at least 0")
+        if loss not in (None, "pointwise"):
+            raise UsageError(f"--loss {loss} compares a question's candidates, which --sampling pairs does not draw.")
+        return PairSampling(unanswered=drawn.unanswered == "keep")
+    if drawn.unanswered is not None:
+        raise UsageError("--unanswered is for --sampling pairs: a group begins with a positive.")
     return NegativeSampling(**negatives)
 
 
-def _config(arguments: argparse.Namespace, steps: int) -> TeacherConfig:
-    given: dict[str, Any] = {
-        name: value for name, value in vars(arguments).items() if name in TeacherConfig.__slots__ and value is not None
+def _config(options: TeachOptions, steps: int) -> TeacherConfig:
+    """The settings of the run. Raises ValueError, which names the option."""
+    changes = {
+        name: value
+        for part in (options.texts, options.training)
+        for name, value in vars(part).items()
+        if name in TeacherConfig.__slots__ and value is not None
     }
-    with named_options(vars(arguments)):
-        given |= {
-            "steps": steps,
-            "evaluate_every": _evaluate_every(arguments, steps),
-            "input": TeacherInput(max_length=arguments.max_length, context=arguments.context),
-            "device": "cpu" if arguments.device == "cpu" else "auto",
-        }
-        return TeacherConfig(**given)
+    changes |= {
+        "steps": steps,
+        "evaluate_every": _evaluate_every(options, steps),
+        "input": TeacherInput(max_length=options.texts.max_length, context=options.texts.context),
+        "device": options.device,
+    }
+    with named_options({*changes, "max_length"}):
+        config = TeacherConfig(**changes)
+        batch_of_step(config.questions_per_step, config.accumulate, launched_processes())
+        return config
 
 
-def _evaluate_every(arguments: argparse.Namespace, steps: int) -> int:
-    """The steps that were given; or as many as the run in the folder was begun with; or 250, or all of fewer."""
-    if arguments.evaluate_every is not None:
-        return int(arguments.evaluate_every)
-    have = read_record(arguments.out)
+def _evaluate_every(options: TeachOptions, steps: int) -> int:
+    """The option, or else the steps that the run in the folder was begun with, or 250, or all of fewer."""
+    if options.training.evaluate_every is not None:
+        return options.training.evaluate_every
+    have = read_record(options.out)
     return min(250, steps) if have is None or have.verb != "teach" else int(have.bound["settings"]["evaluate_every"])

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from cerberank_models.output import note
 from cerberank_training.data.asnq import read_asnq
 from cerberank_training.data.formats.beir import beir_files, read_beir
 from cerberank_training.data.formats.msmarco import msmarco_files, read_msmarco
@@ -21,7 +22,7 @@ from cerberank_training.data.formats.tables import (
     read_tsv,
 )
 from cerberank_training.data.generic import read_generic
-from cerberank_training.data.notes import Notes, noted, print_on_stderr
+from cerberank_training.data.notes import Notes, noted
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
 from cerberank_training.data.question_table import QuestionTable, kept_table
 from cerberank_training.data.source_files import plain_files
@@ -86,9 +87,7 @@ LARGE = 256 << 20
 """Questions of so many bytes and more are not held in memory but in a table on disk, if their format is streamed."""
 
 
-def read_questions(
-    spec: str, *, training: bool = False, report: Callable[[str], object] = print_on_stderr
-) -> Iterable[Question]:
+def read_questions(spec: str, *, training: bool = False, report: Callable[[str], object] = note) -> Iterable[Question]:
     """Questions of `FORMAT:PATH`, such as `wikiqa:WikiQA-test.tsv`; raises DataError for an unknown format.
 
     For `training`, unjudged copies of relevant documents are left out. When all are read, `report` gets a line if

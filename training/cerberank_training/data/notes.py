@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -56,8 +55,3 @@ def _two_labels(question: Question) -> int:
     relevant = {folded(row.candidate.text) for row in question.candidates if row.relevant}
     others = {folded(row.candidate.text) for row in question.candidates if not row.relevant and not row.copy}
     return len((relevant & others) - {""})
-
-
-def print_on_stderr(line: str) -> None:
-    """Print a line where it does not mix with a command's output."""
-    print(line, file=sys.stderr)  # noqa: T201

@@ -18,6 +18,20 @@ def launched_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def batch_of_step(size: int, accumulate: int, processes: int) -> int:
+    """The part of a step of `size` that one process computes at once, when it accumulates `accumulate` batches.
+
+    Raises ValueError, which names the setting, when the step cannot be divided equally.
+    """
+    parts = accumulate * processes
+    if size % parts:
+        raise ValueError(
+            f"questions_per_step is {size}: it cannot be divided by {accumulate} accumulated batches times {processes} "
+            "processes"
+        )
+    return size // parts
+
+
 def on_processor(device: str) -> bool:
     """True where transformers' Trainer computes on the processor: as `device` says, or for want of an accelerator."""
     return device == "cpu" or not torch.accelerator.is_available()

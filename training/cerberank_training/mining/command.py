@@ -1,26 +1,24 @@
-"""`cerberank data mine`: hard negatives for questions with positives, from a corpus, in the generic form (`jsonl`).
-
-Each question is searched for by BM25 or a bi-encoder. Its relevant texts, and texts that hold a short answer, are no
-negatives. With --filter a cross-encoder scores what was found and the positives: negatives are ordered by its scores,
-margins are against them, and its log-odds are written. A killed run goes on when the command is repeated.
-"""
+"""`cerberank data mine`: hard negatives for questions with positives, from a corpus."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import replacing
+from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.values import Count, Whole
 from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_models.output import note
 from cerberank_models.progress import progress
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data import DataError, Question, open_questions
@@ -33,6 +31,7 @@ from cerberank_training.teachers.scoring.open import open_teacher, teacher_ident
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 
 BM25 = "bm25"
+USUAL = Selection()
 CHUNK = 32
 """Questions that are searched, and scored by the cross-encoder, at once."""
 NO_POSITIVE, NO_NEGATIVE, TOO_SIMILAR = "without a positive", "without a negative", "too similar"
@@ -42,44 +41,93 @@ class NothingFoundError(ValueError):
     """The questions have been searched, and none has a negative."""
 
 
-def main(argv: list[str]) -> int:
-    """Run the verb; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MineOptions:
+    """The options of `data mine`."""
+
+    data: str
+    """Questions with their positives, as FORMAT:PATH."""
+    corpus: str | None = None
+    """Texts that negatives come from, as FORMAT:PATH (default: the data's texts)."""
+    by: str = BM25
+    """bm25, or a bi-encoder: a folder, hub id, or checkpoint."""
+    filter: str | None = None
+    """Cross-encoder that scores what was found: a checkpoint, or a Hugging Face folder or hub id."""
+    out: Path
+    """File to write, .jsonl or .jsonl.gz."""
+    negatives: Count = USUAL.negatives
+    """Most negatives of a question."""
+    skip: Whole = USUAL.skip
+    """Number of the most similar texts to leave out."""
+    top: Count = USUAL.top
+    """Number of texts that are looked at."""
+    absolute_margin: float | None = None
+    """Least distance of a negative's score below the lowest positive's."""
+    relative_margin: float | None = None
+    """The same as a share of the positive's score, such as 0.05."""
+    max_score: float | None = None
+    """Highest score of a negative."""
+    choose: Literal["top", "random"] = USUAL.choose
+    """Rule of choice: the best ones, or a draw."""
+    seed: Whole = USUAL.seed
+    """Random seed."""
+    vectors: Path | None = None
+    """Folder to keep a bi-encoder's vectors in, for further runs."""
+    candidate_length: Count = 128
+    """Tokens of a text for a bi-encoder."""
+    device: str = "auto"
+    """Device of bi-encoder and cross-encoder: cpu, cuda, cuda:N (default: a GPU if there is one)."""
+    precision: str = "fp32"
+    """Precision of both: fp32, bf16, fp16."""
+    batch_tokens: Count = 16384
+    """Tokens of the cross-encoder's batches."""
+
+
+def mine(*, options: MineOptions) -> None:
+    """Find hard negatives for questions with positives in a corpus, and write them in the generic form (jsonl).
+
+    Each question is searched for by BM25 or a bi-encoder. Its relevant texts, and texts that hold a short answer, are
+    not negatives. With --filter a cross-encoder scores the texts that were found and the positives: negatives are
+    ordered by its scores, margins are against them, and its log-odds are written. A killed run goes on when the command
+    is repeated.
+
+    Args:
+        options: Options.
+    """
     try:
-        told = mine(arguments)
+        written = write_negatives(replace(options, device=chosen_device(options.device)))
     except (ValueError, ArithmeticError, OSError) as error:
-        print(f"cerberank data mine: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
-        return 1
-    print(f"cerberank data mine: {told}", file=sys.stderr)  # noqa: T201
-    return 0
+        raise ValueError(" ".join(str(error).split())) from error
+    note(f"cerberank data mine: {written}")
 
 
-def mine(arguments: argparse.Namespace) -> str:
+def write_negatives(options: MineOptions) -> str:
     """Write the file; returns a line that says what is in it. Raises ValueError for what cannot be mined."""
-    if arguments.out.exists():
-        raise ValueError(f"{arguments.out} exists; choose another file")
-    selection = Selection(**{field.name: getattr(arguments, field.name) for field in fields(Selection)})
-    spec, identity = _filter(arguments)
-    given = open_questions(arguments.data)
+    if options.out.exists():
+        raise ValueError(f"{options.out} exists; choose another file")
+    selection = Selection(**{field.name: getattr(options, field.name) for field in fields(Selection)})
+    spec, identity = _filter(options)
+    given = open_questions(options.data)
     questions = [question for question in given if positive_texts(question)]
     if not questions:
-        raise DataError(f"{arguments.data}: no question has a positive")
-    if any(question.missed for question in questions) and "run=" in arguments.data:
-        raise DataError(f"{arguments.data}: a run misses relevant documents, which could be mined; leave run= out")
+        raise DataError(f"{options.data}: no question has a positive")
+    if any(question.missed for question in questions) and "run=" in options.data:
+        raise DataError(f"{options.data}: a run misses relevant documents, which could be mined; leave run= out")
     positives = (text for question in questions for text in positive_texts(question))
-    texts = corpus_texts(arguments.corpus or arguments.data, None if arguments.corpus else given)
+    texts = corpus_texts(options.corpus or options.data, None if options.corpus else given)
     corpus = [text for text in dict.fromkeys(map(replace_surrogates, [*texts, *positives])) if text.strip()]
-    folder = arguments.out.with_name(f"{arguments.out.name}.work")
+    folder = options.out.with_name(f"{options.out.name}.work")
     settings = {name: str(value) for name, value in asdict(selection).items()} | {
-        "by": arguments.by,
+        "by": options.by,
         "filter": identity,
         "questions": _digest(json.dumps([q.id, q.text, positive_texts(q), q.answers]) for q in questions),
         "corpus": _digest(corpus),
     }
     work = Work(folder, settings, chunk=CHUNK)
     try:
-        _search_all(arguments, work, questions, corpus=corpus, selection=selection, spec=spec, folder=folder)
-        told = _write(arguments.out, work.records(), without=len(given) - len(questions))
+        _search_all(options, work, questions, corpus=corpus, selection=selection, spec=spec, folder=folder)
+        told = _write(options.out, work.records(), without=len(given) - len(questions))
     except NothingFoundError:
         work.remove()
         raise
@@ -90,7 +138,7 @@ def mine(arguments: argparse.Namespace) -> str:
 
 
 def _search_all(
-    arguments: argparse.Namespace,
+    options: MineOptions,
     work: Work,
     questions: Sequence[Question],
     *,
@@ -103,7 +151,7 @@ def _search_all(
     miner = Miner(
         corpus=corpus,
         places={text: place for place, text in enumerate(corpus)},
-        search=_search(arguments, corpus, folder),
+        search=_search(options, corpus, folder),
         selection=selection,
         teacher=None if spec is None else open_teacher(spec),
     )
@@ -121,36 +169,36 @@ def _digest(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _search(arguments: argparse.Namespace, corpus: Sequence[str], folder: Path) -> Search:
-    if arguments.by == BM25:
+def _search(options: MineOptions, corpus: Sequence[str], folder: Path) -> Search:
+    if options.by == BM25:
         return bm25_search(corpus)
     with progress(total=len(corpus), unit="text") as bar:
         return vector_search(
             corpus,
-            arguments.by,
-            arguments.vectors or folder / "vectors",
-            device=arguments.device,
-            precision=arguments.precision,
-            candidate_length=arguments.candidate_length,
+            options.by,
+            options.vectors or folder / "vectors",
+            device=options.device,
+            precision=options.precision,
+            candidate_length=options.candidate_length,
             progress=bar.update,
         )
 
 
-def _filter(arguments: argparse.Namespace) -> tuple[TeacherSpec | None, str]:
+def _filter(options: MineOptions) -> tuple[TeacherSpec | None, str]:
     """The cross-encoder that filters, if any, and its identity. Raises ValueError, which names it."""
-    if arguments.filter is None:
+    if options.filter is None:
         return None, ""
     try:
         spec = TeacherSpec(
-            source=arguments.filter,
-            precision=arguments.precision,
-            device=arguments.device,
-            input=TeacherInput.read(arguments.filter),
-            batch_tokens=arguments.batch_tokens,
+            source=options.filter,
+            precision=options.precision,
+            device=options.device,
+            input=TeacherInput.read(options.filter),
+            batch_tokens=options.batch_tokens,
         )
         return spec, teacher_identity(spec).model_dump_json()
     except (OSError, ValueError) as error:
-        raise ValueError(f"--filter {arguments.filter}: {error}") from error
+        raise ValueError(f"--filter {options.filter}: {error}") from error
 
 
 def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str:
@@ -174,31 +222,3 @@ def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str
         f"{out}: {counts['questions']} questions with {counts['negatives']} negatives; {counts[TOO_SIMILAR]} texts "
         f"{TOO_SIMILAR}; left out: {without} questions {NO_POSITIVE}, {counts[NO_NEGATIVE]} {NO_NEGATIVE}"
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="cerberank data mine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    usual = Selection()
-    parser.add_argument("--data", required=True, metavar="FORMAT:PATH", help="questions with their positives")
-    parser.add_argument("--corpus", metavar="FORMAT:PATH", help="where negatives come from (default: the data's texts)")
-    parser.add_argument("--by", default=BM25, help="bm25 (default), or a bi-encoder: a folder, hub id, or checkpoint")
-    parser.add_argument("--filter", help="a cross-encoder: a checkpoint, or a Hugging Face folder or hub id")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write, .jsonl or .jsonl.gz")
-    parser.add_argument("--negatives", type=int, default=usual.negatives, help="most negatives of a question (8)")
-    parser.add_argument("--skip", type=int, default=usual.skip, help="leave out so many of the most similar texts (0)")
-    parser.add_argument("--top", type=int, default=usual.top, help="how many texts are looked at (100)")
-    parser.add_argument(
-        "--absolute-margin", type=float, help="how far a negative's score is below the lowest positive's"
-    )
-    parser.add_argument("--relative-margin", type=float, help="the same, as a share of the positive's score: 0.05")
-    parser.add_argument("--max-score", type=float, help="the highest score of a negative")
-    parser.add_argument("--choose", choices=("top", "random"), default=usual.choose, help="the best ones, or a draw")
-    parser.add_argument("--seed", type=int, default=usual.seed, help="of the draw")
-    parser.add_argument("--vectors", type=Path, help="folder to keep a bi-encoder's vectors in, for further runs")
-    parser.add_argument("--candidate-length", type=int, default=128, help="tokens of a text for a bi-encoder (128)")
-    parser.add_argument("--device", default="cpu", help="of bi-encoder and cross-encoder: cpu, cuda, cuda:1")
-    parser.add_argument("--precision", default="fp32", help="of both: fp32, bf16, fp16")
-    parser.add_argument("--batch-tokens", type=int, default=16384, help="tokens of the cross-encoder's batches")
-    return parser

@@ -19,7 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.processes import on_processor
+from cerberank_training.learning.processes import launched_processes, on_processor
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
@@ -36,10 +36,10 @@ class PretrainingConfig:
     """How long and how fast is trained; the defaults are the paper's (SSP section 5)."""
 
     steps: int = 400_000
-    batch_size: int = 4096
-    """Examples of a batch of one process, a multiple of four."""
+    examples_per_step: int = 4096
+    """Examples of one optimiser step over all processes, whole groups of four."""
     accumulate: int = 1
-    """The number of batches whose gradients make one optimiser step."""
+    """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-4
     warmup: float = 10_000
     """In which the rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
@@ -64,8 +64,18 @@ class PretrainingConfig:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
         ramp_steps(self.warmup, self.planned or self.steps)
-        if self.batch_size < GROUP or self.batch_size % GROUP:
-            raise ValueError(f"batch_size must be a multiple of {GROUP}, not {self.batch_size}")
+        if self.examples_per_step < GROUP or self.examples_per_step % GROUP:
+            raise ValueError(f"examples_per_step must be a multiple of {GROUP}, not {self.examples_per_step}")
+
+    def batch(self, processes: int) -> int:
+        """Examples of one batch of a process. Raises ValueError for a step that cannot be divided equally."""
+        step = GROUP * self.accumulate * processes
+        if self.examples_per_step % step:
+            raise ValueError(
+                f"examples_per_step is {self.examples_per_step}: it must be a multiple of {step}, which is {GROUP} "
+                f"times {self.accumulate} accumulated batches times {processes} processes"
+            )
+        return self.examples_per_step // (self.accumulate * processes)
 
 
 def pretrain(
@@ -81,7 +91,7 @@ def pretrain(
     masks = any(weight > 0 for weight in _weights(start))
     batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
     arguments = _arguments(out / "run", config)
-    groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
+    groups = config.steps * config.examples_per_step // GROUP
     trainer = _PretrainingTrainer(
         model=start.network,
         args=arguments,
@@ -107,7 +117,7 @@ def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(run),
         max_steps=config.steps,
-        per_device_train_batch_size=config.batch_size // GROUP,
+        per_device_train_batch_size=config.batch(launched_processes()) // GROUP,
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,

@@ -16,11 +16,6 @@ DRAWN = 300
 Size = int | Literal["all"]
 
 
-def dev_size(text: str) -> Size:
-    """The value of `--dev-questions`; raises ValueError."""
-    return "all" if text == "all" else int(text)
-
-
 def chosen_size(spec: str, size: Size | None) -> Size:
     """How many questions of `FORMAT:PATH` are meant: those given, else 300, of asnq all, as CERBERUS and CT have it.
 

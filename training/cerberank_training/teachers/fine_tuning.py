@@ -36,7 +36,7 @@ from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.processes import on_processor
+from cerberank_training.learning.processes import batch_of_step, launched_processes, on_processor
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
@@ -64,8 +64,9 @@ class TeacherConfig:
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
+    """Groups, or pairs, of one optimiser step, over all processes."""
     accumulate: int = 1
-    """The number of batches whose gradients make one optimiser step."""
+    """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
     """In which the learning rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
@@ -121,7 +122,7 @@ def fine_tune(
     model = classifier(base, config)
     run = out / "run"
     arguments = training_arguments(run, config, measure_start=newest is None)
-    groups = config.steps * config.accumulate * arguments.train_batch_size * arguments.world_size
+    groups = config.steps * config.questions_per_step
     trainer = _TeacherTrainer(
         model=model,
         args=arguments,
@@ -174,7 +175,7 @@ def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool 
     return TrainingArguments(
         output_dir=str(run),
         max_steps=config.steps,
-        per_device_train_batch_size=config.questions_per_step,
+        per_device_train_batch_size=batch_of_step(config.questions_per_step, config.accumulate, launched_processes()),
         per_device_eval_batch_size=64,
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,12 +15,6 @@ PACKAGES = {
     "mlflow": ("mlflow", "mlflow"),
 }
 """The package of each tracker, and the extra that brings it."""
-
-
-def add_tracking_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--track`, which may be repeated."""
-    words = "where figures go besides OUT/log.jsonl; repeat for several"
-    parser.add_argument("--track", choices=tuple(PACKAGES), action="append", default=[], help=words)
 
 
 def check_trackers(names: Sequence[str]) -> None:

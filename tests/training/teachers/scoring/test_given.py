@@ -114,8 +114,9 @@ def test_what_cannot_be_a_teacher_is_refused(
     """In one line, and no cache is begun."""
     scores = write(tmp_path / "s.jsonl", lines)
     arguments = ["--name", "judge", "--scores", str(scores), "--data", data(tmp_path), *more]
-    assert main([str(tmp_path / "cache"), *arguments]) == 1
-    assert message in capsys.readouterr().err
+    code, error = main([str(tmp_path / "cache"), *arguments]), capsys.readouterr().err
+    assert code == (2 if "--help" in error else 1)
+    assert message in error
     assert not (tmp_path / "cache").exists()
 
 
@@ -123,7 +124,7 @@ def test_own_scores_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     """The candidate without one is named; and options of given scores are none of a model's."""
     assert main([str(tmp_path / "c"), "--name", "j", "--own-scores", "--as", "logit", "--data", data(tmp_path)]) == 1
     assert "question '1': the candidate 'a' has no score" in capsys.readouterr().err
-    assert main([str(tmp_path / "c"), "--name", "j", "--teacher", "t", "--data", data(tmp_path)]) == 1
+    assert main([str(tmp_path / "c"), "--name", "j", "--teacher", "t", "--data", data(tmp_path)]) == 2
     assert "--name is for --scores and --own-scores" in capsys.readouterr().err
 
 

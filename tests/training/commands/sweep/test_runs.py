@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.commands.strategies import runs
-from cerberank_training.commands.strategies.runs import evaluate_run, finished
+from cerberank_training.commands.sweep import runs
+from cerberank_training.commands.sweep.runs import evaluate_run, finished
 
 LINE = '{"id": "1", "candidates": "", "labels": [1], "rankings": {"final": {"metrics": {}, "ranks": [0]}}}\n'
 
@@ -20,7 +20,7 @@ def test_results_are_found_by_run_seed_and_test(tmp_path: Path, monkeypatch: pyt
         calls.append(name)
         Path(str(arguments[-1])).write_text(LINE)
 
-    monkeypatch.setattr(runs, "run_verb", evaluate)
+    monkeypatch.setattr(runs, "run_command", evaluate)
     for name in ("hard-2", "hard-1", "hard-one-3"):
         (tmp_path / name).mkdir()
         for _ in range(2):

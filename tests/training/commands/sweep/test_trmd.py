@@ -1,4 +1,4 @@
-"""`cerberank train strategies --paper trmd` on a tiny random encoder: teachers, students, table, and how it goes on."""
+"""`cerberank train sweep trmd` on a tiny random encoder: teachers, students, table, and how it goes on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 from cerberank import cli
-from tests.program import program
+from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.first_stage.folder import read_text_ranker
-from cerberank_training.commands.strategies import runs
+from cerberank_training.commands.sweep import runs
 
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The verbs that were run; each runs in this process, to save its start."""
+    """The commands that were run; each runs in this process, to save its start."""
     verbs: list[str] = []
 
     real = subprocess.run
@@ -41,13 +41,27 @@ def steps(run: Path) -> int:
 
 def call(folder: Path, *more: str) -> int:
     data = jsonl(folder)
-    return program("train strategies")(
-        [
-            *("--paper", "trmd", "--base", str(folder / "base"), "--train", data, "--test", data),
-            *("--dev", dev_jsonl(folder)),
-            *("--out", str(folder / "out"), "--layers", "2", "--steps", "2", "--triples-per-step", "2", "--top", "3"),
-            *("--question-length", "12", "--document-length", "30", "--window", "16", *more),
-        ]
+    return program("train sweep trmd")(
+        replaced(
+            [
+                *("--base", str(folder / "base"), "--train", data, "--test", data),
+                *("--dev", dev_jsonl(folder)),
+                *(
+                    "--out",
+                    str(folder / "out"),
+                    "--layers",
+                    "2",
+                    "--steps",
+                    "2",
+                    "--triples-per-step",
+                    "2",
+                    "--top",
+                    "3",
+                ),
+                *("--question-length", "12", "--document-length", "30", "--window", "16"),
+            ],
+            *more,
+        )
     )
 
 
@@ -67,7 +81,7 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
 
     ran.clear()
     next((out / "mono-1").glob("jsonl-data-*.jsonl")).unlink()
-    assert call(tmp_path, "--rows", "tr-twin", "trmd-twin", *longer) == 0
+    assert call(tmp_path, "--rows", "tr-twin,trmd-twin", *longer) == 0
     assert ran == ["evaluate", "pairwise", "evaluate"]
     assert "5 questions, 25 pairs" in (shown := capsys.readouterr().out)
     assert "TRMD-TwinBERT against TR-TwinBERT" in shown
@@ -92,8 +106,8 @@ def test_other_settings_are_refused(tmp_path: Path, ran: list[str], capsys: pyte
     done = len(ran)
     assert call(tmp_path, "--rows", "mono", "--sample", "3") == 1
     assert call(tmp_path, "--rows", "mono", "--learning-rate", "0.1") == 1
-    assert call(tmp_path, "--rows", "mono", "--system=twin") == 1
-    assert call(tmp_path, "--rows", "mono", "--mono-options=--seed 4") == 1
+    assert call(tmp_path, "--rows", "mono", "--system=twin") == 2
+    assert call(tmp_path, "--rows", "mono", "--mono-options=--seed 4") == 2
     assert call(tmp_path, "--rows", "mono", "--mono-options=--steps 4") == 1
     errors = capsys.readouterr().err
     assert "begun with sample None, not 3" in errors

@@ -1,4 +1,4 @@
-"""`train grid` on a tiny random encoder with a made-up teacher: every combination once, resumed, chosen on dev."""
+"""`train sweep grid` on a tiny random encoder with a made-up teacher: resumed, chosen on dev."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_training.commands import distil, grid
-from cerberank_training.commands.strategies.runs import VerbError
+from cerberank_training.commands.sweep import grid
+from cerberank_training.commands.sweep.runs import RunError
 from cerberank_training.runs.card import dev_map
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
+
+distil, sweep = program("train distil"), program("train sweep grid")
 
 
 @pytest.fixture
@@ -24,15 +27,15 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders of the runs, each in this process to save its start; one that is named `killed` stops its run."""
     names: list[str] = []
 
-    def run_verb(verb: str, *options: object) -> None:
+    def run_command(verb: str, *options: object) -> None:
         assert verb == "train distil"
         out = Path(str(options[list(options).index("--out") + 1]))
         names.append(out.name)
         if (out.parent / "killed").exists() and len(names) == 2:
-            raise VerbError("`cerberank train distil` ended with exit code 137")
-        assert distil.main([str(option) for option in options]) == 0
+            raise RunError("`cerberank train distil` ended with exit code 137")
+        assert distil([str(option) for option in options]) == 0
 
-    monkeypatch.setattr(grid, "run_verb", run_verb)
+    monkeypatch.setattr(grid, "run_command", run_command)
     return names
 
 
@@ -55,12 +58,13 @@ def command(folder: Path, *more: str) -> list[str]:
         save_cross_encoder("bert", folder / "base")
         scores(folder / "scores")
     data = jsonl(folder)
-    return [
+    words = [
         *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--steps", "2"),
         *("--dev", dev_jsonl(folder)),
         *("--evaluate-every", "1", "--exits", "", "--strategy", "single_all_heads"),
-        *("--teacher", str(folder / "scores"), "--out", str(folder / "out"), *more),
+        *("--teacher", str(folder / "scores"), "--out", str(folder / "out")),
     ]
+    return replaced(words, *more)
 
 
 def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
@@ -71,9 +75,11 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     names = ["alpha-0.0-tau-3.0-rate-0.001", "alpha-0.5-tau-3.0-rate-0.001"]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "killed").touch()
-    assert grid.main(options) == 1
-    assert capsys.readouterr().err.endswith("cerberank train grid: `cerberank train distil` ended with exit code 137\n")
-    assert grid.main(options) == 0
+    assert sweep(options) == 1
+    assert capsys.readouterr().err.endswith(
+        "cerberank train sweep: `cerberank train distil` ended with exit code 137\n"
+    )
+    assert sweep(options) == 0
     assert ran == [*names, names[1]]
     shown = capsys.readouterr().out
     folders = {name: tmp_path / "out" / name / "checkpoint" for name in names}
@@ -83,7 +89,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     assert {row.split("|")[5].strip() for row in rows} == set(names)
     assert f"{values[best]:.2f}" in rows[0]
     (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank train distil")]
-    assert distil.main([*shlex.split(repeat)[3:], "--precisions", ""]) == 0
+    assert distil([*shlex.split(repeat)[3:], "--precisions", ""]) == 0
     again = read_checkpoint(tmp_path / "out" / "best" / "checkpoint")
     assert dev_map(again.manifest.metrics) == values[best]
     assert (
@@ -97,16 +103,16 @@ def test_the_best_on_dev_comes_first(
     """With figures that were made up: the table in order of dev MAP, of equal ones the earlier; the best's command."""
     figures = {"1.0": 60.0, "3.0": 70.25, "5.0": 70.25}
 
-    def run_verb(verb: str, *options: object) -> None:
+    def run_command(verb: str, *options: object) -> None:
         (Path(str(options[list(options).index("--out") + 1])) / "checkpoint").mkdir(parents=True)
 
     def read(checkpoint: Path) -> SimpleNamespace:
         figure = figures[checkpoint.parent.name.split("-")[3]]
         return SimpleNamespace(manifest=SimpleNamespace(metrics={"dev_map": figure}))
 
-    monkeypatch.setattr(grid, "run_verb", run_verb)
+    monkeypatch.setattr(grid, "run_command", run_command)
     monkeypatch.setattr(grid, "read_checkpoint", read)
-    assert grid.main(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
+    assert sweep(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[2:5:2] for line in lines if line.startswith("| 0")] == [
         [" 3 ", " 70.25 "],
@@ -121,9 +127,9 @@ def test_the_best_on_dev_comes_first(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--alpha", "0,1.5"], "--alpha is 1.5"),
-        (["--tau", "0"], "--tau is 0.0; it must be above 0"),
-        (["--warmup", "-1"], "--warmup is -1.0"),
+        (["--alpha", "0,1.5"], "for --alpha. Must be <= 1."),
+        (["--tau", "0"], "for --tau. Must be > 0."),
+        (["--warmup", "-1"], "for --warmup. Must be >= 0."),
         (["--strategy", "hard"], "--strategy is hard"),
     ],
 )
@@ -131,7 +137,7 @@ def test_bad_values_end_a_grid_before_its_first_run(
     more: list[str], message: str, tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those of the grid and those of `distil`, by the name of the option."""
-    assert grid.main(command(tmp_path, *more)) == 1
+    assert sweep(command(tmp_path, *more)) == 2
     assert message in capsys.readouterr().err
     assert not ran
     assert not (tmp_path / "out").exists()
@@ -141,7 +147,7 @@ def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, ran: list[str]
     """`--no-export` and `--precisions` are taken as `distil` takes them; none of the runs writes forms unasked."""
     for number, forms in enumerate((["--no-export"], ["--precisions", ""], [])):
         options = command(tmp_path, "--alpha", "0.1", "--tau", "3", "--learning-rate", "1e-3", *forms)
-        assert grid.main([*options, "--out", str(tmp_path / str(number))]) == 0
+        assert sweep(replaced(options, "--out", tmp_path / str(number))) == 0
         assert not (tmp_path / str(number) / ran[-1] / "checkpoint" / "onnx").exists()
 
 
@@ -150,10 +156,10 @@ def test_a_grid_goes_on_with_its_own_settings_alone(
 ) -> None:
     """Another setting than those of the grid is refused by its name; values of the grid may change."""
     few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
-    assert grid.main(command(tmp_path, *few)) == 0
-    assert grid.main(command(tmp_path, *few, "--warmup", "0.5")) == 1
-    assert "begun with warmup None, not 0.5" in capsys.readouterr().err
-    assert grid.main(command(tmp_path, "--alpha", "0", "--tau", "1,2", "--learning-rate", "1e-3")) == 0
+    assert sweep(command(tmp_path, *few)) == 0
+    assert sweep(command(tmp_path, *few, "--warmup", "0.5")) == 1
+    assert "begun with settings.train.warmup None, not 0.5" in capsys.readouterr().err
+    assert sweep(command(tmp_path, "--alpha", "0", "--tau", "1,2", "--learning-rate", "1e-3")) == 0
     assert len(ran) == 2
     assert capsys.readouterr().out.count("\n| 0") == 2
 
@@ -164,8 +170,8 @@ def test_a_grid_is_bound_to_the_content_of_what_it_reads(
     """Data that were replaced under the same name would mix two sets in one table."""
     few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
     options = command(tmp_path, *few)
-    assert grid.main(options) == 0
+    assert sweep(options) == 0
     (tmp_path / "data.jsonl").write_text((tmp_path / "data.jsonl").read_text().replace("city", "town"))
-    assert grid.main(options) == 1
+    assert sweep(options) == 1
     assert "begun with other content of contents.train (SHA-256: data.jsonl " in capsys.readouterr().err
     assert len(ran) == 1

@@ -1,38 +1,47 @@
-"""What both tables of `train strategies` have in common: runs in folders and processes of their own, settings.
+"""The runs of a sweep: commands in processes and folders of their own, and what identifies their settings.
 
-Every run has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not repeated, so that
-a killed call goes on when it is repeated. OUT/settings.json holds what all runs of a table share.
+Every run of a table has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not
+repeated, so that a killed call goes on when it is repeated. OUT/settings.json holds what all runs of a sweep share.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import SHA256
+from cerberank_models.commands.values import Count, Integers
 from cerberank_training.evaluation.per_question import Records, read_records
 from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 
-def add_table_options(parser: argparse.ArgumentParser) -> None:
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
     """The options of every table."""
-    parser.add_argument("--test", metavar="FORMAT:PATH", action="append", required=True, help="may be repeated")
-    parser.add_argument("--sample", type=int, help="this many questions of each test set, drawn with seed 0")
-    parser.add_argument("--seeds", type=_seeds, nargs="+", default=[(1,)], help="such as 1 2 3, or 1,2,3")
-    parser.add_argument("--out", type=Path, required=True, help="folder of all runs and of the table")
+
+    test: tuple[str, ...]
+    """Test set as FORMAT:PATH; repeat for several."""
+    sample: Count | None = None
+    """Questions of each test set, drawn with seed 0 (default: all)."""
+    seeds: Integers = (1,)
+    """Random seeds, such as 1,2,3."""
+    out: Path
+    """Folder of all runs and of the table."""
 
 
-def seeds_of(arguments: argparse.Namespace) -> list[int]:
-    """The seeds that were given, each once."""
-    return list(dict.fromkeys(seed for part in arguments.seeds for seed in part))
+Rest = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
+"""The options of the command that every run calls."""
 
 
 def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path] = ()) -> dict[str, Any]:
@@ -48,15 +57,15 @@ def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path]
     }
 
 
-class VerbError(RuntimeError):
-    """A verb that ran in a process of its own has failed, and has said why."""
+class RunError(RuntimeError):
+    """A command in a process of its own has failed, after a message."""
 
 
-def run_verb(name: str, *arguments: object) -> None:
-    """Run a command, such as `train distil`, in a process of its own; raises VerbError when it fails."""
+def run_command(name: str, *arguments: object) -> None:
+    """Run a command, such as `train distil`, in a process of its own; raises RunError when it fails."""
     done = subprocess.run([sys.executable, "-m", "cerberank", *name.split(), *map(str, arguments)], check=False)
     if done.returncode:
-        raise VerbError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
+        raise RunError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
 
 
 def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample: int | None) -> None:
@@ -64,7 +73,7 @@ def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample:
     out = _records_file(folder, test)
     if not out.is_file():
         drawn = () if sample is None else ("--sample", sample)
-        run_verb("evaluate", *source, "--data", test, *drawn, "--per-question", out)
+        run_command("evaluate", *source, "--data", test, *drawn, "--per-question", out)
 
 
 def finished(out: Path, name: str, test: str) -> dict[int, Records]:
@@ -82,7 +91,3 @@ def _records_file(folder: Path, test: str) -> Path:
     form, _, path = test.partition(":")
     stem = re.split(r"[.?]", Path(path).name)[0]
     return folder / f"{form}-{stem}-{hashlib.sha256(test.encode()).hexdigest()[:8]}.jsonl"
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    return tuple(int(seed) for seed in text.split(","))

@@ -1,0 +1,62 @@
+"""`cerberank checkpoint info`: what a checkpoint is, without loading its network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.config import RankerConfig
+from cerberank_models.output import say, say_json
+from cerberank_models.transformer import OpaqueTransformer
+
+
+def info(checkpoint: Path | None = None, /, *, json: bool = False) -> None:
+    """Show name, version, network, forms, exits and figures of a checkpoint, after its files were verified.
+
+    Args:
+        checkpoint: Checkpoint folder (default: CERBERANK_CHECKPOINT, else the bundled one).
+        json: Write one line of JSON.
+    """
+    facts = facts_of(read_checkpoint(checkpoint or default_checkpoint()))
+    if json:
+        say_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        say(f"{name.replace('_', ' '):<{width}}  {_text(value)}")
+
+
+def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
+    """The facts that people ask for, by name."""
+    config, manifest = checkpoint.config, checkpoint.manifest
+    forms = [f"onnx {precision}" for precision in checkpoint.precisions]
+    return {
+        "model": f"{config.name}@{manifest.version}",
+        "folder": str(checkpoint.path),
+        "created": manifest.created,
+        "source": manifest.source,
+        "network": _network(config),
+        "forms": [*(["weights"] if checkpoint.weights else []), *forms],
+        "most_tokens": config.encoding.max_length,
+        "exits_after_layers": [exit_.after for exit_ in config.exits],
+        "default_drops": list(config.drop_schedule or ()),
+        "schedules": [{"drops": list(each.schedule), "cost": each.cost} for each in config.tuned_schedules],
+        "first_stage": None if config.first_stage is None else config.first_stage.name,
+        "metrics": dict(manifest.metrics),
+    }
+
+
+def _network(config: RankerConfig) -> str:
+    network = config.transformer
+    if isinstance(network, OpaqueTransformer):
+        return f"graph of a {network.model_type}"
+    return f"{config.architecture} of {network.family}, {network.layers} layers of width {network.hidden_size}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(map(_text, value)) or "none"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

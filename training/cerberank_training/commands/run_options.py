@@ -1,0 +1,39 @@
+"""Options and lines that commands which train have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter, Token
+
+from cerberank_models.output import note
+from cerberank_training.runs.dev_set import Size
+
+
+def _dev_size(type_: Any, tokens: Sequence[Token]) -> Size:
+    words = tokens[0].value
+    if words != "all" and not (words.isdecimal() and int(words)):
+        raise ValueError(f"takes a whole number of at least 1, or all, not {words!r}")
+    return "all" if words == "all" else int(words)
+
+
+DevQuestions = Annotated[
+    int | Literal["all"] | None,
+    Parameter(
+        converter=_dev_size,
+        n_tokens=1,
+        help="Number of them to draw, or all (default: 300, of asnq all).",
+    ),
+]
+Track = Annotated[
+    tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
+    Parameter(help="Tracker that gets the figures of OUT/log.jsonl too; repeat for several."),
+]
+
+
+def note_of(command: str, line: str) -> None:
+    """Write a line about the work of `train COMMAND`; of several processes, the first one does."""
+    if os.environ.get("RANK", "0") == "0":
+        note(f"cerberank train {command}: {line}")

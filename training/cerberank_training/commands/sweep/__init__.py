@@ -1,0 +1,1 @@
+"""`cerberank train sweep`: many runs of a training command, and a table of their results."""

@@ -1,0 +1,14 @@
+"""The commands of `cerberank train sweep`."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from cerberank_training.commands.sweep.cerberus import cerberus
+from cerberank_training.commands.sweep.grid import grid
+from cerberank_training.commands.sweep.trmd import trmd
+
+app = App(name="sweep", help="Train a recipe with several settings, or the systems of a paper, and compare.")
+app.command(grid)
+app.command(cerberus)
+app.command(trmd)

@@ -1,0 +1,132 @@
+"""`cerberank train sweep trmd`: the systems of TRMD's table 2 on the same triples."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from cerberank_models.checkpoint.atomic import write_bytes, write_json
+from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.values import arguments_of, listed, replaced
+from cerberank_models.output import UsageError, say
+from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
+from cerberank_training.commands.sweep.runs import (
+    Rest,
+    TableOptions,
+    contents,
+    evaluate_run,
+    finished,
+    run_command,
+)
+from cerberank_training.evaluation.trmd_table import ROWS, trmd_content, trmd_table
+from cerberank_training.runs.place import check_device
+from cerberank_training.students.text_rankers import SYSTEMS
+
+
+def _row(name: str) -> str:
+    if name not in ROWS:
+        raise ValueError(name)
+    return name
+
+
+OWN = ("system", "mono", "bi", "seed", "out")
+"""The options of `train pairwise` that each run has for itself."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrmdOptions:
+    """The options of `train sweep trmd`."""
+
+    rows: Annotated[tuple[str, ...], listed(_row, "twin,trmd-twin")] = tuple(ROWS)
+    """Systems, separated by commas (default: all)."""
+    mono_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
+    """Options of `train pairwise` for monoBERT alone, in one argument."""
+    table: TableOptions
+
+
+def trmd(*training: Rest, options: TrmdOptions) -> None:
+    """Train TRMD's systems on the same triples and compare them (TRMD table 2).
+
+    Every run is a `train pairwise` and an `evaluate` of each test set, in OUT/<row>-<seed>; a taught row brings its
+    teachers of the same seed. Finished runs are not repeated, so that a killed call goes on when it is repeated, and
+    rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options are those of
+    `train pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the same, but for monoBERT,
+    which --mono-options may train longer.
+
+    Args:
+        training: Options of `train pairwise`.
+        options: Options.
+    """
+    mono, table = shlex.split(options.mono_options), options.table
+    words = [word.partition("=")[0] for word in (*training, *mono)]
+    if own := [name for name in OWN if f"--{name}" in words]:
+        raise UsageError(f"--{own[0]} is set by the row, it cannot be given.")
+    # Read here as well, so that an error shows before the first run, and that defaults are recorded.
+    longer = replaced(training, mono)
+    shared, differing = (_settings_of_run(each) for each in (training, longer))
+    check_device(chosen_device(shared["device"]))
+    recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device")}
+    recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
+    recorded["sample"] = table.sample
+    read = contents(shared["base"], {name: shared[name] for name in ("train", "dev")})
+    Bound(table.out, recorded | read).begin()
+    for seed in dict.fromkeys(table.seeds):
+        for row in _with_teachers(options.rows):
+            _train(row, seed, table.out, longer if row == "mono" else training)
+            source = ("--text-ranker", table.out / f"{row}-{seed}" / "ranker", "--device", shared["device"])
+            for test in table.test:
+                evaluate_run(table.out / f"{row}-{seed}", test, source=source, sample=table.sample)
+            _report(table, recorded)
+    say((table.out / "table.md").read_text(encoding="utf-8"))
+
+
+def _settings_of_run(words: Sequence[str]) -> dict[str, Any]:
+    """The options of a `train pairwise` by their fields' names."""
+    options: PairwiseOptions = arguments_of(pairwise, [*words, "--system", "mono", "--out", "OUT"])["options"]
+    parts = (options.loss, options.schedule, options.lengths)
+    return {name: value for part in (options, *parts) for name, value in vars(part).items() if value not in parts}
+
+
+def _with_teachers(rows: Sequence[str]) -> list[str]:
+    """The rows and the teachers that they learn from, in the table's order."""
+    taught = [SYSTEMS[row] for row in rows if SYSTEMS[row].taught]
+    wanted = {*rows, *(teacher for system in taught for teacher in ("mono", system.token_ranker))}
+    return [row for row in ROWS if row in wanted]
+
+
+def _train(row: str, seed: int, out: Path, training: Sequence[str]) -> None:
+    folder = out / f"{row}-{seed}"
+    if (folder / "ranker").is_dir():
+        return
+    system, teachers = SYSTEMS[row], {}
+    if system.taught:
+        teachers = {"mono": "mono", "bi": system.token_ranker}
+    run_command(
+        "train pairwise",
+        *training,
+        *("--system", row, "--seed", seed, "--out", folder),
+        *(part for role, name in teachers.items() for part in (f"--{role}", out / f"{name}-{seed}" / "ranker")),
+    )
+
+
+def _report(table: TableOptions, recorded: dict[str, Any]) -> None:
+    """Write the tables of all finished runs, not only of those that this call added."""
+    sections, content = [], {}
+    for test in table.test:
+        found = {row: finished(table.out, row, test) for row in ROWS}
+        results = {row: by_seed for row, by_seed in found.items() if by_seed}
+        content[test] = trmd_content(results)
+        form, _, name = test.partition(":")
+        drawn = "" if table.sample is None else f", at most {table.sample} drawn with seed 0"
+        counts = f"{content[test]['questions']:,} questions, {content[test]['pairs']:,} pairs{drawn}"
+        sections.append(f"**{form}:{Path(name).name}**: {counts}\n\n{trmd_table(results)}\n")
+    write_bytes(table.out / "table.md", "\n".join(sections).encode())
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in recorded.items()}
+    write_json(table.out / "table.json", {"settings": settings, "tests": content})
