@@ -217,9 +217,6 @@ class Settings(BaseSettings):
     latency_target_ms: Annotated[
         float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
     ] = 0.0
-    score_cache_entries: Annotated[
-        int, Field(ge=0, description="Pairs whose scores are remembered (about 500 bytes each); 0 switches it off.")
-    ] = 0
     token_cache_bytes: Annotated[
         int,
         Field(

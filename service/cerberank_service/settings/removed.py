@@ -14,6 +14,7 @@ REMOVED: Mapping[str, str] = MappingProxyType(
         "CERBERANK_OBJECTIVE_GRACE_MS": "CERBERANK_QUEUE_SECONDS bounds the time in the queue",
         "CERBERANK_OBJECTIVE_SLOWDOWN": "CERBERANK_QUEUE_SECONDS bounds the time in the queue",
         "CERBERANK_MAX_QUEUED_TOKENS": "CERBERANK_QUEUE_SECONDS bounds the queue; memory holds 4,000,000 tokens",
+        "CERBERANK_SCORE_CACHE_ENTRIES": "scores are not cached; cache whole answers in the client or in front",
         "CERBERANK_MAX_BODIES_BYTES": "all bodies together may take 16 times CERBERANK_MAX_BODY_BYTES",
         "CERBERANK_MAX_HEADER_BYTES": "a request's head may take 32 KB",
         "CERBERANK_CLIENT_SECONDS": "a client has 30 seconds; a proxy in front can give it less",

@@ -88,13 +88,12 @@ class Metrics:
         exemplar: Mapping[str, str] | None = None,
         *,
         duplicates: int = 0,
-        cached: int = 0,
         vectors: Mapping[str, int] = NO_VECTORS,
     ) -> None:
         """See `AnswerMetrics.answered`; an answer of a version that was unloaded meanwhile is not counted."""
         counting = self._answers.get((answer.model, answer.version))
         if counting is not None:
-            counting.answered(answer, exemplar, duplicates=duplicates, cached=cached, vectors=vectors)
+            counting.answered(answer, exemplar, duplicates=duplicates, vectors=vectors)
 
     def refused(self, refusal: Refusal) -> None:
         """Count a question that was refused with 503."""

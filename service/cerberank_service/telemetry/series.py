@@ -121,7 +121,6 @@ SERIES = (
     ),
     Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
     Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
-    Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
     Series(
         "vectors", "counter", "Texts that a first stage read, by where their vectors came from", ("source", *VERSION)
     ),

@@ -168,15 +168,6 @@ def test_duplicates_and_contexts_share_vectors(serve_first: Open) -> None:
     assert scores[0] == scores[2]
 
 
-def test_cached_scores_take_part_in_the_first_drop(serve_first: Open) -> None:
-    """Scores that are remembered need neither vectors nor pairs, and the answer stays the same."""
-    served = serve_first(score_cache_entries=1000, vector_cache_bytes=0)
-    first, again = served.rank(), served.rank()
-    assert again["results"] == first["results"]
-    assert sum(served.vectors.encoded) == 2 * (len(TEXTS) + 1) - 8
-    assert served.pairs.runs[3:] == [(0, 2)]
-
-
 def test_keys_do_not_share_vectors(serve_first: Open, tmp_path: Path) -> None:
     """What one key's texts left in the cache saves another key nothing, and itself everything."""
     path = tmp_path / "keys.json"
