@@ -19,7 +19,6 @@ from cerberank_service.http.response_headers import Load
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.labels import Labels
-from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
@@ -71,11 +70,10 @@ class Service:
         store = open_store(settings.store) if settings.store else None
         self.labels = Labels(store, self.versions, poll.set)
         self.operations = Operations(self.versions, self.labels, poll.set)
-        self.rules = Rules(settings, self.versions, self.shadow, self.labels)
         self.source: Watcher | SingleCheckpoint = (
             SingleCheckpoint(settings, self.versions, self.metrics, loader)
             if store is None
-            else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll, after_poll=self.rules.apply)
+            else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll)
         )
         self._register_scraped()
         self.descriptors = DescriptorWatch(self.metrics)

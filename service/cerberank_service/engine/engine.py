@@ -217,6 +217,10 @@ class Engine:
         self._given_up = True
         self._end(dead)
 
+    def count_failure(self) -> None:
+        """Count a question of this version that ended in an internal error."""
+        self._metrics.failed()
+
     def _progress(self) -> int | None:
         """Changes with every turn of the thread and every model call; None without questions. For the watchdog."""
         return self._turns + self._runner.calls if self._accepted else None

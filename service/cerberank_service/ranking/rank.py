@@ -173,9 +173,8 @@ class Ranking:
             live.engine.release(job.key)
             raise
         if isinstance(outcome, ServiceError):
-            live.failed += outcome.kind is Kind.INTERNAL
+            _count_failure(live, outcome)
             raise replace(outcome)
-        live.answered += not (question.awaits_pairs and outcome.complete)
         return outcome
 
     def render(self, question: Question, ranked: Ranked, request_id: str) -> Rendered:
@@ -213,13 +212,18 @@ class Ranking:
 
 @contextmanager
 def _failures_counted(live: LiveVersion) -> Iterator[None]:
-    """Count an internal error of the block as one of the version, as of its engine, for rules that move labels back."""
+    """Count an internal error of the block as one of the version, as if it came from its engine."""
     try:
         with panics_as_errors():
             yield
     except Exception as error:
-        live.failed += not isinstance(error, ServiceError) or error.kind is Kind.INTERNAL
+        _count_failure(live, error)
         raise
+
+
+def _count_failure(live: LiveVersion, error: Exception) -> None:
+    if not isinstance(error, ServiceError) or error.kind is Kind.INTERNAL:
+        live.engine.count_failure()
 
 
 def _new_outcome() -> Future[Outcome]:

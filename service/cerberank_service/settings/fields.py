@@ -85,22 +85,6 @@ class Settings(BaseSettings):
     shadow_percent: Annotated[
         float, Field(ge=0, le=100, description="Share of the questions that `shadow` is asked too while there is time.")
     ] = 10.0
-    promote_after: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Mirrored questions after which a shadow within the limits becomes stable: 10 % other first "
-            "candidates, overlap 0.9, 1.25 times the time; 0: by hand.",
-        ),
-    ] = 0
-    rollback_failure_percent: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=100,
-            description="Take a stable or canary version back that fails on more of its questions; 0 never does.",
-        ),
-    ] = 0.0
     aliases: Annotated[
         str,
         Field(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+CONTROLLER = "a controller on the metrics moves labels: docs/versions.md"
+
 REMOVED: Mapping[str, str] = MappingProxyType(
     {
         "CERBERANK_COPIES": "set TMPDIR: local copies of versions lie in the system's temporary folder",
-        "CERBERANK_PROMOTE_FLIP_PERCENT": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 10 %",
-        "CERBERANK_PROMOTE_OVERLAP": "the rule that CERBERANK_PROMOTE_AFTER switches on asks for 0.9",
-        "CERBERANK_PROMOTE_LATENCY_RATIO": "the rule that CERBERANK_PROMOTE_AFTER switches on allows 1.25",
+        "CERBERANK_PROMOTE_AFTER": CONTROLLER,
+        "CERBERANK_PROMOTE_FLIP_PERCENT": CONTROLLER,
+        "CERBERANK_PROMOTE_OVERLAP": CONTROLLER,
+        "CERBERANK_PROMOTE_LATENCY_RATIO": CONTROLLER,
+        "CERBERANK_ROLLBACK_FAILURE_PERCENT": CONTROLLER,
         "CERBERANK_OBJECTIVE_GRACE_MS": "CERBERANK_QUEUE_SECONDS bounds the time in the queue",
         "CERBERANK_OBJECTIVE_SLOWDOWN": "CERBERANK_QUEUE_SECONDS bounds the time in the queue",
         "CERBERANK_MAX_QUEUED_TOKENS": "CERBERANK_QUEUE_SECONDS bounds the queue; memory holds 4,000,000 tokens",

@@ -126,6 +126,7 @@ class EngineMetrics:
         self._state_bytes = series.gauge("state_bytes", *of)
         self._out_of_memory = series.counter("out_of_memory", *of)
         self._cancelled = series.counter("cancelled_requests", *of)
+        self._failed = series.counter("failed_questions", *of)
         self._wasted = series.counter("wasted_tokens", *of)
         self._step_tokens = series.gauge("step_tokens")
         self._offered = {outcome: series.counter("offered_seconds", outcome) for outcome in OUTCOMES}
@@ -158,6 +159,10 @@ class EngineMetrics:
     def out_of_memory(self) -> None:
         """Count a batch that did not fit into memory."""
         self._out_of_memory.inc()
+
+    def failed(self) -> None:
+        """Count a question that ended in an internal error."""
+        self._failed.inc()
 
     def cancelled(self) -> None:
         """Count a question whose client has disconnected."""

@@ -106,6 +106,7 @@ SERIES = (
         "Tokens run again, by stage, because their states were given up",
         ("stage", *VERSION),
     ),
+    Series("failed_questions", "counter", "Questions that ended in an internal error", VERSION),
     Series("wasted_tokens", "counter", "Tokens run for questions that got no answer", VERSION),
     Series("cancelled_requests", "counter", "Questions dropped because their client had gone", VERSION),
     Series("state_bytes", "gauge", "Hidden states that wait between steps", VERSION),
