@@ -23,7 +23,6 @@ from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.cache_metrics import CacheCollector
-from cerberank_service.telemetry.descriptors import DescriptorWatch
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.series import (
@@ -76,7 +75,6 @@ class Service:
             else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll)
         )
         self._register_scraped()
-        self.descriptors = DescriptorWatch(self.metrics)
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
@@ -117,7 +115,6 @@ class Service:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""
         self.source.start()
         self.shadow.start()
-        self.descriptors.start()
 
     def leave(self) -> None:
         """Become not ready, so that load balancers send requests elsewhere; requests are still accepted."""
@@ -141,7 +138,6 @@ class Service:
         """End the threads, after all requests are answered."""
         self.versions.stop()
         self.shadow.stop()
-        self.descriptors.stop()
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()

@@ -44,7 +44,6 @@ class Metrics:
         self.ready = self.series.gauge("ready")
         self.key_requests = self.series.counter("key_requests")
         self.key_tokens = self.series.counter("key_tokens")
-        self.without_descriptors = self.series.counter("without_descriptors_seconds")
         self.keys_stale = self.series.gauge("keys_stale")
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
 

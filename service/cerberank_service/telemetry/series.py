@@ -143,11 +143,6 @@ SERIES = (
         "Sum of the squares of first candidates' scores, for their deviation",
         VERSION,
     ),
-    Series(
-        "without_descriptors_seconds",
-        "counter",
-        "Seconds in which no file descriptor was left, so that new connections were closed at once",
-    ),
     Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
     Series("refused_requests", "counter", "Questions refused with 503, by reason", ("reason",)),
     Series("refused_candidates", "counter", "Candidates of those that the engine refused, by reason", ("reason",)),
