@@ -80,7 +80,7 @@ def load(settings: Settings) -> Loaded:
         "threads": settings.threads or None,
         "device": settings.device,
     }
-    backend = open_backend(checkpoint, graph_tokens=settings.graph_tokens, **where)
+    backend = open_backend(checkpoint, **where)
     if checkpoint.config.first_stage is None:
         return Loaded(checkpoint, backend)
     first = LoadedFirstStage(
