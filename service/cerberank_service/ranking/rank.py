@@ -34,7 +34,7 @@ from cerberank_service.ranking.first_stage import (
     whole_ranking,
 )
 from cerberank_service.ranking.prepare import Prepared, fold, prepare
-from cerberank_service.ranking.slo import choose
+from cerberank_service.ranking.slo import choose, loss_of
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
@@ -206,8 +206,8 @@ class Ranking:
             tokens = stage_tokens(prepared.pairs, policy) if texts is None else texts.stage_tokens(policy)
             return live.engine.predict(tokens, call.priority)
 
-        choice = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
-        return replace(prepared, policy=choice.policy, loss=choice.loss)
+        policy = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
+        return replace(prepared, policy=policy, loss=loss_of(config.tuned_schedules, policy.ratios))
 
 
 @contextmanager
