@@ -20,7 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cerberank_models.commands.values import Count, Whole
+from cerberank_models.commands.values import Whole
 from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
@@ -50,6 +50,7 @@ Ending = SimpleQueue[int | Exception]
 
 
 CLOSE = (b"connection", b"close")
+CALIBRATED = "`cerberank import --calibrate QUESTIONS.jsonl`"
 
 
 class ClosesWhenLeaving:
@@ -115,9 +116,6 @@ def serve(
     checkpoint: Path | None = None,
     store: str | None = None,
     revision: str | None = None,
-    max_length: Count | None = None,
-    calibrate: Path | None = None,
-    model_cache: Path | None = None,
 ) -> int:
     """Answer ranking requests over HTTP, until a signal ends the process.
 
@@ -131,9 +129,6 @@ def serve(
         checkpoint: Checkpoint folder.
         store: Store to follow: a folder or an fsspec URL.
         revision: Branch, tag or commit of a model on the hub.
-        max_length: Most tokens of a pair of an imported model (default: the model's, at most 512).
-        calibrate: Questions like those to come (JSON Lines), to serve an imported model in int8.
-        model_cache: Folder of imported models (default: ~/.cache/cerberank).
     """
     if model is not None and (named := Path(model) / "manifest.json").is_file():
         if checkpoint is not None:
@@ -146,9 +141,6 @@ def serve(
         "checkpoint": checkpoint,
         "store": store,
         "model_revision": revision,
-        "model_max_length": max_length,
-        "model_calibrate": calibrate,
-        "model_cache": model_cache,
     }
     return serve_with({name: str(value) for name, value in options.items() if value is not None})
 
@@ -209,17 +201,15 @@ def _with_model(settings: Settings) -> Settings:
     if not settings.model:
         return settings
     source = find_source(settings.model, settings.model_revision or None)
-    options = ImportOptions(
-        precisions=(settings.precision,) if settings.backend == "onnx" else (),
-        max_length=settings.model_max_length,
-        calibrate=settings.model_calibrate,
-    )
-    checkpoint = cached_checkpoint(source, options, settings.model_cache or default_cache())
+    options = ImportOptions(precisions=(settings.precision,) if settings.backend == "onnx" else ())
+    checkpoint = cached_checkpoint(source, options, default_cache())
     logger.info("%s is served from %s in %s with %s", source.place, checkpoint, settings.precision, settings.backend)
-    if settings.precision == "int8" and settings.model_calibrate is None:
-        logger.warning("int8 ranges were measured on the golden texts alone; --calibrate gives scores nearer to fp32")
+    if settings.precision == "int8":
+        logger.warning(
+            "int8 ranges were measured on the golden texts alone; %s gives scores nearer to fp32", CALIBRATED
+        )
     elif (settings.backend, settings.precision, settings.device) == ("onnx", "fp32", "cpu"):
-        logger.info("scores are the model's own; int8 takes half of the time or less: --calibrate QUESTIONS.jsonl")
+        logger.info("scores are the model's own; int8 takes half of the time or less: %s", CALIBRATED)
     names = [settings.aliases, source.place] if source.commit else [settings.aliases]
     return settings.model_copy(update={"checkpoint": checkpoint, "aliases": ",".join(filter(None, names))})
 

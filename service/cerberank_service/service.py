@@ -19,12 +19,10 @@ from cerberank_service.http.response_headers import Load
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.rollout.labels import Labels
-from cerberank_service.rollout.rules import Rules
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
 from cerberank_service.telemetry.cache_metrics import CacheCollector
-from cerberank_service.telemetry.descriptors import DescriptorWatch
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.series import (
@@ -71,14 +69,12 @@ class Service:
         store = open_store(settings.store) if settings.store else None
         self.labels = Labels(store, self.versions, poll.set)
         self.operations = Operations(self.versions, self.labels, poll.set)
-        self.rules = Rules(settings, self.versions, self.shadow, self.labels)
         self.source: Watcher | SingleCheckpoint = (
             SingleCheckpoint(settings, self.versions, self.metrics, loader)
             if store is None
-            else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll, after_poll=self.rules.apply)
+            else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll)
         )
         self._register_scraped()
-        self.descriptors = DescriptorWatch(self.metrics)
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
@@ -119,7 +115,6 @@ class Service:
         """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""
         self.source.start()
         self.shadow.start()
-        self.descriptors.start()
 
     def leave(self) -> None:
         """Become not ready, so that load balancers send requests elsewhere; requests are still accepted."""
@@ -143,7 +138,6 @@ class Service:
         """End the threads, after all requests are answered."""
         self.versions.stop()
         self.shadow.stop()
-        self.descriptors.stop()
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()

@@ -39,6 +39,40 @@ def test_each_alert_fires_in_its_fault_and_clears_after_it() -> None:
     promtool("test", "rules", *map(str, sorted((FOLDER / "tests").glob("*.yml"))))
 
 
+def test_the_controllers_queries_find_the_versions_that_the_page_says(tmp_path: Path) -> None:
+    """One canary fails on all of its questions, one on few; a shadow agrees, one seldom does, one has few questions."""
+    failing, sound = re.findall(r"```promql\n(.*?)```", (ROOT / "docs" / "versions.md").read_text(), re.DOTALL)
+
+    def of(version: str, name: str, values: str, **labels: str) -> dict[str, str]:
+        told = "".join(f', {label}="{value}"' for label, value in labels.items())
+        return {"series": f'cerberank_{name}{{model="m", version="{version}"{told}}}', "values": values}
+
+    series = [of(version, "labelled_version", "1x1500", label="canary") for version in ("fails", "works")]
+    series += [of(version, "labelled_version", "1x1500", label="shadow") for version in ("agrees", "differs", "new")]
+    answered = {"fails": "0x1500", "works": "0+1000x1500", "stable": "0x1500"}
+    series += [of(version, "requests_total", values, complete="true") for version, values in answered.items()]
+    series += [of(version, "failed_questions_total", "0+5x1500") for version in answered]
+    for version, questions, flips in (("agrees", 2, "0.1"), ("differs", 2, "0.5"), ("new", 0.1, "0")):
+        series.append(of(version, "shadow_questions_total", f"0+{questions}x1500"))
+        series.append(of(version, "shadow_flips_total", f"0+{flips}x1500"))
+        series.append(of(version, "shadow_failures_total", "0x1500"))
+        series.append(of(version, "shadow_seconds_total", "0+1x1500"))
+        series.append(of(version, "shadow_stable_seconds_total", "0+1x1500"))
+    found = ((failing, "fails", 50.0), (sound, "agrees", 2880.0))
+    cases = [
+        {
+            "expr": query,
+            "eval_time": "25h",
+            "exp_samples": [{"labels": f'{{model="m", version="{name}"}}', "value": value}],
+        }
+        for query, name, value in found
+    ]
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": cases}
+    script = tmp_path / "queries.yml"
+    script.write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}))
+    promtool("test", "rules", str(script))
+
+
 def test_no_alert_is_without_its_test() -> None:
     """Each alert has a test that expects it to fire, and one that expects it not to."""
     cases: dict[str, set[bool]] = {}

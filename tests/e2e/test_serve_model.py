@@ -37,7 +37,7 @@ def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
 def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
     """By its id, from the hub's cache alone; the second start imports nothing. Scores are CrossEncoder's, in fp32."""
     folder = save_cross_encoder("bert", in_hub_cache("someone/tiny", tmp_path / "hf"), num_labels=1)
-    places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "CERBERANK_MODEL_CACHE": str(tmp_path / "cache")}
+    places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     first = ask("someone/tiny", tmp_path / "first.log", "someone/tiny", **places)
     again = ask("someone/tiny", tmp_path / "again.log", "tiny", **places)
     wanted = CrossEncoder(str(folder), device="cpu").predict([(QUESTION, text) for text in TEXTS])
@@ -53,8 +53,8 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
 def refused(folder: Path, tmp_path: Path, **environment: str) -> str:
     """The log of a service that cannot serve `folder`: exit code 2 before anything listens."""
     log = tmp_path / "log"
-    program = (*SERVE, str(folder), "--model-cache", str(tmp_path / "cache"))
-    process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="", **environment)
+    environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "CERBERANK_CHECKPOINT": ""}
+    process = launch(Path(), log, program=(*SERVE, str(folder)), **environment)
     assert process.wait(IMPORT_SECONDS) == 2
     assert "running on" not in log.read_text()
     return log.read_text()
@@ -65,7 +65,7 @@ def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> Non
     folder = save_cross_encoder("bert", tmp_path / "three", num_labels=3)
     wanted = f"cerberank serve: {folder} was not imported: {folder} has 3 labels; a cross-encoder has one or two\n"
     assert refused(folder, tmp_path).endswith(wanted)
-    assert not [item for item in (tmp_path / "cache").iterdir() if item.is_dir()]
+    assert not [item for item in (tmp_path / "cache" / "cerberank").iterdir() if item.is_dir()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").is_file(), reason="needs Linux's list of processes")
@@ -75,32 +75,31 @@ def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> Non
 def test_a_signal_ends_the_import_as_well(number: signal.Signals, code: int, tmp_path: Path) -> None:
     """While a model is imported: the service ends its process, or this ends itself where nobody is left to do so."""
     folder, log, cache = save_cross_encoder("bert", tmp_path / "model"), tmp_path / "log", tmp_path / "cache"
-    program = (*SERVE, str(folder), "--model-cache", str(cache))
-    process = launch(Path(), log, program=program, CERBERANK_CHECKPOINT="")
+    process = launch(Path(), log, program=(*SERVE, str(folder)), CERBERANK_CHECKPOINT="", XDG_CACHE_HOME=str(cache))
     end = time.monotonic() + IMPORT_SECONDS
-    while len(named(cache)) < 2 and time.monotonic() < end:
+    while len(named(folder)) < 2 and time.monotonic() < end:
         assert process.poll() is None, log.read_text()
         time.sleep(0.01)
     process.send_signal(number)
     assert process.wait(IMPORT_SECONDS) == code
-    assert_no_import_is_left(cache)
+    assert_no_import_is_left(folder, cache)
 
 
-def assert_no_import_is_left(cache: Path) -> None:
+def assert_no_import_is_left(folder: Path, cache: Path) -> None:
     """No process, and no checkpoint: one that went on would have made it. Python may be loading libraries still."""
     end = time.monotonic() + IMPORT_SECONDS
-    while named(cache) and time.monotonic() < end:
+    while named(folder) and time.monotonic() < end:
         time.sleep(0.1)
-    assert named(cache) == []
+    assert named(folder) == []
     assert not list(cache.glob("**/config.json"))
 
 
-def named(cache: Path) -> list[Path]:
-    """The processes on whose command lines the cache's path stands: the service and its import."""
+def named(folder: Path) -> list[Path]:
+    """The processes on whose command lines the model's path stands: the service and its import."""
     found = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile
-            if str(cache).encode() in line.read_bytes():
+            if str(folder).encode() in line.read_bytes():
                 found.append(line.parent)
     return found
 

@@ -40,20 +40,17 @@ class ImportOptions:
     """How a model is imported: what the options of `cerberank import` of these names mean."""
 
     precisions: tuple[str, ...] = ()
-    max_length: int | None = None
-    calibrate: Path | None = None
 
     def key(self, source: Source) -> str:
         """Names the checkpoint: another content, option or version of this program gives another key."""
-        calibration = hashlib.sha256(self.calibrate.read_bytes()).hexdigest() if self.calibrate else None
         parts: list[object] = [source.place if source.commit else source.name, source.content(), __version__]
-        parts += [*sorted(self.precisions), self.max_length, calibration]
+        parts += sorted(self.precisions)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def arguments(self, source: Source, path: Path) -> list[str]:
         """The arguments of `cerberank import` that write `path`."""
         options: dict[str, object] = {"name": source.name, "precisions": ",".join(self.precisions)}
-        options |= {"revision": source.commit, "max-length": self.max_length, "calibrate": self.calibrate}
+        options["revision"] = source.commit
         # With "=" and after "--" a name that begins with "-" is no option.
         named = [f"--{name}={value}" for name, value in options.items() if value is not None]
         return [*named, "--", source.place, str(path)]

@@ -15,6 +15,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from cerberank_models.backends.contract import Backend
 from cerberank_service.engine.admission import MOST_TOKENS, Admission, Offer, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
@@ -215,6 +217,10 @@ class Engine:
         self._given_up = True
         self._end(dead)
 
+    def count_failure(self) -> None:
+        """Count a question of this version that ended in an internal error."""
+        self._metrics.failed()
+
     def _progress(self) -> int | None:
         """Changes with every turn of the thread and every model call; None without questions. For the watchdog."""
         return self._turns + self._runner.calls if self._accepted else None
@@ -234,11 +240,8 @@ class Engine:
         self._jobs[job.key] = job
         deadline = inf if job.deadline is None else job.deadline
         self._scheduler.add(job.key, job.own_tokens, weight=weight_of(job.priority), deadline=deadline)
-        rows = job.begin(self._backend)
-        if job.done:
-            self._resolve(job, job.ranked(now=self._clock(), complete=True))
-        else:
-            self._scheduler.queue(job.key, job.first_stage, rows, job.lengths(rows))
+        rows = np.arange(len(job.pairs), dtype=np.int64)
+        self._scheduler.queue(job.key, job.first_stage, rows, job.lengths(rows))
 
     def _sweep(self) -> None:
         """Between steps: answer questions whose deadline has passed, remove those whose client has disconnected."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from cerberank_models.backends.contract import Backend, Scores, StageOutput, Vector
 from cerberank_models.drop import UNSCORED, DropPolicy, Survival, order
 from cerberank_models.encoding import EncodedPairs
-from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.waiting_states import Rows, WaitingStates
 from cerberank_service.errors import Kind, Refusal, ServiceError
@@ -28,8 +27,6 @@ class Ranked:
     stages: Rows
     """The stage of each score; UNSCORED when the deadline came before any."""
     heads: Scores | None
-    trace: Scores
-    """Shape [n, stages]: the scores of candidates of one pair that went through all stages, NaN for the others."""
     complete: bool
     queue_seconds: float
     compute_seconds: float
@@ -94,8 +91,6 @@ class Job:
     submitted: float
     """Time of submission to the engine."""
     deadline: float | None
-    known: KnownScores | None = None
-    """Cached scores of pairs that need not run."""
     resolve: Callable[[Outcome], None]
     """Called exactly once: from the engine's thread, or from the watchdog's when the engine is given up."""
     priority: int = 0
@@ -120,17 +115,16 @@ class Job:
     vectors: list[Vector | None] | None = None
     _survival: Survival = field(init=False)
     own_tokens: tuple[float, ...] = field(init=False)
-    """Expected tokens of each of the engine's stages, without pairs whose scores are cached."""
+    """Expected tokens of each of the engine's stages."""
     stage_tokens: tuple[float, ...] = field(init=False)
     """The same with those that the question's later job is expected to run."""
     _last: int = field(init=False)
     """The last stage."""
-    _known: NDArray[np.bool_] = field(init=False)
     _waiting: int = field(init=False)
     """Number of rows that have not finished the current stage; its exit drops when none is left."""
 
     def __post_init__(self) -> None:
-        """Start with the cached scores alone."""
+        """Start with all rows alive and none scored."""
         count = len(self.pairs)
         expected = stage_tokens(self.pairs, self.policy)
         stages = len(expected)
@@ -138,18 +132,8 @@ class Job:
         self._survival = Survival(count, stages, self.policy, self.pairs.windows)
         self.held = WaitingStates(self.pairs.lengths)
         self.trace = np.full((count, stages), np.nan)
-        self._known = np.zeros(count, dtype=np.bool_)
-        if self.known is not None:
-            rows, windows = self.known.rows, self.pairs.windows
-            rows = rows if windows is None else windows.first[rows]
-            self._known[rows] = True
-            self.trace[rows] = self.known.trace
-            if self.known.heads is not None:
-                self.heads = np.full((count, self.known.heads.shape[1]), np.nan)
-                self.heads[rows] = self.known.heads
-        self._waiting = len(self._to_run)
-        share = self._waiting / count
-        own = (0.0,) * self.first_stage + tuple(share * tokens for tokens in expected)
+        self._waiting = count
+        own = (0.0,) * self.first_stage + expected
         self.own_tokens = own + (0.0,) * len(self.later_tokens)
         self.stage_tokens = own + self.later_tokens
 
@@ -200,37 +184,21 @@ class Job:
         if stage < self._last and self.deadline is None and not self.policy.waits(stage):
             return rows
         self._waiting -= len(rows)
-        return rows[:0] if self._waiting else self._end(stage, backend)
+        return rows[:0] if self._waiting else self._finish(stage, backend)
 
-    def begin(self, backend: Backend[Any]) -> Rows:
-        """The rows that may enter the job's first stage; none when all scores are cached: the job is done then."""
-        return self._to_run if self._waiting else self._end(0, backend)
-
-    def _end(self, stage: int, backend: Backend[Any]) -> Rows:
-        """End this stage and any later ones that no row has to run; returns the rows that continue."""
-        self._finish(stage, backend)
-        while not self._waiting and not self.done:
-            stage += 1
-            self._finish(stage, backend)
-        return self._survival.alive[:0] if self.done else self._to_run
-
-    @property
-    def _to_run(self) -> Rows:
-        alive = self._survival.alive
-        return alive[~self._known[alive]]
-
-    def _finish(self, stage: int, backend: Backend[Any]) -> None:
-        """Commit the stage's scores and apply its exit's drop."""
+    def _finish(self, stage: int, backend: Backend[Any]) -> Rows:
+        """Commit the stage's scores and apply its exit's drop; returns the rows that continue."""
         before, candidates = self._survival.alive, self._survival.alive_candidates
         rows = self._survival.end(stage, self.trace[before, stage])
         self.done = stage == self._last
         if self.done:
-            return
+            return rows[:0]
         if len(rows) < len(before):
             self.dropped.append((self.first_stage + stage, candidates - self._survival.alive_candidates))
             self.held.release(np.delete(before, rows))
             self.held.compact(backend)
-        self._waiting = len(self._to_run)
+        self._waiting = len(rows)
+        return self._survival.alive
 
     def release_states(self) -> None:
         """Free hidden states and vectors: the question is answered, though its answer may still be rendered."""
@@ -245,16 +213,14 @@ class Job:
             stages = np.where(np.isnan(scores), UNSCORED, 0)
         through = (stages == self._last)[:, None]
         heads = None if self.heads is None else np.where(through, self.heads, np.nan)
-        trace, spans = np.where(through, self.trace, np.nan), None
+        spans = None
         if (windows := self.pairs.windows) is not None:
             scores, stages, spans, heads = windows.folded(scores, stages, heads)
-            trace = np.where((np.diff(windows.first) == 1)[:, None], trace[windows.first[:-1]], np.nan)
         return Ranked(
             order=order(stages, np.nan_to_num(scores)),
             scores=scores,
             stages=stages,
             heads=heads,
-            trace=trace,
             complete=complete,
             queue_seconds=started - self.submitted,
             compute_seconds=now - started - self.waited,

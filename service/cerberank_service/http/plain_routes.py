@@ -12,7 +12,6 @@ from cerberank_service.dialects import tei
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.openapi import describe_errors
 from cerberank_service.rollout.shadow import Shadow
-from cerberank_service.rollout.shadow_figures import PromotionRule, judge
 from cerberank_service.settings import Settings
 from cerberank_service.versions.describe import describe, list_names, unready_reason
 from cerberank_service.versions.registry import VersionRegistry
@@ -100,9 +99,7 @@ def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> N
         )
 
 
-def add_models(
-    app: FastAPI, versions: VersionRegistry, shadow: Shadow, promotion: PromotionRule, settings: Settings
-) -> None:
+def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings: Settings) -> None:
     """Add the routes that describe the models."""
 
     @app.get(
@@ -123,8 +120,7 @@ def add_models(
     async def compared(model: str) -> dict[str, Any]:
         if (figures := shadow.figures(model)) is None:
             raise ServiceError(Kind.NOT_FOUND, "this model has no stable and shadow version to compare")
-        verdict, why = judge(figures, promotion)
-        return {"model": model, **figures.describe(), "verdict": verdict.value, "reason": why}
+        return {"model": model, **figures.describe()}
 
     @app.get("/v1/models/{model:path}", tags=["openai"], summary="One model, as OpenAI's API describes it")
     async def one_model(model: str) -> OpenAIModel:

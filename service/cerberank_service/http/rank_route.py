@@ -175,7 +175,6 @@ class RankRoute:
             rendered.answer,
             trace,
             duplicates=len(prepared.pair_of) - len(prepared.unique),
-            cached=0 if prepared.known is None else len(prepared.known.rows),
             vectors={} if question.texts is None else question.texts.sources,
         )
         return rendered

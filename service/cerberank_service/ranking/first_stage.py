@@ -21,7 +21,6 @@ from cerberank_models.tokens import replace_surrogates
 from cerberank_models.windows import NO_SPAN, OVERLAP_SHARE
 from cerberank_service.call import RankCall
 from cerberank_service.engine.job import Ranked
-from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.engine.runner import not_a_number
 from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
@@ -49,7 +48,7 @@ class Texts:
 
     question: Vector | None
     vectors: tuple[Vector | None, ...]
-    """The vector of each distinct candidate; None for one that is cold, or whose scores are cached."""
+    """The vector of each distinct candidate; None for one that is cold."""
     cold: Mapping[str, Sequence[int]]
     """The candidates of each distinct text that must be encoded."""
     encoded: EncodedPairs
@@ -95,11 +94,11 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
     if call.refuse_truncation:
         read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
     rows_of: dict[str, list[int]] = {}
-    for row in _unknown(prepared):
-        rows_of.setdefault(replace_surrogates(prepared.unique[row].text), []).append(row)
+    for row, candidate in enumerate(prepared.unique):
+        rows_of.setdefault(replace_surrogates(candidate.text), []).append(row)
     question = replace_surrogates(call.question)
     found = _cached(caches, first, call, "candidate", list(rows_of))
-    asked = _cached(caches, first, call, "question", [question] if rows_of else []).get(question)
+    asked = _cached(caches, first, call, "question", [question]).get(question)
     from_cache = len(found) + (asked is not None)
     if first.stored is not None and (cold := [text for text in rows_of if text not in found]):
         stored = zip(cold, first.stored.find(cold), strict=True)
@@ -110,7 +109,7 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
         for row in rows_of[text]:
             vectors[row] = vector
     parts = []
-    if rows_of and asked is None:
+    if asked is None:
         parts.append(first.encoder.questions([question], caches.tokens, partition=call.tenant))
     if cold_rows:
         parts.append(first.encoder.candidates(list(cold_rows), caches.tokens, partition=call.tenant))
@@ -153,14 +152,12 @@ def score_texts(
         scores[known] = first.scorer(question, [vector for vector in vectors if vector is not None])
         if not np.isfinite(scores[known]).all():
             raise not_a_number()
-    if prepared.known is not None:
-        scores[prepared.known.rows] = prepared.known.trace[:, 0]
     ended = None if ranked is None else replace(ranked, vectors=None)
     if ended is not None and not ended.complete:
         return prepared, Scored(scores=scores, alive=np.empty(0, np.int64), texts=ended)
     alive = prepared.policy.survivors(0, scores)
     read = read_pairs(call, prepared, live.checkpoint, live.encoder, rows=alive, cache=caches.tokens)
-    return replace(read, known=_among(prepared.known, alive)), Scored(scores=scores, alive=alive, texts=ended)
+    return read, Scored(scores=scores, alive=alive, texts=ended)
 
 
 def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict[str, Any]:
@@ -177,7 +174,6 @@ def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict
     return {
         "pairs": prepared.pairs,
         "policy": prepared.policy.after_first(),
-        "known": prepared.known,
         "first_stage": 1,
         "ordered": True,
         "dropped": [(0, dropped)] if dropped else [],
@@ -191,13 +187,10 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
     once all of them have a score: those that a deadline left with one are the longest, not the best.
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
-    trace, heads, spans = np.full((len(scores), ranked.trace.shape[1] + 1), np.nan), None, None
+    heads = spans = None
     ran = [scored.texts, ranked] if scored.texts is not None and scored.texts.complete else [ranked]
     if len(scored.alive) and not (ranked.stages == UNSCORED).any():
         scores[scored.alive], stages[scored.alive] = ranked.scores, ranked.stages + 1
-        through = ~np.isnan(ranked.trace[:, -1])
-        trace[scored.alive[through], 1:] = ranked.trace[through]
-        trace[scored.alive[through], 0] = scored.scores[scored.alive[through]]
         if ranked.heads is not None:
             heads = np.full((len(scores), ranked.heads.shape[1]), np.nan)
             heads[scored.alive] = ranked.heads
@@ -209,7 +202,6 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
         scores=scores,
         stages=stages,
         heads=heads,
-        trace=trace,
         complete=ranked.complete,
         queue_seconds=sum(each.queue_seconds for each in ran),
         compute_seconds=sum(each.compute_seconds for each in ran),
@@ -235,20 +227,6 @@ def _keep(caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, made
     known = {text: vector for text, vector in made.items() if vector is not None}
     if caches.vectors is not None and known:
         caches.vectors.put(_scope(first, call, kind), list(known), list(known.values()))
-
-
-def _unknown(prepared: Prepared) -> list[int]:
-    """The candidates whose scores are not cached."""
-    rows = set() if prepared.known is None else set(prepared.known.rows.tolist())
-    return [row for row in range(len(prepared.unique)) if row not in rows]
-
-
-def _among(known: KnownScores | None, alive: NDArray[np.int64]) -> KnownScores | None:
-    """The cached scores of the survivors, by their places among these, without the first stage's."""
-    if known is None or not (kept := np.isin(known.rows, alive)).any():
-        return None
-    heads = None if known.heads is None else known.heads[kept]
-    return KnownScores(np.searchsorted(alive, known.rows[kept]), known.trace[kept, 1:], heads)
 
 
 def _pair_tokens(call: RankCall, prepared: Prepared, longest: int) -> float:

@@ -17,7 +17,6 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
 from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankCall
-from cerberank_service.engine.known_scores import KnownScores
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.slo import loss_of
 
@@ -47,7 +46,6 @@ class Prepared:
     loss: Mapping[str, float]
     """Expected loss of the policy in points of each metric."""
     warnings: tuple[str, ...]
-    known: KnownScores | None = None
     text_tokens: int = 0
     """Tokens of the texts whose vectors a first stage had to compute."""
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from pydantic_core import to_json
 
 from cerberank_models.drop import DropPolicy
@@ -35,8 +34,7 @@ from cerberank_service.ranking.first_stage import (
     whole_ranking,
 )
 from cerberank_service.ranking.prepare import Prepared, fold, prepare
-from cerberank_service.ranking.score_cache import ScoreCache
-from cerberank_service.ranking.slo import choose
+from cerberank_service.ranking.slo import choose, loss_of
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
@@ -87,7 +85,6 @@ class Ranking:
         """The settings contain the sizes of all caches and the default latency target."""
         self._latency_target_ms = settings.latency_target_ms
         self._most_windows, self._most_rows = settings.max_windows, settings.max_candidates
-        self._scores = ScoreCache(settings.score_cache_entries)
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
         self.vectors = VectorCache(settings.vector_cache_bytes)
@@ -104,10 +101,8 @@ class Ranking:
         texts = scored = None
         if live.first is None:
             prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=self.tokens)
-            prepared = replace(prepared, known=self._scores.find(live.reference, call, prepared.unique))
         else:
             prepared = fold(call, live.checkpoint, live.schedule)
-            prepared = replace(prepared, known=self._scores.find(live.reference, call, prepared.unique))
             texts = read_texts(call, prepared, live, live.first, self._caches)
             prepared = replace(prepared, text_tokens=texts.encoded.tokens)
         encoded = time.monotonic() - received
@@ -178,9 +173,8 @@ class Ranking:
             live.engine.release(job.key)
             raise
         if isinstance(outcome, ServiceError):
-            live.failed += outcome.kind is Kind.INTERNAL
+            _count_failure(live, outcome)
             raise replace(outcome)
-        live.answered += not (question.awaits_pairs and outcome.complete)
         return outcome
 
     def render(self, question: Question, ranked: Ranked, request_id: str) -> Rendered:
@@ -196,10 +190,6 @@ class Ranking:
             encode_seconds=question.encode_seconds,
             total_seconds=time.monotonic() - question.received,
         )
-        trace = ranked.trace
-        if question.call.windowing is not None:
-            trace = np.where(question.prepared.truncated[:, None], np.nan, trace)
-        self._scores.keep(question.live.reference, question.call, question.prepared.unique, trace, ranked.heads)
         content = to_json(question.dialect.render(answer, question.options))
         return Rendered(content, answer, question.call.question, ranked)
 
@@ -216,19 +206,24 @@ class Ranking:
             tokens = stage_tokens(prepared.pairs, policy) if texts is None else texts.stage_tokens(policy)
             return live.engine.predict(tokens, call.priority)
 
-        choice = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
-        return replace(prepared, policy=choice.policy, loss=choice.loss)
+        policy = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
+        return replace(prepared, policy=policy, loss=loss_of(config.tuned_schedules, policy.ratios))
 
 
 @contextmanager
 def _failures_counted(live: LiveVersion) -> Iterator[None]:
-    """Count an internal error of the block as one of the version, as of its engine, for rules that move labels back."""
+    """Count an internal error of the block as one of the version, as if it came from its engine."""
     try:
         with panics_as_errors():
             yield
     except Exception as error:
-        live.failed += not isinstance(error, ServiceError) or error.kind is Kind.INTERNAL
+        _count_failure(live, error)
         raise
+
+
+def _count_failure(live: LiveVersion, error: Exception) -> None:
+    if not isinstance(error, ServiceError) or error.kind is Kind.INTERNAL:
+        live.engine.count_failure()
 
 
 def _new_outcome() -> Future[Outcome]:
@@ -240,5 +235,5 @@ def _new_outcome() -> Future[Outcome]:
 def _what_runs(prepared: Prepared, texts: Texts | None, scored: Scored | None) -> dict[str, Any]:
     """The fields of `Job` that do not depend on who asks."""
     if texts is None:
-        return {"pairs": prepared.pairs, "policy": prepared.policy, "known": prepared.known}
+        return {"pairs": prepared.pairs, "policy": prepared.policy}
     return job_options(prepared, texts, scored)

@@ -7,25 +7,13 @@ an explicit `drop_ratio` are not handled here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from cerberank_models.config import RankerConfig, TunedSchedule
 from cerberank_models.drop import DropPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A drop policy with its expected loss."""
-
-    policy: DropPolicy
-    loss: Mapping[str, float]
-    """Points of each metric below the most accurate tuned schedule."""
-    in_time: bool
-    """Whether it is predicted to meet the target."""
-
-
-def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float) -> Choice:
+def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float) -> DropPolicy:
     """The most accurate tuned schedule whose predicted `seconds` are at most `target`, or the fastest one.
 
     At least `keep` candidates stay alive. Raises ValueError where no schedule was tuned.
@@ -35,9 +23,9 @@ def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], floa
         raise ValueError("there is no schedule to choose from")
     for entry in sorted(tuned, key=lambda entry: -entry.cost):
         policy = config.drop_policy(default=entry.schedule, keep=keep)
-        if in_time := seconds(policy) <= target:
+        if seconds(policy) <= target:
             break
-    return Choice(policy, loss_of(tuned, policy.ratios), in_time)
+    return policy
 
 
 def loss_of(tuned: Sequence[TunedSchedule], ratios: tuple[float, ...]) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""Roll-out of versions: label moves by operators and by rules, and shadow comparison."""
+"""Roll-out of versions: label moves, and shadow comparison."""

@@ -1,4 +1,4 @@
-"""Measures the difference of two versions' rankings of one question. Pure.
+"""The differences of two versions' rankings, of one question and of all mirrored ones. Pure.
 
 Arrays are by pair, n of them, in the same order for both versions.
 """
@@ -6,6 +6,7 @@ Arrays are by pair, n of them, in the same order for both versions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,3 +58,47 @@ def rank_biased_overlap(
     weights = persistence**depth
     total = agreement[-1] * weights[-1] + (1.0 - persistence) / persistence * float(agreement @ weights)
     return min(1.0, float(total))
+
+
+@dataclass(slots=True)
+class ShadowFigures:
+    """Sums over the questions that were mirrored from `stable` to `shadow`."""
+
+    stable: str
+    shadow: str
+    questions: int = 0
+    flips: int = 0
+    overlap: float = 0.0
+    shift: float = 0.0
+    stable_seconds: float = 0.0
+    shadow_seconds: float = 0.0
+    failures: int = 0
+    """Questions that only the shadow failed to answer."""
+    skipped: int = 0
+    """Questions that were not mirrored: the service was busy, or the shadow cannot take them."""
+
+    def add(self, comparison: Comparison, *, stable_seconds: float, shadow_seconds: float) -> None:
+        """Add one mirrored question."""
+        self.questions += 1
+        self.flips += comparison.flipped
+        self.overlap += comparison.overlap
+        self.shift += comparison.shift
+        self.stable_seconds += stable_seconds
+        self.shadow_seconds += shadow_seconds
+
+    def describe(self) -> dict[str, Any]:
+        """Counts, and means over all mirrored questions that are null before the first one."""
+        count = self.questions
+        ratio = self.shadow_seconds / self.stable_seconds if self.stable_seconds > 0 else 1.0
+        return {
+            "stable": self.stable,
+            "shadow": self.shadow,
+            "questions": count,
+            "flips": self.flips,
+            "failures": self.failures,
+            "skipped": self.skipped,
+            "flip_percent": 100.0 * self.flips / count if count else None,
+            "rank_biased_overlap": self.overlap / count if count else None,
+            "score_shift": self.shift / count if count else None,
+            "latency_ratio": ratio if count else None,
+        }

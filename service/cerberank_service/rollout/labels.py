@@ -1,4 +1,4 @@
-"""Moves labels in the store, for operators and rules; every service that follows the store adopts the move."""
+"""Moves labels in the store, for operators; every service that follows the store adopts the move."""
 
 from __future__ import annotations
 
@@ -27,15 +27,7 @@ class Labels:
         """`moved` is called after every move, so that this replica adopts it at once."""
         self._store, self._versions, self._moved = store, versions, moved
 
-    def move(
-        self,
-        model: str,
-        label: str,
-        version: str | None,
-        *,
-        only_from: str | None = None,
-        taken_back: bool = False,
-    ) -> str | None:
+    def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
         """Move `label` to `version`, or remove it (None); returns its version before. See `Store.move_label`."""
         with self._reaching() as store:
             before = store.move_label(
@@ -43,7 +35,6 @@ class Labels:
                 check_label(label),
                 None if version is None else check_version(version),
                 only_from=only_from,
-                taken_back=taken_back,
             )
         self._moved()
         return before
@@ -68,16 +59,6 @@ class Labels:
             )
         self.move(model, "stable", target, only_from=before)
         return before, target
-
-    def promote(self, model: str, *, stable: str, shadow: str) -> None:
-        """Move `stable` from the version `stable` to `shadow`, and remove the label `shadow`."""
-        self.move(model, "stable", shadow, only_from=stable)
-        self.move(model, "shadow", None, only_from=shadow)
-
-    def taken_back(self, model: str) -> tuple[str, ...]:
-        """The versions from which a rule of any replica took a label."""
-        with self._reaching() as store:
-            return store.record(check_model(model)).taken_back
 
     def check(self, reference: Reference) -> None:
         """Raises ServiceError (404) when the store does not have the version."""

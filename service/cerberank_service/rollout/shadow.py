@@ -26,8 +26,7 @@ from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.first_stage import Caches, job_options, read_texts, score_texts, whole_ranking
 from cerberank_service.ranking.prepare import fold, prepare
-from cerberank_service.rollout.comparison import compare
-from cerberank_service.rollout.shadow_figures import ShadowFigures
+from cerberank_service.rollout.comparison import ShadowFigures, compare
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import LiveVersion
@@ -126,7 +125,7 @@ class Shadow:
     def _compare(self, model: str, figures: ShadowFigures, ranked: Ranked, outcome: Ranked) -> None:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
         seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
-        figures.add(compared, candidates=len(ranked.order), **seconds)
+        figures.add(compared, **seconds)
         self._metrics.shadow.compared(
             model,
             figures.shadow,

@@ -24,8 +24,6 @@ from cerberank_service.settings.values import (
 
 BODIES = 16
 """Number of bodies of the largest size that may be held at the same time."""
-MODEL_OPTIONS = ("model_revision", "model_max_length", "model_calibrate", "model_cache")
-"""Settings of the model that is imported."""
 
 
 class Settings(BaseSettings):
@@ -46,17 +44,6 @@ class Settings(BaseSettings):
         ),
     ] = ""
     model_revision: Annotated[str, Field(description="Its branch, tag or commit on the hub; empty takes `main`.")] = ""
-    model_max_length: Annotated[
-        int | None, Field(ge=8, description="Most tokens of a pair; unset takes the model's own number, at most 512.")
-    ] = None
-    model_calibrate: Annotated[
-        Path | None,
-        AfterValidator(existing_file),
-        Field(description="Questions like those to come, as `cerberank rank` reads them; it is then served in int8."),
-    ] = None
-    model_cache: Annotated[
-        Path | None, Field(description="Folder of imported models; empty takes `~/.cache/cerberank`.")
-    ] = None
     store: Annotated[
         str,
         Field(
@@ -85,22 +72,6 @@ class Settings(BaseSettings):
     shadow_percent: Annotated[
         float, Field(ge=0, le=100, description="Share of the questions that `shadow` is asked too while there is time.")
     ] = 10.0
-    promote_after: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Mirrored questions after which a shadow within the limits becomes stable: 10 % other first "
-            "candidates, overlap 0.9, 1.25 times the time; 0: by hand.",
-        ),
-    ] = 0
-    rollback_failure_percent: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=100,
-            description="Take a stable or canary version back that fails on more of its questions; 0 never does.",
-        ),
-    ] = 0.0
     aliases: Annotated[
         str,
         Field(
@@ -165,20 +136,12 @@ class Settings(BaseSettings):
         Field(
             validate_default=True,
             description=f"Number format of weights and activations: {precisions_help()}; empty takes fp16 on a GPU, on "
-            "a processor int8 with onnx (fp32 if the model is imported without questions), fp32 with torch.",
+            "a processor int8 with onnx (fp32 for a model that is imported), fp32 with torch.",
         ),
     ] = ""
     threads: Annotated[
         int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
     ] = 0
-    graph_tokens: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            description="On a GPU in half precision, steps of up to so many tokens run as CUDA graphs; 0: none; unset: "
-            "full steps too, and at least 16,384.",
-        ),
-    ] = None
     encode_workers: Annotated[int, Field(ge=1, le=64, description="Threads that parse, tokenise and render.")] = 2
     step_tokens: Annotated[
         int,
@@ -217,9 +180,6 @@ class Settings(BaseSettings):
     latency_target_ms: Annotated[
         float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
     ] = 0.0
-    score_cache_entries: Annotated[
-        int, Field(ge=0, description="Pairs whose scores are remembered (about 500 bytes each); 0 switches it off.")
-    ] = 0
     token_cache_bytes: Annotated[
         int,
         Field(
@@ -274,10 +234,8 @@ class Settings(BaseSettings):
             raise ValueError("CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY need each other")
         if self.model and (self.checkpoint is not None or self.store):
             raise ValueError("CERBERANK_MODEL goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE")
-        if not self.model and (alone := [name for name in MODEL_OPTIONS if getattr(self, name)]):
-            raise ValueError(f"CERBERANK_{alone[0].upper()} needs CERBERANK_MODEL (`cerberank serve MODEL`)")
-        if self.model_calibrate is not None and (self.backend, self.precision) != ("onnx", "int8"):
-            raise ValueError("CERBERANK_MODEL_CALIBRATE is for int8, which only the backend onnx has")
+        if self.model_revision and not self.model:
+            raise ValueError("CERBERANK_MODEL_REVISION needs CERBERANK_MODEL (`cerberank serve MODEL`)")
         return self
 
     @property

@@ -59,7 +59,7 @@ def precision_of(value: str, info: ValidationInfo) -> str:
     backend = info.data["backend"]
     usual = usual_precision(backend, info.data["device"])
     # Ranges that are measured on few texts keep the order of most candidates, not a trusted model's very scores.
-    if usual == "int8" and info.data.get("model") and info.data.get("model_calibrate") is None:
+    if usual == "int8" and info.data.get("model"):
         usual = "fp32"
     return check_precision(backend, value or usual)
 

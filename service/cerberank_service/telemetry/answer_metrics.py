@@ -30,7 +30,6 @@ class AnswerMetrics:
         self._schedules = {schedule: series.counter("schedules", schedule, *of) for schedule in schedules}
         self._expected_loss = {metric: series.counter("expected_loss_points", metric, *of) for metric in metrics}
         self._duplicates = series.counter("duplicate_candidates", *of)
-        self._cached = series.counter("cached_candidates", *of)
         self._vectors = {source: series.counter("vectors", source, *of) for source in VECTOR_SOURCES}
         self._truncated = series.counter("truncated_candidates", *of)
         self._agreement = {agree: series.counter("head_agreement", name, *of) for agree, name in _EITHER}
@@ -43,13 +42,12 @@ class AnswerMetrics:
         exemplar: Mapping[str, str] | None,
         *,
         duplicates: int = 0,
-        cached: int = 0,
         vectors: Mapping[str, int] = NO_VECTORS,
     ) -> None:
         """Count one answer; `exemplar` has its trace id.
 
-        `duplicates` and `cached` are the numbers of candidates that were not run because they equal another one or
-        their scores were cached, `vectors` those of texts that a first stage read, by source.
+        `duplicates` is the number of candidates that were not run because they equal another one, `vectors` those of
+        texts that a first stage read, by source.
         """
         example = dict(exemplar) if exemplar else None
         for phase, seconds in self._phases.items():
@@ -60,7 +58,6 @@ class AnswerMetrics:
         for metric, points in self._expected_loss.items():
             points.inc(max(0.0, answer.expected_loss.get(metric, 0.0)))
         self._duplicates.inc(duplicates)
-        self._cached.inc(cached)
         for source, texts in vectors.items():
             self._vectors[source].inc(texts)
         self._truncated.inc(int(answer.truncated.sum()))

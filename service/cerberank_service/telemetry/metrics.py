@@ -44,7 +44,6 @@ class Metrics:
         self.ready = self.series.gauge("ready")
         self.key_requests = self.series.counter("key_requests")
         self.key_tokens = self.series.counter("key_tokens")
-        self.without_descriptors = self.series.counter("without_descriptors_seconds")
         self.keys_stale = self.series.gauge("keys_stale")
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
 
@@ -88,13 +87,12 @@ class Metrics:
         exemplar: Mapping[str, str] | None = None,
         *,
         duplicates: int = 0,
-        cached: int = 0,
         vectors: Mapping[str, int] = NO_VECTORS,
     ) -> None:
         """See `AnswerMetrics.answered`; an answer of a version that was unloaded meanwhile is not counted."""
         counting = self._answers.get((answer.model, answer.version))
         if counting is not None:
-            counting.answered(answer, exemplar, duplicates=duplicates, cached=cached, vectors=vectors)
+            counting.answered(answer, exemplar, duplicates=duplicates, vectors=vectors)
 
     def refused(self, refusal: Refusal) -> None:
         """Count a question that was refused with 503."""
@@ -127,6 +125,7 @@ class EngineMetrics:
         self._state_bytes = series.gauge("state_bytes", *of)
         self._out_of_memory = series.counter("out_of_memory", *of)
         self._cancelled = series.counter("cancelled_requests", *of)
+        self._failed = series.counter("failed_questions", *of)
         self._wasted = series.counter("wasted_tokens", *of)
         self._step_tokens = series.gauge("step_tokens")
         self._offered = {outcome: series.counter("offered_seconds", outcome) for outcome in OUTCOMES}
@@ -159,6 +158,10 @@ class EngineMetrics:
     def out_of_memory(self) -> None:
         """Count a batch that did not fit into memory."""
         self._out_of_memory.inc()
+
+    def failed(self) -> None:
+        """Count a question that ended in an internal error."""
+        self._failed.inc()
 
     def cancelled(self) -> None:
         """Count a question whose client has disconnected."""

@@ -106,6 +106,7 @@ SERIES = (
         "Tokens run again, by stage, because their states were given up",
         ("stage", *VERSION),
     ),
+    Series("failed_questions", "counter", "Questions that ended in an internal error", VERSION),
     Series("wasted_tokens", "counter", "Tokens run for questions that got no answer", VERSION),
     Series("cancelled_requests", "counter", "Questions dropped because their client had gone", VERSION),
     Series("state_bytes", "gauge", "Hidden states that wait between steps", VERSION),
@@ -121,7 +122,6 @@ SERIES = (
     ),
     Series("truncated_candidates", "counter", "Candidates that were cut to the token limit", VERSION),
     Series("duplicate_candidates", "counter", "Candidates answered by an identical one", VERSION),
-    Series("cached_candidates", "counter", "Candidates whose scores were known from before", VERSION),
     Series(
         "vectors", "counter", "Texts that a first stage read, by where their vectors came from", ("source", *VERSION)
     ),
@@ -142,11 +142,6 @@ SERIES = (
         "counter",
         "Sum of the squares of first candidates' scores, for their deviation",
         VERSION,
-    ),
-    Series(
-        "without_descriptors_seconds",
-        "counter",
-        "Seconds in which no file descriptor was left, so that new connections were closed at once",
     ),
     Series("errors", "counter", "Requests answered with an error, by kind", ("kind",)),
     Series("refused_requests", "counter", "Questions refused with 503, by reason", ("reason",)),

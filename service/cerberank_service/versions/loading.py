@@ -80,7 +80,7 @@ def load(settings: Settings) -> Loaded:
         "threads": settings.threads or None,
         "device": settings.device,
     }
-    backend = open_backend(checkpoint, graph_tokens=settings.graph_tokens, **where)
+    backend = open_backend(checkpoint, **where)
     if checkpoint.config.first_stage is None:
         return Loaded(checkpoint, backend)
     first = LoadedFirstStage(
@@ -110,8 +110,6 @@ class LiveVersion:
         """The drop schedule of calls without drop ratios; an operator may change it."""
         self.leases = 0
         """Number of requests that use it, maintained by `VersionRegistry`."""
-        self.answered = self.failed = 0
-        """Questions since a label was last moved to it; `failed` counts internal errors."""
 
     @property
     def reference(self) -> Reference:

@@ -159,9 +159,7 @@ class VersionRegistry:
             serving = {label: version for label, version in model.serving.items() if label != flip.label}
             if flip.version is not None:
                 serving[flip.label] = flip.version
-                live = model.versions[flip.version].live
-                assert live is not None, "labels move to ready versions only"
-                live.answered = live.failed = 0
+                assert model.versions[flip.version].live is not None, "labels move to ready versions only"
             previous = model.previous
             if flip.label == "stable":
                 previous = model.serving.get("stable")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 
 from cerberank_models.backends.registry import spec_of
@@ -49,9 +49,8 @@ class Watcher:
         loader: Loader,
         *,
         wake: threading.Event,
-        after_poll: Callable[[], None],
     ) -> None:
-        """Nothing is read before `start`. Setting `wake` causes a poll at once; `after_poll` is called after each."""
+        """Nothing is read before `start`. Setting `wake` causes a poll at once."""
         self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
         self._view, self._spec = StoreView(store, settings), spec_of(settings.backend)
@@ -64,7 +63,7 @@ class Watcher:
         self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
         self._polled = time.monotonic()
-        self._wake, self._after_poll, self._stopped = wake, after_poll, threading.Event()
+        self._wake, self._stopped = wake, threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def open(self) -> None:
@@ -94,8 +93,6 @@ class Watcher:
             self._wake.clear()
             try:
                 self._poll()
-                if not self._stopped.is_set():
-                    self._after_poll()
             except BaseException:  # a library that panics raises no Exception; the next poll may succeed
                 logger.exception("polling the store failed; it will be retried")
             self._polled = time.monotonic()
@@ -250,7 +247,7 @@ class Watcher:
             try:
                 self._store.note_served(Reference(name, serving))
                 self._noted[name] = serving
-            except Exception as error:  # file systems have errors of their own; the rules must run whatever they are
+            except Exception as error:  # file systems have errors of their own
                 self._note_after = time.monotonic() + NOTE_SECONDS
                 why = "a replica that starts while a bad version is stable will not know what to serve instead"
                 logger.warning("the store cannot be told that %s@%s serves; %s: %r", name, serving, why, error)

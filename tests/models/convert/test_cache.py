@@ -38,25 +38,22 @@ def test_the_second_start_imports_nothing(
 ) -> None:
     """One call of `cerberank import`, with the options; what a killed one left is gone."""
     calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
-    options = ImportOptions(precisions=("int8",), max_length=64, calibrate=source.folder / "config.json")
+    options = ImportOptions(precisions=("int8",))
     path = tmp_path / "cache" / f"model-{options.key(source)}"
     (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
     assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
     assert calls.read_text() == (
-        "-m cerberank import --end-with-stdin --name=model --precisions=int8 --max-length=64 "
-        f"--calibrate={source.place}/config.json -- {source.place} {path}\n"
+        f"-m cerberank import --end-with-stdin --name=model --precisions=int8 -- {source.place} {path}\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
 
 
 def test_what_is_imported_and_how_gives_the_place(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content, length, precisions, questions, the program's version and the commit each give another."""
+    """Content, precisions, the program's version and the commit each give another."""
     config = source.folder / "config.json"
     keys = [
         FP32.key(source),
         ImportOptions(precisions=("int8",)).key(source),
-        ImportOptions(precisions=("fp32",), max_length=64).key(source),
-        ImportOptions(precisions=("fp32",), calibrate=config).key(source),
         FP32.key(Source(place="a/model", folder=source.folder, commit="1")),
         FP32.key(Source(place="b/model", folder=source.folder, commit="1")),
         FP32.key(Source(place="a/model", folder=source.folder, commit="2")),

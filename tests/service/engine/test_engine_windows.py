@@ -19,7 +19,6 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.rank import rank_pairs
 from cerberank_models.windows import Combine, Windows
 from cerberank_service.engine.job import stage_tokens
-from cerberank_service.engine.known_scores import KnownScores
 
 
 def windowed(counts: list[int], combine: Combine = "best") -> EncodedPairs:
@@ -66,18 +65,6 @@ def test_drops_are_counted_in_candidates(start: Start) -> None:
     kept = [counts[index] for index in np.flatnonzero(got.stages == 2).tolist()]
     assert len(kept) == 2
     assert backend.runs == [(0, 9), (1, sum(kept)), (2, sum(kept))]
-
-
-def test_cached_scores_belong_to_candidates_of_one_pair(start: Start) -> None:
-    """Candidate 1 is row 3; only its scores are taken from the cache, and only they can be cached again."""
-    backend, pairs = FakeBackend(), windowed([3, 1, 2])
-    wanted = ranked(start(FakeBackend()).submit(pairs))
-    assert np.isnan(wanted.trace).any(axis=1).tolist() == [True, False, True]
-    assert wanted.heads is not None
-    known = KnownScores(np.asarray([1]), wanted.trace[[1]], wanted.heads[[1]])
-    got = ranked(start(backend).submit(pairs, known=known))
-    assert backend.runs == [(0, 5), (1, 5), (2, 5)]
-    assert got.scores.tolist() == wanted.scores.tolist()
 
 
 def test_a_deadline_leaves_the_order_of_the_windows_scored_so_far(start: Start) -> None:

@@ -82,7 +82,7 @@ def job(count: int, *, poisoned: bool = False) -> Job:
     pairs = numbered_pairs(count)
     if poisoned:
         pairs = replace(pairs, token_ids=np.full_like(pairs.token_ids, TOKEN_ID[RAISES]))
-    made = Job(
+    return Job(
         pairs=pairs,
         policy=RatioSchedule((0.0, 0.0), 1),
         received=0.0,
@@ -90,8 +90,6 @@ def job(count: int, *, poisoned: bool = False) -> Job:
         deadline=None,
         resolve=lambda outcome: None,
     )
-    made.begin(FakeBackend())
-    return made
 
 
 def parts(*jobs: Job) -> list[Part]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, Faults
+from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples, wait_until
 
 from cerberank_service.call import RankCall
@@ -44,6 +44,14 @@ def test_an_unforeseen_error_on_a_shared_path_has_the_dialect_that_was_read(
     assert client.post("/v1/rerank", json=body).json().keys() == {"id", "message", "detail"}
     assert voyage.format_error(ServiceError(Kind.INTERNAL, "x"), "")[1].keys() == told.json().keys()
     assert "secret" not in told.text
+
+
+def test_a_question_that_fails_counts_for_its_version(serve: Serve) -> None:
+    client = serve(FakeBackend())
+    for candidates, status, failed in (([1, 2], 422, 0), (["a"], 200, 0), ([RAISES], 500, 1)):
+        answer = client.post("/v1/rank", json={"question": "how?", "candidates": candidates})
+        assert answer.status_code == status
+        assert samples(client)["cerberank_failed_questions_total{model=fake-ranker,version=7}"] == failed
 
 
 class PanicError(BaseException):

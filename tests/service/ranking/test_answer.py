@@ -35,7 +35,6 @@ def answered(*, top_k: int | None = None, **found: Any) -> RankAnswer:
         "scores": np.array([0.4, 0.1, 0.9]),
         "stages": np.array([1, 0, 1]),
         "heads": np.array([[0.4, 0.4], [np.nan, np.nan], [0.8, 1.0]]),
-        "trace": np.zeros((3, 2)),
         "complete": True,
         "queue_seconds": 0.002,
         "compute_seconds": 0.003,

@@ -1,4 +1,4 @@
-"""What the token cache and the score cache share between requests, and what they keep apart."""
+"""What the token cache shares between requests, and what it keeps apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
@@ -46,25 +45,16 @@ def test_a_repeated_request_is_not_tokenised(serve: Serve) -> None:
     assert lookups(plain) == (0, 0)
 
 
-@pytest.mark.parametrize("cache", ["tokens", "scores"])
-def test_keys_share_no_cache(serve: Serve, tmp_path: Path, cache: str) -> None:
+def test_keys_share_no_tokens(serve: Serve, tmp_path: Path) -> None:
     """Texts that one key sent are unknown to another one, and known when the first sends them again."""
     path = tmp_path / "keys.json"
     first, second = add_key(path, "first"), add_key(path, "second")
-    backend = FakeBackend()
-    client = serve(backend, keys_file=path, score_cache_entries=100 if cache == "scores" else 0)
-    backend.runs.clear()
+    client = serve(FakeBackend(), keys_file=path)
     seen = []
     for secret in (first, second, first, second):
         rank(client, secret)
-        seen.append((*lookups(client), len(backend.runs)))
-    assert [(hits, misses) for hits, misses, _ in seen] == [
-        (0, TEXTS),
-        (0, 2 * TEXTS),
-        (TEXTS, 2 * TEXTS),
-        (2 * TEXTS, 2 * TEXTS),
-    ]
-    assert [runs for *_, runs in seen] == ([3, 6, 6, 6] if cache == "scores" else [3, 6, 9, 12])
+        seen.append(lookups(client))
+    assert seen == [(0, TEXTS), (0, 2 * TEXTS), (TEXTS, 2 * TEXTS), (2 * TEXTS, 2 * TEXTS)]
 
 
 def test_a_version_with_the_same_tokenizer_finds_the_cache_warm(

@@ -160,23 +160,6 @@ def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve) -> 
     assert backend.runs[0] == (0, 5)
 
 
-def test_the_score_cache_gives_the_same_answers_with_windows(serve: Serve) -> None:
-    """With and without windows in turn: neither takes the other's scores of a text that does not fit."""
-    plain, cached = serve(FakeBackend()), serve(FakeBackend(), score_cache_entries=100)
-    for fields in ({}, {"windows": "off"}, {}, {"candidates": TEXTS[:3]}, {"windows": "mean", "drop_ratio": 0.4}):
-        for _ in range(2):
-            assert rank(cached, **fields)["results"] == rank(plain, **fields)["results"]
-
-
-def test_a_text_that_lost_windows_to_others_is_not_cached(serve: Serve) -> None:
-    """Beside 19 others it is cut, as there is room for 20 windows; alone it has all of its own, with other scores."""
-    plain = serve(FakeBackend(), max_candidates=20)
-    cached = serve(FakeBackend(), max_candidates=20, score_cache_entries=99)
-    rank(cached, candidates=[LONG, *map(str, range(19))], windows="mean")
-    alone = {"candidates": [LONG], "windows": "mean"}
-    assert rank(cached, **alone)["results"] == rank(plain, **alone)["results"]
-
-
 def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_first: Open) -> None:
     """Before they are tokenised: at least the tokens of a text, where a cut one has those of a pair."""
     live = serve_first().client.app.state.service.versions.find("fake-ranker", None)  # type: ignore[attr-defined]

@@ -24,14 +24,12 @@ def config_of(*tuned: TunedSchedule) -> RankerConfig:
 
 @given(st.permutations(SET), st.floats(0.0, 3.0), st.floats(0.1, 2.0))
 def test_the_most_accurate_schedule_in_time_is_taken(tuned: list[TunedSchedule], wait: float, target: float) -> None:
-    """Whatever their order; the fastest when none is in time, and it says so."""
+    """Whatever their order; the fastest when none is in time."""
     time = {entry.schedule: entry.cost + wait for entry in tuned}
-    choice = choose(config_of(*tuned), 1, lambda policy: time[policy.ratios], target)
+    policy = choose(config_of(*tuned), 1, lambda policy: time[policy.ratios], target)
     in_time = [entry for entry in tuned if time[entry.schedule] <= target]
-    assert choice.in_time == bool(in_time)
     expected = max(in_time, key=lambda entry: entry.cost) if in_time else HARSH
-    assert choice.policy.ratios == expected.schedule
-    assert choice.loss == loss_of(tuned, expected.schedule)
+    assert policy.ratios == expected.schedule
 
 
 @pytest.mark.parametrize(("keep", "minimum"), [(1, 4), (7, 7)])
@@ -43,7 +41,7 @@ def test_what_was_asked_for_and_the_checkpoint_s_minimum_stay_alive(keep: int, m
         predicted.append(policy)
         return 1.0
 
-    chosen = choose(config_of(*SET), keep, seconds, 0.5).policy
+    chosen = choose(config_of(*SET), keep, seconds, 0.5)
     assert chosen == RatioSchedule(HARSH.schedule, minimum)
     assert predicted == [RatioSchedule(entry.schedule, minimum) for entry in (GENTLE, MIDDLE, HARSH)]
 

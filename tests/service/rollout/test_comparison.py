@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_service.rollout.comparison import compare, rank_biased_overlap
+from cerberank_service.rollout.comparison import Comparison, ShadowFigures, compare, rank_biased_overlap
 
 PAIR_OF_ORDERS = st.integers(1, 30).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.permutations(range(n))))
 
@@ -45,3 +45,16 @@ def test_flip_and_shift() -> None:
     assert not same.flipped
     assert same.shift == pytest.approx(0.8 / 3)
     assert compare(np.asarray([0, 1, 2]), scores, np.asarray([1, 0, 2]), other).flipped
+
+
+def test_the_figures_are_described_by_means() -> None:
+    """Null before the first question."""
+    figures = ShadowFigures("1", "2")
+    assert figures.describe()["latency_ratio"] is None
+    for number in range(4):
+        compared = Comparison(flipped=number == 0, overlap=0.5, shift=0.1)
+        figures.add(compared, stable_seconds=1.0, shadow_seconds=2.0)
+    described = figures.describe()
+    assert (described["stable"], described["shadow"], described["questions"], described["flips"]) == ("1", "2", 4, 1)
+    assert (described["flip_percent"], described["rank_biased_overlap"], described["latency_ratio"]) == (25.0, 0.5, 2.0)
+    assert described["score_shift"] == pytest.approx(0.1)

@@ -98,15 +98,12 @@ def test_one_setting_is_enough_for_a_gpu(
     assert (settings.backend, settings.precision) == (backend, precision)
 
 
-def test_an_imported_model_is_served_in_its_own_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """fp32 on a processor, unless int8 is asked for by name or by questions to measure its ranges on."""
-    questions = tmp_path / "questions.jsonl"
-    questions.touch()
+def test_an_imported_model_is_served_in_its_own_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp32 on a processor, unless int8 is asked for by name."""
     assert read_settings({"model": "a/b"}).precision == "fp32"
-    assert read_settings({"model": "a/b", "model_calibrate": str(questions)}).precision == "int8"
     assert read_settings().precision == "int8"
     monkeypatch.setenv("CERBERANK_CHECKPOINT", "")  # as templates leave a variable out
-    monkeypatch.setenv("CERBERANK_MODEL_MAX_LENGTH", "")
+    monkeypatch.setenv("CERBERANK_MODEL_REVISION", "")
     monkeypatch.setenv("CERBERANK_MODEL", "a/b")
     monkeypatch.setenv("CERBERANK_DEVICE", "cuda")
     assert (read_settings().precision, read_settings({"model": "c"}).model) == ("fp16", "c")
@@ -121,11 +118,6 @@ def test_an_imported_model_is_served_in_its_own_precision(monkeypatch: pytest.Mo
         ({"model": "a", "store": "s"}, "goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE"),
         ({"model": "a", "checkpoint": "c"}, "goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE"),
         ({"model_revision": "main"}, "CERBERANK_MODEL_REVISION needs CERBERANK_MODEL"),
-        ({"model_max_length": "64"}, "CERBERANK_MODEL_MAX_LENGTH needs CERBERANK_MODEL"),
-        ({"model": "a", "model_max_length": "7"}, "CERBERANK_MODEL_MAX_LENGTH='7'"),
-        ({"model": "a", "model_calibrate": "/no/where"}, "there is no such file"),
-        ({"model": "a", "model_calibrate": __file__, "backend": "torch"}, "CERBERANK_MODEL_CALIBRATE is for int8"),
-        ({"model": "a", "model_calibrate": __file__, "precision": "fp32"}, "CERBERANK_MODEL_CALIBRATE is for int8"),
     ],
 )
 def test_settings_of_a_model_that_contradict_others_are_refused(given: dict[str, str], message: str) -> None:

@@ -29,6 +29,11 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
     assert set(samples(client)) == before
 
 
+def test_the_alert_on_descriptors_has_its_figures(client: TestClient) -> None:
+    figures = samples(client)
+    assert 0 < figures["process_open_fds{}"] <= figures["process_max_fds{}"]
+
+
 def test_series_without_a_model_exist_while_it_loads() -> None:
     """Errors by kind are there from the first scrape."""
     text = generate_latest(Metrics().registry).decode()

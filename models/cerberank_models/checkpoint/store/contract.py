@@ -2,7 +2,7 @@
 
     <store>/<model>/<version>/...   a checkpoint, never changed once it is there
     <store>/<model>/labels.json     {"stable": "1.2.0", ...}: the version that each label points to
-    <store>/<model>/record.json     {"served": ["1.2.0", ...], "taken_back": [...]}: what services found out
+    <store>/<model>/record.json     {"served": ["1.2.0", ...]}: what services found out
 
 The modules `folder` and `url` say what each kind of store guarantees when pushers race or are killed; `open` opens one.
 """
@@ -56,18 +56,11 @@ class Record(BaseModel):
 
     served: tuple[Version, ...] = ()
     """Versions that passed every check and served as stable, the last one first; at most MOST_SERVED."""
-    taken_back: tuple[Version, ...] = ()
-    """Versions from which a rule took a label because they failed, the last one first."""
 
     def with_served(self, version: str) -> Record:
         """A record whose last version that served is `version`."""
         kept = [known for known in self.served if known != version]
         return self.model_copy(update={"served": (version, *kept)[:MOST_SERVED]})
-
-    def with_taken_back(self, version: str) -> Record:
-        """A record in which `version` was taken back."""
-        kept = [known for known in self.taken_back if known != version]
-        return self.model_copy(update={"taken_back": (version, *kept)})
 
 
 class Store(Protocol):
@@ -100,14 +93,11 @@ class Store(Protocol):
         Raises NotInStoreError, FileExistsError when `target` exists, CheckpointError when the copy is not valid.
         """
 
-    def move_label(
-        self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
-    ) -> str | None:
+    def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
         """Point `label` to `version`, or remove it (None); returns the version before.
 
         With `only_from` the label moves from that version alone: it is compared under the lock under which labels are
-        written, and LabelMovedError is raised when it differs. With `taken_back` the record says, before the label
-        moves, that the version before was taken back. Raises NotInStoreError.
+        written, and LabelMovedError is raised when it differs. Raises NotInStoreError.
         """
 
     def record(self, model: str) -> Record:

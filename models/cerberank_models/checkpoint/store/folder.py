@@ -99,9 +99,7 @@ class FolderStore:
         self.manifest(reference)  # which says whether the version is missing or broken
         return copy_checkpoint(self._path(reference), target)
 
-    def move_label(
-        self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
-    ) -> str | None:
+    def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
         """Rewrite `labels.json` under the model's lock."""
         if version is not None and not (self._path(Reference(model, version)) / MANIFEST).is_file():
             raise missing(self, Reference(model, version))
@@ -110,8 +108,6 @@ class FolderStore:
             return moved_labels({}, label, version, only_from)[1]
         with self._locked(folder):
             labels, before = moved_labels(self.labels(model), label, version, only_from)
-            if taken_back and before is not None:
-                write_atomically(folder / RECORD_FILE, render_record(self.record(model).with_taken_back(before)))
             if version != before:
                 write_atomically(folder / LABELS_FILE, render_labels(labels))
         return before

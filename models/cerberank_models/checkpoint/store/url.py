@@ -114,18 +114,13 @@ class UrlStore:
             copied = read_checkpoint(partial)
         return replace(copied, path=target)
 
-    def move_label(
-        self, model: str, label: Label, version: str | None, *, only_from: str | None = None, taken_back: bool = False
-    ) -> str | None:
+    def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
         """Rewrite `labels.json` while holding the lease."""
         if version is not None and version not in self.versions(model):
             raise missing(self, Reference(model, version))
         folder = f"{self._root}/{check_model(model)}"
         with self._lease(f"{folder}/{LABELS_FILE}.lease"):
             labels, before = moved_labels(self.labels(model), label, version, only_from)
-            if taken_back and before is not None:
-                record = self.record(model).with_taken_back(before)
-                self._files.pipe_file(f"{folder}/{RECORD_FILE}", render_record(record))
             if version != before:
                 self._files.pipe_file(f"{folder}/{LABELS_FILE}", render_labels(labels))
         return before

@@ -116,28 +116,28 @@ def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoi
 
 
 def test_a_label_moves_only_from_the_expected_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Compared under the lock; a label that moved meanwhile stays, and nothing is taken back then."""
+    """Compared under the lock; a label that moved meanwhile stays."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2", "3"]).values():
         store.push(read_checkpoint(path))
     with pytest.raises(LabelMovedError, match="no version"):
         store.move_label(MODEL, "stable", "2", only_from="1")
     store.move_label(MODEL, "stable", "3")
     with pytest.raises(LabelMovedError, match="stands for 3 and not for 2"):
-        store.move_label(MODEL, "stable", "1", only_from="2", taken_back=True)
-    assert (store.labels(MODEL), store.record(MODEL)) == ({"stable": "3"}, Record())
-    assert store.move_label(MODEL, "stable", "1", only_from="3", taken_back=True) == "3"
-    assert (store.labels(MODEL), store.record(MODEL).taken_back) == ({"stable": "1"}, ("3",))
+        store.move_label(MODEL, "stable", "1", only_from="2")
+    assert store.labels(MODEL) == {"stable": "3"}
+    assert store.move_label(MODEL, "stable", "1", only_from="3") == "3"
+    assert store.labels(MODEL) == {"stable": "1"}
 
 
 def test_of_moves_from_one_version_one_succeeds(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """However many replicas take the same version back at once."""
+    """However many controllers move the label at once."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
         store.push(read_checkpoint(path))
     store.move_label(MODEL, "stable", "2")
 
     def take_back(_: int) -> bool:
         try:
-            return store.move_label(MODEL, "stable", "1", only_from="2", taken_back=True) == "2"
+            return store.move_label(MODEL, "stable", "1", only_from="2") == "2"
         except LabelMovedError:
             return False
 
@@ -146,7 +146,7 @@ def test_of_moves_from_one_version_one_succeeds(store: Store, tiny_checkpoint: P
 
 
 def test_the_record_remembers_what_served(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """The last version first, each once, a few in all; beside it what was taken back."""
+    """The last version first, each once, a few in all."""
     versions = [str(number) for number in range(MOST_SERVED + 2)]
     for path in versions_of(tiny_checkpoint, tmp_path, versions).values():
         store.push(read_checkpoint(path))
@@ -154,10 +154,6 @@ def test_the_record_remembers_what_served(store: Store, tiny_checkpoint: Path, t
         store.note_served(Reference(MODEL, version))
         store.note_served(Reference(MODEL, version))
     assert store.record(MODEL).served == (versions[-2], versions[-1], *reversed(versions[2:-2]))
-    store.move_label(MODEL, "canary", "1")
-    store.move_label(MODEL, "canary", None, taken_back=True)
-    assert store.record(MODEL).taken_back == ("1",)
-    assert store.record(MODEL).served[0] == versions[-2]
     assert store.models() == (MODEL,)
 
 
