@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from cerberank_models.encoding import Candidate
     from cerberank_models.ranker import Ranker
     from cerberank_models.store import Store, StoredVersion
-    from cerberank_training.commands.distil import Trained, train
+    from cerberank_training.commands.train import train
     from cerberank_training.evaluation.evaluate_ranker import Report, evaluate
+    from cerberank_training.runs.trained import Trained
 
 __all__ = [
     "Answer",
@@ -67,11 +68,11 @@ _MODULES = {
     "Result": "cerberank_models.answer",
     "Store": "cerberank_models.store",
     "StoredVersion": "cerberank_models.store",
-    "Trained": "cerberank_training.commands.distil",
+    "Trained": "cerberank_training.runs.trained",
     "UnauthorizedError": _CLIENT,
     "UnavailableError": _CLIENT,
     "evaluate": "cerberank_training.evaluation.evaluate_ranker",
-    "train": "cerberank_training.commands.distil",
+    "train": "cerberank_training.commands.train",
 }
 """The module of each name, which is imported when the name is first used."""
 

@@ -15,6 +15,8 @@ from tests.e2e.conftest import Process
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_training.runs.card import dev_map
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 QUESTION = "how tall is the tower ?"
@@ -133,14 +135,19 @@ def test_a_version_of_a_store_is_pulled_once(
 def test_every_block_of_the_page(
     shared_service: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other in one session, in a folder with the example data; only the address differs."""
+    """One after the other in one session, in a folder with the example data; only the address and the base differ."""
     (tmp_path / "docs").symlink_to(PAGE.parent)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     session: dict[str, Any] = {}
+    base = save_cross_encoder("bert", tmp_path / "base")
+    capsys.readouterr()
     for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
-        exec(compile(block.replace("http://127.0.0.1:8000", shared_service.url), str(PAGE), "exec"), session)
+        here = block.replace("http://127.0.0.1:8000", shared_service.url)
+        here = here.replace("sentence-transformers/all-MiniLM-L6-v2", str(base))
+        exec(compile(here, str(PAGE), "exec"), session)
     assert capsys.readouterr().out.startswith("1 It is 330 metres tall. 0.9")
     assert session["ranker"].checkpoint.path == BUNDLED
     assert session["report"].map > 90
+    assert session["trained"].dev_map == dev_map(read_checkpoint(tmp_path / "runs/first/checkpoint").manifest.metrics)
     assert session["same"].version == session["ranker"].version

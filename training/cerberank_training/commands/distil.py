@@ -27,7 +27,6 @@ from cerberank_training.commands.recipe_options import (
     RecipeOptions,
     changed_recipe,
     given,
-    options_of,
     read_recipe,
     recipe_help,
 )
@@ -49,6 +48,7 @@ from cerberank_training.runs.place import check_device, check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
 from cerberank_training.runs.software import software
 from cerberank_training.runs.step_log import dev_at_start, last_step
+from cerberank_training.runs.trained import Trained
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, check_base
@@ -102,16 +102,6 @@ class DistilOptions:
         return self.groups or self.train or ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trained:
-    """The result of a run."""
-
-    checkpoint: Path
-    """Folder of the best weights on dev."""
-    dev_map: float
-    """MAP on the dev questions, in percent."""
-
-
 def distil(*, options: DistilOptions) -> None:
     """Train a student by a recipe, on labels or teachers' scores.
 
@@ -122,49 +112,6 @@ def distil(*, options: DistilOptions) -> None:
         options: Options.
     """
     train_student(options)
-
-
-def train(
-    recipe: str,
-    *,
-    base: str | Path,
-    dev: str,
-    train: str | None = None,
-    groups: str | None = None,
-    teachers: Sequence[str | Path] = (),
-    out: str | Path | None = None,
-    device: str = "auto",
-    precisions: Sequence[str] = PRECISIONS,
-    name: str | None = None,
-    version: str | None = None,
-    terms: str | None = None,
-    **settings: Any,
-) -> Trained:
-    """Train a student by a recipe (a name, or a TOML file) on labels or teachers' scores, as `cerberank train distil`.
-
-    `train`, `groups` and `dev` are FORMAT:PATH; `teachers` are folders of scores; `out` is the run's folder (default:
-    the recipe's name, here). `settings` replace those of the recipe, by the names of the command's options:
-    `steps=100, learning_rate=2e-5`. A run that was killed goes on when it is called again.
-
-    Raises ValueError, which names the option, and OSError for files.
-    """
-    stem = Path(recipe).stem if recipe.endswith(".toml") else recipe
-    options = DistilOptions(
-        recipe=recipe,
-        base=str(base),
-        dev=dev,
-        train=train,
-        groups=groups,
-        teacher=tuple(Path(folder) for folder in teachers),
-        out=Path(out or stem),
-        device=device,
-        precisions=tuple(precisions),
-        name=name,
-        version=version,
-        terms=terms,
-        changes=options_of(settings),
-    )
-    return train_student(options)
 
 
 def train_student(options: DistilOptions) -> Trained:

@@ -1,0 +1,16 @@
+"""The result of a run. Importing it loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """The result of a run."""
+
+    checkpoint: Path
+    """Folder of the best weights on dev."""
+    dev_map: float
+    """MAP on the dev questions, in percent."""
