@@ -15,6 +15,8 @@ from cerberank_service.telemetry import metrics_table
 from cerberank_training.data import read_questions
 
 ROOT = Path(__file__).resolve().parents[1]
+PARTS_OF_CHAOS = {"flood", "hanging"}
+"""Programs that another tool starts."""
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -70,6 +72,16 @@ def test_every_file_of_the_architecture_exists() -> None:
     names = {path.name for folder in ("models", "service", "training") for path in (ROOT / folder).rglob("*.py")}
     for name in re.findall(r"\b(\w+\.py)\b", text):
         assert name in names, name
+
+
+def test_the_table_of_tools_is_what_can_be_run() -> None:
+    """CONTRIBUTING.md has a row for every program in tools/ that stands alone."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tools")[2]
+    named = {
+        word for row in re.findall(r"^\|([^|]+)\|", table, re.MULTILINE) for word in re.findall(r"`(\w+)[` ]", row)
+    }
+    programs = {path.stem for path in (ROOT / "tools").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    assert named - {"make", "python"} == programs - PARTS_OF_CHAOS
 
 
 def test_the_example_data_are_what_the_readme_trains_on() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.deploy.nginx import directive
+from tools.nginx import directive
 
 from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from starlette.testclient import TestClient
-from tests.e2e.ray_cluster import settings_of_the_cluster
+from tools.ray_cluster import settings_of_the_cluster
 
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
 from cerberank_service.settings import Settings

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.e2e.conftest import Process, launch, serving, start
 from tests.e2e.load import NOT_TAKEN, rank_until_refused, wait_until_queued
-from tests.models.stores import edit
 from tests.service.observe import wait_until
+from tools.process import Process, launch, serving, start
+from tools.versions import edit
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 

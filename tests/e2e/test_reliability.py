@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.conftest import Process, start, wait_until_ready
 from tests.e2e.load import NOT_TAKEN, rank_until_refused, wait_until_queued
 from tests.service.fakes import RAISES
 from tests.service.observe import samples
+from tools.process import Process, start, wait_until_ready
 
 QUESTION = "how tall is the tower ?"
 LARGE = {"question": QUESTION, "candidates": [f"{number} word " + "word " * (number % 30) for number in range(5000)]}

@@ -1,4 +1,4 @@
-"""The parts of `python -m tests.soak.chaos` in a few seconds, and that its ledger finds what it looks for."""
+"""The parts of `python -m tools.chaos` in a few seconds, and that its ledger finds what it looks for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deploy.nginx import program
-from tests.soak.chaos import Chaos
-from tests.soak.ledger import Entry, faults_of
-from tests.soak.memory import Weight, growths
+from tools.chaos import Chaos, Weight, growths
+from tools.ledger import Entry, faults_of
+from tools.nginx import program
 
 SCORES = [{0: 0.2, 1: 0.9}]
 ENTRY = Entry(id="a", body=0, due=0.0, done=1.0, status=200, answer_id="a", version="1", order=(1, 0))

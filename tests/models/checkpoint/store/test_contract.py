@@ -12,7 +12,8 @@ import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.stores import Objects, edit, versions_of
+from tests.models.stores import Objects
+from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.store.contract import (

@@ -3,47 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.deploy.nginx import Proxy, proxying
-from tests.e2e.conftest import Process, launch
-from tests.e2e.siege import resident
 
 from cerberank_service.versions import copy_process
+from tools.nginx import Proxy, proxying
+from tools.process import LOOK_SECONDS, Process, free_port, launch, until
 
-LONGEST_SECONDS = 90.0
-LOOK_SECONDS = 0.1
 CLOCK = Path(__file__).with_name("clock.c")
-PROGRAM = ("-m", "tests.soak.hanging")
+PROGRAM = ("-m", "tools.hanging")
 COPY_SECONDS = 15
 """How long a copy may take here: some hang."""
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS, every: float = LOOK_SECONDS) -> float:
-    """Seconds until the condition holds, looked at `every` so often; raises TimeoutError when it does not."""
-    begin = time.monotonic()
-    while not condition():
-        if time.monotonic() > begin + seconds:
-            raise TimeoutError
-        time.sleep(LOOK_SECONDS)
-    return time.monotonic() - begin
 
 
 @dataclass
@@ -142,7 +120,7 @@ class Replica:
 
     def megabytes(self) -> float:
         """Its resident memory."""
-        return resident(Process(self.process, self.url, self.log))
+        return Process(self.process, self.url, self.log).megabytes
 
     @property
     def log(self) -> Path:

@@ -1,4 +1,4 @@
-"""Ten minutes of faults in random order under half of the load that two replicas bear: `python -m tests.soak.chaos`.
+"""Ten minutes of faults in random order under half of the load that two replicas bear: `python -m tools.chaos`.
 
 Two replicas follow one store behind the proxy of `deploy/nginx`. Prints the faults as a table and the verdicts;
 `--report FILE` writes all of it as JSON. Returns 1 when a promise is not kept.
@@ -15,21 +15,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import httpx
-from tests.deploy.nginx import program
-from tests.soak.faults import FAULTS, Scene, possible, small_disks
-from tests.soak.fleet import Fleet, running, until
-from tests.soak.ledger import Entry, Ledger, faults_of, p99, reference, some_bodies
-from tests.soak.memory import Weight, growths
 
 from cerberank_benchmarks.machine import describe_machine
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from tools.faults import FAULTS, Scene, possible, small_disks
+from tools.fleet import Fleet, running
+from tools.ledger import Entry, Ledger, faults_of, p99, reference, some_bodies
+from tools.nginx import program
+from tools.process import until
 
 REPLICAS = 2
 BODIES = 8
@@ -39,6 +40,20 @@ CLIENTS = 4
 """Clients that measure the capacity."""
 MOST_GROWTH = 1.1
 """The largest growth of a process's memory in its lifetime, see `growths`."""
+
+WARM_PUSHES = 2
+"""Versions that a process loads until its memory is that of a process that follows a store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight:
+    """A process at one time."""
+
+    replica: int
+    pid: int
+    pushes: int
+    """Good versions that had been pushed, to all replicas."""
+    megabytes: float
 
 
 @dataclass(kw_only=True)
@@ -214,9 +229,24 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def growths(weights: Sequence[Weight]) -> dict[str, float]:
+    """Last over first memory of each process, `replica/pid`, from the second push in its lifetime on.
+
+    Weights are in the order of their times. Processes that were not weighed twice since then are left out.
+    """
+    found = {}
+    by_process = sorted(weights, key=lambda each: (each.replica, each.pid))  # stable: times stay in order
+    for (replica, pid), group in groupby(by_process, key=lambda each: (each.replica, each.pid)):
+        lifetime = list(group)
+        warm = [each for each in lifetime if each.pushes >= lifetime[0].pushes + WARM_PUSHES]
+        if len(warm) > 1:
+            found[f"{replica}/{pid}"] = warm[-1].megabytes / warm[0].megabytes
+    return found
+
+
 def main(argv: list[str]) -> int:
     """Run it; returns 1 when a promise is not kept."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--once", action="store_true", help="each fault once, however long that takes")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -1,4 +1,4 @@
-"""Admission and scheduling together, simulated on a clock of their own: `python -m tests.service.overload`.
+"""Admission and scheduling together, simulated on a clock of their own: `python -m tools.overload`.
 
 Prints the tables of docs/reliability.md: which share of the questions is refused, and which share would wait longer
 than the bound with admission off, for three models and several sizes of questions; closed loops; three times the

@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.e2e.conftest import ROOT
-from tests.models.stores import versions_of
-from tests.soak.elsewhere import another_machine
-from tests.soak.fleet import LONGEST_SECONDS, Fleet, Replica, until
-from tests.soak.pushes import damage
-
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
+from tools.fleet import Fleet, Replica
+from tools.process import LONGEST_SECONDS, ROOT, another_machine, until
+from tools.pushes import damage
+from tools.versions import versions_of
 
 KEPT_VERSIONS = 3
 """In the store, as an operator who tidies up would."""
@@ -189,7 +187,7 @@ def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
 
 def client_flood(scene: Scene, fleet: Fleet) -> Recovered:
     """Another address asks as fast as it can, with processor time that the others leave."""
-    command = [sys.executable, "-m", "tests.soak.flood", fleet.proxy.url, str(scene.hold)]
+    command = [sys.executable, "-m", "tools.flood", fleet.proxy.url, str(scene.hold)]
     with another_machine(yielding=True) as elsewhere:
         elsewhere.submit(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)).result()
     return fleet.ready

@@ -1,4 +1,4 @@
-"""A neighbour's latency while others send hostile requests at a given rate: `python -m tests.e2e.rates`.
+"""A neighbour's latency while others send hostile requests at a given rate: `python -m tools.rates`.
 
 Phases without and with an attack alternate, because the machine's speed varies. Attackers make their bodies before
 they begin, and run in Linux' idle class, because in production they have machines of their own.
@@ -20,13 +20,12 @@ from types import MappingProxyType
 from typing import Any
 
 import httpx
-from tests.e2e.conftest import ROOT, start, wait_until_ready
-from tests.e2e.oversized import binary_tensors
-from tests.e2e.siege import Neighbour, ask, resident
-from tests.soak.elsewhere import another_machine
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_service.settings import Settings
+from tools.oversized import binary_tensors
+from tools.process import ROOT, another_machine, start, wait_until_ready
+from tools.siege import Neighbour, ask
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 MOST_BYTES = Settings.model_fields["max_body_bytes"].default
@@ -133,13 +132,13 @@ def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float
                 for _ in range(rounds):
                     with quiet.asking():
                         time.sleep(seconds)
-                    before = before or resident(service)
+                    before = before or service.megabytes
                     _under_attack(service.url, name, meanwhile, seconds)
                 time.sleep(2.0)
                 sys.stdout.write(
                     f"{candidates} candidates, {name}: p99 {quiet.p99():.1f} -> {meanwhile.p99():.1f} ms "
                     f"({meanwhile.p99() / quiet.p99():.2f} times, {len(quiet.seconds)} and {len(meanwhile.seconds)} "
-                    f"answers), got {sorted(meanwhile.statuses)}, memory {before:.0f} to {resident(service):.0f} MB"
+                    f"answers), got {sorted(meanwhile.statuses)}, memory {before:.0f} to {service.megabytes:.0f} MB"
                     "\n"
                 )
                 sys.stdout.flush()
@@ -149,7 +148,7 @@ def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float
 
 
 def _under_attack(url: str, name: str, neighbour: Neighbour, seconds: float) -> None:
-    command = [sys.executable, "-m", "tests.e2e.rates", "--attack", name, "--url", url]
+    command = [sys.executable, "-m", "tools.rates", "--attack", name, "--url", url]
     with another_machine(yielding=True) as elsewhere:
         attacker = elsewhere.submit(
             lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)

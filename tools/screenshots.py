@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/images: `python -m tests.e2e.screenshots` from the root of the repository."""
+"""Takes the pictures in docs/images: `python -m tools.screenshots` from the root of the repository."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx
 from PIL import Image
 from selenium.webdriver.support.ui import Select
-from tests.e2e.browser import DESKTOP, PHONE, Browser, open_browser
-from tests.e2e.conftest import Process, start, wait_until_ready
 
 from cerberank_models.checkpoint.bundled import BUNDLED
+from tools.browser import DESKTOP, PHONE, Browser, open_browser
+from tools.process import ROOT, Process, start, wait_until_ready
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
+FOLDER = ROOT / "docs" / "images"
 TALL_PHONE = (PHONE[0], 1500)
 
 

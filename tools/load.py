@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 import numpy as np
-from tests.soak.pace import asking
+
+from tools.pace import asking
 
 CONNECTIONS = 16
 PATIENCE_SECONDS = 60.0

@@ -1,6 +1,6 @@
 """How fp16 and bf16 rank against fp32, through the real service with PyTorch.
 
-    python -m tests.e2e.half_precision CHECKPOINT --data squad-as2:../shared/data/squad-as2/dev.jsonl.gz --questions 200
+    python -m tools.half_precision CHECKPOINT --data squad-as2:../shared/data/squad-as2/dev.jsonl.gz --questions 200
 
 Prints a table: questions with the same first candidate, the largest difference of a score, distinct scores. On the CPU,
 unless `--device` names another.
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from tests.e2e.conftest import serving
 
 from cerberank_training.data import Question, read_questions, sampled
+from tools.process import serving
 
 EXACT, HALVES = "fp32", ("fp16", "bf16")
 

@@ -62,3 +62,8 @@ def read_dockerfile(path: Path) -> dict[str, Stage]:
             added = (*before.instructions, Instruction(found[1], found[2]))
             stages[name] = Stage(name, before.base, added)
     return stages
+
+
+def inherited(name: str, keyword: str, stages: dict[str, Stage]) -> Instruction:
+    """The instruction of the stage or of the nearest one below it."""
+    return stages[name].last(keyword) or inherited(stages[name].base, keyword, stages)

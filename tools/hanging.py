@@ -1,4 +1,4 @@
-"""The real server with a model call that can be made to hang: `python -m tests.soak.hanging`.
+"""The real server with a model call that can be made to hang: `python -m tools.hanging`.
 
 While the file that HANG_FILE names exists, no call of a model returns. It stands for a driver or kernel that hangs.
 """

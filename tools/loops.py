@@ -1,4 +1,4 @@
-"""Sixteen clients of a real service in a closed loop, beside a busy core: `python -m tests.e2e.loops`.
+"""Sixteen clients of a real service in a closed loop, beside a busy core: `python -m tools.loops`.
 
 Prints, for each size of question, the answers, the refusals, and the time from the request to the answer. With
 `--queue-seconds 3600` nothing is refused: the time that a question took then, less its time alone, is its wait.
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from tests.service.overload import LOOPS
 
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.workload import WORDS
+from tools.overload import LOOPS
 
 WORDS_A_CANDIDATE = 20
 

@@ -1,4 +1,4 @@
-"""What Ray Serve adds to a request: `python -m tests.e2e.ray_overhead` asks both in turns and prints milliseconds.
+"""What Ray Serve adds to a request: `python -m tools.ray_overhead` asks both in turns and prints milliseconds.
 
 Both serve the bundled checkpoint with one thread, one replica, one client; the question is small, so that the way to
 the model and back is what is measured.
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from tests.e2e.conftest import start, wait_until_ready
-from tests.e2e.ray_cluster import run_on_ray
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from tools.process import start, wait_until_ready
+from tools.ray_cluster import run_on_ray
 
 ROUNDS = 500
 WARM_UP = 50

@@ -1,4 +1,4 @@
-"""Pushes good and bad versions into a store while clients ask a real service: `python -m tests.soak.pushes`.
+"""Pushes good and bad versions into a store while clients ask a real service: `python -m tools.pushes`.
 
 Prints what the clients saw: failed requests, answers of versions that must not serve, latency while a version is being
 loaded and otherwise, memory after each swap, the time from a push to its first answer, and that of a rollback.
@@ -26,17 +26,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from tests.e2e.conftest import ROOT, start, wait_until_ready
-from tests.e2e.siege import resident
-from tests.models.stores import edit, versions_of
-from tests.soak.elsewhere import another_machine
-from tests.soak.load import Load, percentile
-from tests.soak.report import Report, verdicts
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.admin.client import Admin
+from tools.load import Load, percentile
+from tools.process import ROOT, another_machine, start, wait_until_ready
+from tools.versions import edit, versions_of
 
 TOKEN = "a-token-of-the-soak"
 SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
@@ -49,6 +46,26 @@ POLL_SECONDS = 0.25
 ROLLBACK_POLL_SECONDS = 0.05
 """While a rollback is timed."""
 T = TypeVar("T")
+
+
+@dataclass(kw_only=True, slots=True)
+class Report:
+    """The observations, in seconds unless the name says otherwise."""
+
+    requests: int = 0
+    failed: int = 0
+    foreign: int = 0
+    """Answers of a version that was not ready, or in another order than the checkpoint gives."""
+    swaps: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    unexplained: list[str] = field(default_factory=list)
+    """Bad pushes that were not rejected for their own reason."""
+    p99_ms: float = 0.0
+    p99_ms_while_pushed: float = 0.0
+    push_to_answer: list[float] = field(default_factory=list)
+    rollback: list[float] = field(default_factory=list)
+    megabytes: list[float] = field(default_factory=list)
+    """After each swap, when the version before last is gone."""
 
 
 @dataclass(kw_only=True)
@@ -128,7 +145,7 @@ class Soak:
         self.report.push_to_answer.append(time.monotonic() - started)
         self.report.swaps += 1
         self._until(lambda: len([e for e in self._entries().values() if e["state"] in {"ready", "unloading"}]) <= 2)
-        self.report.megabytes.append(resident(self.service))
+        self.report.megabytes.append(self.service.megabytes)
         shutil.rmtree(source)
         for old in self.store.versions(self.model)[:-KEPT_VERSIONS]:
             if old not in self.store.labels(self.model).values():
@@ -262,9 +279,24 @@ def damage(kind: str, version: Path) -> None:
         edit(version, files=files | {"golden.jsonl": sha256(golden.read_bytes()).hexdigest()})
 
 
+def verdicts(report: Report) -> dict[str, bool]:
+    """The promises, and whether the report keeps them."""
+    memory = report.megabytes
+    return {
+        "no failed request": report.failed == 0,
+        "no answer of a version that was not ready": report.foreign == 0,
+        "every bad push rejected for its own reason": not report.unexplained,
+        "p99 while pushed at most 1.25 times": report.p99_ms_while_pushed <= 1.25 * report.p99_ms,
+        "memory after the last swap within 5 % of that after the fifth": len(memory) > 5
+        and memory[-1] <= 1.05 * memory[4],
+        "push to first answer at most 15 s": max(report.push_to_answer, default=99.0) <= 15.0,
+        "rollback at most 1 s": max(report.rollback, default=99.0) <= 1.0,
+    }
+
+
 def main(argv: list[str]) -> int:
     """Run the soak; returns 1 when a promise is not kept."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.pushes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.pushes", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds from push to push")
     parser.add_argument("--rate", type=float, default=5.0, help="questions a second")

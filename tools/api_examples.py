@@ -1,4 +1,4 @@
-"""The examples of docs/api.md. `python -m tests.e2e.api_examples` writes their answers anew.
+"""The examples of docs/api.md. `python -m tools.api_examples` writes their answers anew.
 
 That is needed after another checkpoint was bundled.
 """
@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.conftest import Process, start, wait_until_ready
-
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from tools.process import ROOT, Process, start, wait_until_ready
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+PAGE = ROOT / "docs" / "api.md"
 DOCUMENTED = "http://127.0.0.1:8000"
 COMMAND_AND_ANSWER = re.compile(r"```sh\n(.*?)```\n\n```json\n(.*?)```", re.DOTALL)
 

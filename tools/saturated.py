@@ -1,7 +1,7 @@
-"""Pushes versions into a saturated service: `python -m tests.soak.saturated`.
+"""Pushes versions into a saturated service: `python -m tools.saturated`.
 
 As in a container, where a thread that has stepped back may not step forward again:
-`setpriv --bounding-set -sys_nice python -m tests.soak.saturated`.
+`setpriv --bounding-set -sys_nice python -m tools.saturated`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import median
 
 import httpx
-from tests.e2e.conftest import start, wait_until_ready
-from tests.e2e.siege import ask
-from tests.models.stores import versions_of
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
+from tools.process import start, wait_until_ready
+from tools.siege import ask
+from tools.versions import versions_of
 
 REST_SECONDS = 6.0
 LONGEST_SECONDS = 300.0

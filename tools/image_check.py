@@ -1,4 +1,4 @@
-"""Builds an image and serves from it, without Docker: `python -m tests.deploy.image_check cpu|gpu [EXTRAS]`, as root.
+"""Builds an image and serves from it, without Docker: `python -m tools.image_check cpu|gpu [EXTRAS]`, as root.
 
 Every instruction of the Dockerfile is carried out as written, `RUN` and `CMD` in a root of their own with a clean
 Python environment in the place of the base image's. At last the container's own command runs: as the image's user, on a
@@ -18,13 +18,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.deploy.dockerfile import Instruction, Stage, read_dockerfile
-from tests.tiny import save_cross_encoder
-from tests.training.letters import dev_jsonl, jsonl
+import transformers
 
 from cerberank_models.backends.registry import usual_backend, usual_precision
+from cerberank_models.checkpoint.bundled import BUNDLED
+from tools.dockerfile import Instruction, Stage, inherited, read_dockerfile
+from tools.process import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "example"
 CONTAINER = Path(__file__).with_name("container.sh")
 PREFIX = Path(sys.base_prefix)
 ETC = (
@@ -174,11 +175,6 @@ def build(target: str, stages: dict[str, Stage], scratch: Path, arguments: Mappi
     return make(target)
 
 
-def inherited(name: str, keyword: str, stages: dict[str, Stage]) -> Instruction:
-    """The instruction of the stage or of the nearest one below it."""
-    return stages[name].last(keyword) or inherited(stages[name].base, keyword, stages)
-
-
 def main(target: str, extras: str = "") -> None:
     """Build and try one image; raises CalledProcessError where a command fails."""
     stages = read_dockerfile(ROOT / "Dockerfile")
@@ -201,16 +197,34 @@ def main(target: str, extras: str = "") -> None:
 def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
     """An imported and a distilled checkpoint, each written by the program with its defaults."""
     source, imported, distilled = (scratch / name for name in ("source", "import", "distil"))
-    save_cross_encoder("electra", source)
+    save_cross_encoder(source)
     imported.mkdir()
     _verb("import", source, imported / "checkpoint")
-    data = jsonl(scratch)
     _verb(
-        *("distil", "--recipe", "tiny", "--strategy", "hard", "--base", source, "--train", data),
-        *("--dev", dev_jsonl(scratch)),
+        *("train", "distil", "--recipe", "tiny", "--strategy", "hard", "--base", source),
+        *("--train", f"jsonl:{EXAMPLE / 'train.jsonl'}", "--dev", f"jsonl:{EXAMPLE / 'dev.jsonl'}"),
         *("--max-length", 32, "--question-length", 12, "--steps", 2, "--evaluate-every", 2, "--out", distilled),
     )
     return imported / "checkpoint", distilled / "checkpoint"
+
+
+def save_cross_encoder(folder: Path) -> None:
+    """Four narrow layers of ELECTRA with random weights, and the bundled model's tokenizer, for `from_pretrained`."""
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(BUNDLED / "tokenizer.json"),
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep")},
+    )
+    config = transformers.ElectraConfig(
+        vocab_size=len(tokenizer),
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    transformers.ElectraForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _verb(*arguments: object) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tools.process import installed
 
 WAIT_SECONDS = 30.0
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -24,7 +24,7 @@ class Browser:
     """A page at a time."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
-        self.driver = driver
+        self.driver: Any = driver  # some of selenium's methods have no types
 
     def look(self, theme: str, size: tuple[int, int]) -> None:
         """Set the theme that the reader prefers, and the window."""
@@ -34,6 +34,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def find(self, selector: str) -> Any:
+        """The first element that the selector matches."""
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def texts(self, selector: str) -> list[str]:
@@ -65,10 +66,8 @@ class Browser:
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    """A fresh one; the test is skipped where Chromium or its driver is absent."""
-    chromium, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver_path is None:
-        pytest.skip("needs Debian's chromium and chromium-driver")
+    """A fresh one. Raises MissingProgramError where Chromium or its driver is absent."""
+    chromium, driver_path = installed("chromium", "chromium"), installed("chromedriver", "chromium-driver")
     options = Options()
     options.binary_location = chromium
     for argument in ARGUMENTS:

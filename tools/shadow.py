@@ -1,4 +1,4 @@
-"""What a shadow costs the clients, and whether its figures are true: `python -m tests.soak.shadow`.
+"""What a shadow costs the clients, and whether its figures are true: `python -m tools.shadow`.
 
 A real service is asked steadily at half of its capacity, in turns with and without a shadow; another one some questions
 alone, all of them mirrored, whose figures are compared with an offline comparison of both checkpoints.
@@ -17,22 +17,29 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from tests.e2e.conftest import start, wait_until_ready
-from tests.soak.load import Answer, Load, percentile
-from tests.soak.perturbed import perturb, rankings
-from tests.soak.pushes import TOKEN, WORDS
+import onnx
+from onnx import numpy_helper
 
+from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint, write_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.encoding import Candidate
+from cerberank_models.rank import rank_pairs
+from cerberank_models.windows import AS_SERVED
 from cerberank_service.admin.client import Admin
 from cerberank_service.rollout.comparison import compare
+from tools.load import Answer, Load, percentile
+from tools.process import start, wait_until_ready
+from tools.pushes import TOKEN, WORDS
 
 Question = tuple[str, list[str]]
 ALONE = 40
 """Questions whose figures are compared."""
 NOISE = 3.0
 SETTLE_SECONDS = 0.5
+PRECISION = "int8"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +137,7 @@ class ShadowSoak:
             return (sums[1] - sums[0]) / ALONE
 
         service = Figures(
-            flips=told["flips"] - before["flips"], overlap=mean("rank_biased_overlap"), shift=mean("score_shift")
+            flips=int(told["flips"] - before["flips"]), overlap=mean("rank_biased_overlap"), shift=mean("score_shift")
         )
         return service, offline(*self.both, asked)
 
@@ -178,9 +185,58 @@ def _body(question: Question) -> dict[str, object]:
     return {"question": question[0], "candidates": question[1]}
 
 
+def perturb(checkpoint: Checkpoint, path: Path, *, version: str, noise: float, seed: int = 0) -> Checkpoint:
+    """Write a version that ranks a little differently to the new folder `path`; its golden scores are true.
+
+    It is the same network with noise on the weights of its last outputs, relative to the weights' own spread.
+    """
+    rng = np.random.default_rng(seed)
+    graphs = checkpoint.stage_graphs(PRECISION)
+    model = onnx.load(graphs[-1])
+    for tensor in model.graph.initializer:
+        if tensor.name.endswith("classifier.output.weight"):
+            weights = numpy_helper.to_array(tensor)
+            changed = weights + noise * weights.std() * rng.standard_normal(weights.shape)
+            tensor.CopyFrom(numpy_helper.from_array(changed.astype(weights.dtype), tensor.name))
+    last = path.with_suffix(".onnx")
+    onnx.save(model, last)
+    backend, encoder = OnnxBackend([*graphs[:-1], last], checkpoint.config), checkpoint.encoder()
+    golden = []
+    for question in checkpoint.golden:
+        candidates = [Candidate(text=c.text, previous=c.previous, next=c.next) for c in question.candidates]
+        keep_all = backend.config.drop_policy(0.0)
+        scores = rank_pairs(backend, encoder.encode(question.question, candidates), keep_all).scores
+        tolerance = {PRECISION: question.tolerance[PRECISION]}
+        golden.append(question.model_copy(update={"scores": {PRECISION: tuple(scores)}, "tolerance": tolerance}))
+    files = {
+        name: checkpoint.path / name for name in checkpoint.manifest.files if name.startswith(f"onnx/{PRECISION}/")
+    }
+    return write_checkpoint(
+        path,
+        config=checkpoint.config,
+        tokenizer=(checkpoint.path / "tokenizer.json").read_bytes(),
+        card="# perturbed\n",
+        version=version,
+        source=f"{checkpoint.manifest.source}, perturbed by {noise:g}",
+        files=files | {f"onnx/{PRECISION}/{graphs[-1].name}": last},
+        golden=golden,
+    )
+
+
+def rankings(checkpoint: Checkpoint, questions: list[tuple[str, list[str]]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Order and scores of each question, without a service."""
+    backend, encoder = open_backend(checkpoint, precision=PRECISION), checkpoint.encoder()
+    found = []
+    for question, texts in questions:
+        candidates = [Candidate(text=text) for text in texts]
+        ranking = rank_pairs(backend, encoder.encode(question, candidates, windowing=AS_SERVED))
+        found.append((ranking.order, ranking.scores))
+    return found
+
+
 def main(argv: list[str]) -> int:
     """Measure; 1 when a promise is not kept."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.shadow", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.shadow", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each phase, two a round")
     parser.add_argument("--percent", type=float, default=10.0, help="CERBERANK_SHADOW_PERCENT")

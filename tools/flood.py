@@ -1,4 +1,4 @@
-"""A client that asks as fast as it can, from another address: `python -m tests.soak.flood URL SECONDS`.
+"""A client that asks as fast as it can, from another address: `python -m tools.flood URL SECONDS`.
 
 Prints how often each status came.
 """

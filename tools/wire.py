@@ -73,7 +73,7 @@ def rendered(statuses: list[int], state: str) -> str:
 
 def responses(received: bytes) -> list[int]:
     """The statuses of complete answers, interim ones left out; -1 for bytes that are none."""
-    found = []
+    found: list[int] = []
     while received:
         head, separator, rest = received.partition(b"\r\n\r\n")
         status = re.match(rb"HTTP/1\.1 (\d{3}) ", head)

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 import numpy as np
-from tests.soak.pace import asking
+
+from tools.pace import asking
 
 CONNECTIONS = 64
 PATIENCE_SECONDS = 150.0

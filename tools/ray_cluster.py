@@ -6,7 +6,6 @@ import os
 import secrets
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,10 @@ from typing import Any
 
 import httpx
 import yaml
-from tests.service.observe import wait_until
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "ray"
+from tools.process import ROOT, free_port, until
+
+FOLDER = ROOT / "deploy" / "ray"
 PROCESSORS = 2
 PATIENTLY = {"seconds": 240.0, "every": 0.2}
 FOR_TESTS = {
@@ -79,7 +79,7 @@ def settings_of_the_cluster() -> dict[str, str]:
 def run_on_ray(folder: Path, *, autoscaling: Mapping[str, Any]) -> Iterator[RayService]:
     """Serve deploy/ray/cerberank.yaml with another scaling and one processor a replica; logs go to `folder`."""
     config = yaml.safe_load((FOLDER / "cerberank.yaml").read_text())
-    port, head = _free_port(), _free_port()
+    port, head = free_port(), free_port()
     config["http_options"] |= {"host": "127.0.0.1", "port": port}
     (deployment,) = config["applications"][0]["deployments"]
     deployment["ray_actor_options"]["num_cpus"] = 1
@@ -88,18 +88,18 @@ def run_on_ray(folder: Path, *, autoscaling: Mapping[str, Any]) -> Iterator[RayS
     service = RayService(f"http://127.0.0.1:{port}", folder / "serve.log", secrets.token_hex(32))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CERBERANK_", "RAY_"))}
     environment |= settings_of_the_cluster() | FOR_TESTS | {"RAY_AUTH_TOKEN": service.token}
-    environment["RAY_SERVE_HAPROXY_METRICS_PORT"] = str(_free_port())
+    environment["RAY_SERVE_HAPROXY_METRICS_PORT"] = str(free_port())
     scratch = tempfile.mkdtemp(prefix="ray-")  # short: sockets lie in it
     start = f"ray start --head --block --port={head} --num-cpus={PROCESSORS} --include-dashboard=false"
-    start += f" --object-store-memory=100000000 --temp-dir={scratch} --ray-client-server-port={_free_port()}"
+    start += f" --object-store-memory=100000000 --temp-dir={scratch} --ray-client-server-port={free_port()}"
     serve = f"serve run --address=127.0.0.1:{head} {folder / 'cerberank.yaml'}"
     with ExitStack() as stack:
         stack.callback(_end_what_is_left, service)
         ray_log = folder / "ray.log"
         stack.enter_context(_running(start, environment, ray_log))
-        wait_until(lambda: "Ray runtime started" in ray_log.read_text(), **PATIENTLY)
+        until(lambda: "Ray runtime started" in ray_log.read_text(), **PATIENTLY)
         stack.enter_context(_running(serve, environment, service.log))
-        wait_until(lambda: _answers(service.url), **PATIENTLY)
+        until(lambda: _answers(service.url), **PATIENTLY)
         yield service
 
 
@@ -130,10 +130,3 @@ def _answers(url: str) -> bool:
         return httpx.get(f"{url}/health/ready").status_code == 200
     except httpx.TransportError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
+from tools.process import ROOT, free_port, installed
 
-CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx"
+CONFIGURATION = ROOT / "deploy" / "nginx"
 START_SECONDS = 10.0
 
 
@@ -35,11 +35,8 @@ class Proxy:
 
 
 def program() -> str:
-    """The path of nginx; skips the test where there is none."""
-    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
-        pytest.skip("needs nginx (Debian's nginx-light)")
-    return found
+    """The path of nginx. Raises MissingProgramError."""
+    return installed("nginx", "nginx-light")
 
 
 def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> None:
@@ -68,9 +65,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 @contextmanager
 def proxying(folder: Path, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> Iterator[Proxy]:
     """An nginx on a free port in front of `replicas`; its files lie in the new `folder`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     configure(folder, port, replicas, changes)
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command(folder), stdout=log, stderr=log)

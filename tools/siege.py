@@ -1,4 +1,4 @@
-"""A service under hostile requests, and a neighbour who only wants answers: `python -m tests.e2e.siege`.
+"""A service under hostile requests, and a neighbour who only wants answers: `python -m tools.siege`.
 
 `--candidates` is the size of the neighbour's question, `--rounds` how often every case comes: a p99 wants hundreds of
 answers. `--behind` sends all of it through the proxy of `deploy/nginx`, and the cases from another address.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,14 +21,12 @@ from typing import Any
 
 import httpx
 import numpy as np
-from tests.deploy.nginx import proxying
-from tests.e2e.conftest import ROOT, Process, serving
-from tests.e2e.hostile import CASES
-from tests.e2e.hostile_bodies import BODIES
-from tests.e2e.wire import play
-from tests.soak.elsewhere import another_machine
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from tools.hostile import BODIES, CASES
+from tools.nginx import proxying
+from tools.process import ROOT, Process, another_machine, serving
+from tools.wire import play
 
 SETTINGS = {"CERBERANK_LOG_LEVEL": "debug"}
 MARK = "a mark"
@@ -77,15 +74,6 @@ class Neighbour:
                 time.sleep(self.pause)
 
 
-def resident(service: Process) -> float:
-    """Megabytes of memory that the process and its children hold."""
-    pids = [str(service.process.pid)]
-    for task in Path(f"/proc/{service.process.pid}/task").glob("*/children"):
-        pids += task.read_text().split()
-    found = [re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
-    return sum(int(each[1]) for each in found if each is not None) / 1024.0
-
-
 def main() -> None:
     """Besiege a service of the bundled checkpoint and print what it cost."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -108,9 +96,9 @@ def main() -> None:
         for _ in range(arguments.rounds):  # in turns, for the machine has moods
             with alone.asking():
                 time.sleep(20.0)
-            before = before or resident(service)
+            before = before or service.megabytes
             _besiege_from_elsewhere(url, service, besieged, behind=arguments.behind)
-        _say(f"memory before and after: {before or 0.0:.1f} MB, {resident(service):.1f} MB")
+        _say(f"memory before and after: {before or 0.0:.1f} MB, {service.megabytes:.1f} MB")
         _say(f"neighbour's answers before and meanwhile: {len(alone.seconds)}, {len(besieged.seconds)}")
         _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
         _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
@@ -127,7 +115,7 @@ def _attack(url: str, *, behind: bool) -> None:
 
 def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *, behind: bool) -> None:
     """By a process of its own that takes only the time that the others leave: attackers have their own machines."""
-    command = [sys.executable, "-m", "tests.e2e.siege", "--attack", url, *(["--behind"] if behind else [])]
+    command = [sys.executable, "-m", "tools.siege", "--attack", url, *(["--behind"] if behind else [])]
     with another_machine(yielding=True) as elsewhere:
         attackers = elsewhere.submit(
             lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -145,7 +133,7 @@ def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *,
                 slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
                 seen = len(neighbour.seconds)
                 _say(
-                    f"{'' if allowed else 'NOT ALLOWED '}{name[:48]:48} {outcome[:24]:24} {resident(service):.0f} MB, "
+                    f"{'' if allowed else 'NOT ALLOWED '}{name[:48]:48} {outcome[:24]:24} {service.megabytes:.0f} MB, "
                     f"slowest answer {slowest:.0f} ms"
                 )
     except BaseException:
