@@ -7,6 +7,7 @@ Two replicas follow one store behind the proxy of `deploy/nginx`. Prints the fau
 from __future__ import annotations
 
 import argparse
+import asyncio
 import dataclasses
 import json
 import random
@@ -16,19 +17,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-import httpx
-
+from cerberank_benchmarks.clients.load import Load, percentile, steadily
 from cerberank_benchmarks.machine import describe_machine
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from tools.faults import FAULTS, Scene, possible, small_disks
 from tools.fleet import Fleet, running
-from tools.ledger import Entry, Ledger, faults_of, p99, reference, some_bodies
+from tools.ledger import faults_of, in_turns, ledger, reference, some_bodies
 from tools.nginx import program
 from tools.process import until
 
@@ -96,28 +96,28 @@ class Chaos:
             bodies = some_bodies(BODIES, self.candidates, self.seed)
             scores = reference(fleet.replicas[0].url, bodies)
             capacity = 0.0 if self.rate else measure_capacity(fleet.proxy.url, bodies)
-            ledger = Ledger(fleet.proxy.url, bodies, self.rate or capacity / 2, self.seed)
-            with ledger.running():
+            load, rate = ledger(fleet.proxy.url), self.rate or capacity / 2
+            with load.meanwhile(load.at_times(in_turns(bodies, self.seed), steadily(rate))):
                 self.begin = time.monotonic()
                 self._weigh(scene, fleet)
                 self._settle(scene, fleet)
                 self._inflict(scene, fleet)
                 self._settle(scene, fleet)
             time.sleep(1.0)  # the proxy's last log lines
-            wrong = faults_of(ledger.entries, fleet.proxy.log, scene.good, scores)
-        self._count(ledger.entries)
-        statuses = Counter(entry.status for entry in ledger.entries)
+            wrong = faults_of(load.answers, fleet.proxy.log, scene.good, scores)
+        self._count(load)
+        statuses = Counter(answer.status for answer in load.answers)
         growth = growths(self.weights)
         return {
             "machine": describe_machine() | {"nginx": nginx_version()},
             "seed": self.seed,
             "seconds": self.seconds,
             "capacity_per_second": round(capacity, 1),
-            "rate_per_second": round(ledger.rate, 1),
-            "requests": len(ledger.entries),
+            "rate_per_second": round(rate, 1),
+            "requests": len(load.answers),
             "statuses": statuses,
-            "refused_percent": round(100.0 * statuses[503] / max(len(ledger.entries), 1), 2),
-            "p99_ms": round(p99(ledger.entries), 1),
+            "refused_percent": round(100.0 * statuses[503] / max(len(load.answers), 1), 2),
+            "p99_ms": round(percentile(load.answers, 99), 1),
             "memory": [dataclasses.asdict(each) for each in self.weights],
             "growth": {name: round(each, 3) for name, each in growth.items()},
             "skipped": {name: reason for name, reason in possible().items() if reason},
@@ -178,31 +178,22 @@ class Chaos:
             time.sleep(REST_SECONDS)
             self._weigh(scene, fleet)
 
-    def _count(self, entries: list[Entry]) -> None:
+    def _count(self, load: Load) -> None:
         """Requests from each fault's beginning to the next one's."""
         ends = [*(row.at for row in self.rows[1:]), float("inf")]
         for row, end in zip(self.rows, ends, strict=True):
-            meanwhile = [entry for entry in entries if row.at <= entry.due - self.begin < end]
+            meanwhile = [each for each in load.answers if row.at <= each.due + load.begin - self.begin < end]
             row.requests = len(meanwhile)
-            row.refused = sum(entry.status == 503 for entry in meanwhile)
-            row.p99_ms = round(p99(meanwhile), 1)
-            row.slowest_ms = round(1000.0 * max((e.done - e.due for e in meanwhile), default=0.0), 1)
+            row.refused = sum(each.status == 503 for each in meanwhile)
+            row.p99_ms = round(percentile(meanwhile, 99), 1)
+            row.slowest_ms = round(max((each.milliseconds for each in meanwhile), default=0.0), 1)
 
 
-def measure_capacity(url: str, bodies: list[dict[str, object]], seconds: float = 8.0) -> float:
+def measure_capacity(url: str, bodies: list[dict[str, Any]], seconds: float = 8.0) -> float:
     """Questions a second that a few clients get answered who ask again at once."""
-    end = time.monotonic() + seconds
-
-    def ask(client_number: int) -> int:
-        count = 0
-        with httpx.Client(base_url=url, timeout=60.0) as client:
-            while time.monotonic() < end:
-                body = bodies[(client_number + count) % len(bodies)]
-                count += client.post("/v1/rank", json=body).status_code == 200
-        return count
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        return sum(pool.map(ask, range(CLIENTS))) / seconds
+    load = Load(url, seconds=seconds)
+    asyncio.run(load.in_loops([in_turns(bodies, seed=client) for client in range(CLIENTS)]))
+    return sum(answer.status == 200 for answer in load.answers) / seconds
 
 
 def nginx_version() -> str:

@@ -28,6 +28,7 @@ KEPT_VERSIONS = 3
 COPIES = 5
 """Versions that fit onto the small disk of a replica's copies."""
 CLOCK_STEP = 3600
+FLOOD = ("--clients=16", "--candidates=2", "--pause=0", "--address=127.0.0.2")
 Recovered = Callable[[], bool]
 
 
@@ -187,7 +188,8 @@ def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
 
 def client_flood(scene: Scene, fleet: Fleet) -> Recovered:
     """Another address asks as fast as it can, with processor time that the others leave."""
-    command = [sys.executable, "-m", "tools.flood", fleet.proxy.url, str(scene.hold)]
+    command = [sys.executable, "-m", "cerberank_benchmarks.clients.load", fleet.proxy.url, f"--seconds={scene.hold}"]
+    command += [*FLOOD]
     with another_machine(yielding=True) as elsewhere:
         elsewhere.submit(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)).result()
     return fleet.ready

@@ -12,13 +12,13 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import numpy as np
 
+from cerberank_benchmarks.clients.load import Answer, Load, Request, request_of
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.workload import WORDS
 from tools.overload import LOOPS
@@ -26,31 +26,21 @@ from tools.overload import LOOPS
 WORDS_A_CANDIDATE = 20
 
 
-async def _loop(client: httpx.AsyncClient, candidates: int, end: float, seed: int) -> tuple[list[float], int]:
-    """The seconds of every answer, and the refusals, of a client that obeys `Retry-After`."""
-    rng, took, refusals = random.Random(seed), list[float](), 0
-    while time.monotonic() < end:
+def _questions(candidates: int, seed: int) -> Iterator[Request]:
+    rng = random.Random(seed)
+    while True:
         texts = [" ".join(rng.choices(WORDS, k=WORDS_A_CANDIDATE)) for _ in range(candidates)]
-        body = {"question": f"which tower number {rng.random()} was built first", "candidates": texts}
-        began = time.monotonic()
-        answer = await client.post("/v1/rank", json=body)
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            refusals += 1
-            await asyncio.sleep(int(answer.headers["Retry-After"]))
-        else:
-            answer.raise_for_status()
-            took.append(time.monotonic() - began)
-    return took, refusals
+        yield request_of({"question": f"which tower number {rng.random()} was built first", "candidates": texts})
 
 
-async def _clients(url: str, sizes: list[int], seconds: float) -> list[tuple[list[float], int]]:
-    limits = httpx.Limits(max_connections=len(sizes))
-    async with httpx.AsyncClient(base_url=url, timeout=600.0, limits=limits) as client:
-        end = time.monotonic() + seconds
-        return await asyncio.gather(*(_loop(client, size, end, seed) for seed, size in enumerate(sizes)))
+def _answers(url: str, sizes: list[int], seconds: float) -> list[Answer]:
+    load = Load(url, seconds=seconds, refused="wait")
+    asyncio.run(load.in_loops([_questions(size, seed) for seed, size in enumerate(sizes)]))
+    return load.answers
 
 
-def _row(name: str, took: list[float], refusals: int) -> str:
+def _row(name: str, answers: Sequence[Answer]) -> str:
+    took, refusals = [each.seconds for each in answers if each.status == 200], sum(each.refusals for each in answers)
     times = np.percentile(took or [0.0], (50, 99, 100)).tolist()
     return f"{name:>6} {len(took):>8} {refusals:>8} {times[0]:>8.2f} {times[1]:>8.2f} {times[2]:>8.2f}"
 
@@ -75,12 +65,10 @@ def main() -> None:
         url = str(server.client.base_url)
         lines = ["  size  answers refusals    p50 s    p99 s    max s"]
         for size in sorted(set(options.clients)):
-            ((took, refusals),) = asyncio.run(_clients(url, [size], 5.0))
-            lines.append(_row(f"{size} al.", took, refusals))
-        each = asyncio.run(_clients(url, options.clients, options.seconds))
+            lines.append(_row(f"{size} al.", _answers(url, [size], 5.0)))
+        answers = _answers(url, options.clients, options.seconds)
         for size in sorted(set(options.clients)):
-            of = [part for part, candidates in zip(each, options.clients, strict=True) if candidates == size]
-            lines.append(_row(str(size), [second for took, _ in of for second in took], sum(r for _, r in of)))
+            lines.append(_row(str(size), [each for each in answers if each.candidates == size]))
         sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -27,11 +27,11 @@ from typing import Any, TypeVar
 
 import httpx
 
+from cerberank_benchmarks.clients.load import Load, percentile, request_of, steadily
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.admin.client import Admin
-from tools.load import Load, percentile
 from tools.process import ROOT, another_machine, start, wait_until_ready
 from tools.versions import edit, versions_of
 
@@ -40,6 +40,7 @@ SENTENCE = "the tower is tall and old it was built in paris of iron metres high 
 WORDS = SENTENCE.split()
 KEPT_VERSIONS = 3
 """In the store, as an operator who tidies up would."""
+CONNECTIONS, PATIENCE_SECONDS = 16, 60.0
 BAD = ("torn", "changed", "surplus", "golden", "killed")
 POLL_SECONDS = 0.25
 """Between two looks at the service: they, too, are requests."""
@@ -102,13 +103,15 @@ class Soak:
         try:
             wait_until_ready(self.service)
             texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]
-            self.load = Load(self.service.url, {"question": "how tall is the tower ?", "candidates": texts}, self.rate)
+            self.body = {"question": "how tall is the tower ?", "candidates": texts}
+            self.load = Load(self.service.url, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
             with (
                 httpx.Client(base_url=self.service.url, timeout=60) as self.client,
                 another_machine(yielding=self.yielding) as self.elsewhere,
             ):
-                expected = self.client.post("/v1/rank", json=self.load.body).json()
-                with self.load.running():
+                expected = self.client.post("/v1/rank", json=self.body).json()
+                questions = itertools.repeat(request_of(self.body))
+                with self.load.meanwhile(self.load.at_times(questions, steadily(self.rate))):
                     self._push_for_a_while()
                     self._roll_back()
         finally:
@@ -129,9 +132,9 @@ class Soak:
                 away_at = float("inf")
                 self._store_goes_away()
             time.sleep(max(0.0, due - time.monotonic()))
-            started = time.monotonic()
+            started = self.load.now
             self._good(str(number)) if kind == "good" else self._bad(kind, str(number))
-            self.pushes.append((started, time.monotonic()))
+            self.pushes.append((started, self.load.now))
 
     def _good(self, version: str) -> None:
         """Push by the program, as training does; wait for its first answer and for the version before last to go."""
@@ -192,7 +195,7 @@ class Soak:
             self.report.rollback.append(time.monotonic() - started)
 
     def _answers(self, version: str) -> bool:
-        return bool(self.client.post("/v1/rank", json=self.load.body).json()["version"] == version)
+        return bool(self.client.post("/v1/rank", json=self.body).json()["version"] == version)
 
     def _can_be_rolled_back(self) -> bool:
         """A pusher that was killed late may have moved the label to a version that is being loaded."""
@@ -249,8 +252,8 @@ class Soak:
         report.failed = sum(answer.status != 200 for answer in answers)
         served = [answer for answer in answers if answer.status == 200]
         report.foreign = sum(a.version not in self.good or list(a.order) != expected for a in served)
-        pushed = [a for a in served if any(begin <= a.done and a.due <= end for begin, end in self.pushes)]
-        others = [a for a in served if not any(begin <= a.done and a.due <= end for begin, end in self.pushes)]
+        pushed = [a for a in served if any(begin <= a.ended and a.due <= end for begin, end in self.pushes)]
+        others = [a for a in served if not any(begin <= a.ended and a.due <= end for begin, end in self.pushes)]
         report.p99_ms, report.p99_ms_while_pushed = percentile(others, 99), percentile(pushed, 99)
 
 

@@ -7,18 +7,14 @@ As in a container, where a thread that has stepped back may not step forward aga
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import httpx
-
+from cerberank_benchmarks.clients.load import Load, request_of
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
@@ -28,49 +24,6 @@ from tools.versions import versions_of
 
 REST_SECONDS = 6.0
 LONGEST_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The outcome of one request of a client."""
-
-    at: float
-    seconds: float
-    status: int
-    version: str | None
-
-
-@dataclass
-class Clients:
-    """Closed-loop clients, which send the next request as soon as they are answered."""
-
-    url: str
-    count: int
-    body: dict[str, object]
-    answers: list[Answer] = field(default_factory=list)
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Run the clients while the block lasts."""
-        done = threading.Event()
-        threads = [threading.Thread(target=self._ask, args=(done,)) for _ in range(self.count)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            for thread in threads:
-                thread.join()
-
-    def _ask(self, done: threading.Event) -> None:
-        with httpx.Client(base_url=self.url, timeout=LONGEST_SECONDS) as client:
-            while not done.is_set():
-                began = time.monotonic()
-                answer = client.post("/v1/rank", json=self.body)
-                now = time.monotonic()
-                version = answer.json().get("version")
-                self.answers.append(Answer(now, now - began, answer.status_code, version))
 
 
 def main() -> None:
@@ -90,13 +43,14 @@ def main() -> None:
         service = start(Path(), folder / "log", **settings)
         try:
             wait_until_ready(service)
-            clients = Clients(service.url, arguments.clients, ask(arguments.candidates))
-            with clients.asking():
+            load = Load(service.url, patience=LONGEST_SECONDS)
+            clients = [itertools.repeat(request_of(ask(arguments.candidates)))] * arguments.clients
+            with load.meanwhile(load.in_loops(clients)):
                 for checkpoint in pushed[1:]:
-                    seen = len(clients.answers)
-                    while len(clients.answers) == seen:
+                    seen = len(load.answers)
+                    while len(load.answers) == seen:
                         time.sleep(REST_SECONDS)
-                    _time_push(store, checkpoint, clients)
+                    _time_push(store, checkpoint, load)
         finally:
             service.process.kill()
             service.process.wait()
@@ -107,19 +61,19 @@ def _push(store: FolderStore, checkpoint: Checkpoint) -> None:
     store.move_label(checkpoint.config.name, "stable", checkpoint.manifest.version)
 
 
-def _time_push(store: FolderStore, checkpoint: Checkpoint, clients: Clients) -> None:
+def _time_push(store: FolderStore, checkpoint: Checkpoint, load: Load) -> None:
     _push(store, checkpoint)
-    began, version = time.monotonic(), checkpoint.manifest.version
-    while not any(answer.version == version for answer in clients.answers[-50:]):
-        if time.monotonic() > began + LONGEST_SECONDS:
+    began, version = load.now, checkpoint.manifest.version
+    while not any(answer.version == version for answer in load.answers[-50:]):
+        if load.now > began + LONGEST_SECONDS:
             raise TimeoutError(f"{version} does not answer")
         time.sleep(0.05)
-    taken = time.monotonic() - began
-    before = [answer.seconds for answer in clients.answers if answer.at < began]
-    meanwhile = [answer.seconds for answer in clients.answers if answer.at >= began]
+    taken = load.now - began
+    before = [answer.seconds for answer in load.answers if answer.ended < began]
+    meanwhile = [answer.seconds for answer in load.answers if answer.ended >= began]
     sys.stdout.write(
         f"from the push to an answer {taken:.1f} s; an answer took {median(before):.2f} s before and "
-        f"{median(meanwhile):.2f} s meanwhile; statuses {sorted({answer.status for answer in clients.answers})}\n"
+        f"{median(meanwhile):.2f} s meanwhile; statuses {sorted({answer.status for answer in load.answers})}\n"
     )
     sys.stdout.flush()
 

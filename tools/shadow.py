@@ -7,6 +7,8 @@ alone, all of them mirrored, whose figures are compared with an offline comparis
 from __future__ import annotations
 
 import argparse
+import asyncio
+import itertools
 import random
 import sys
 import tempfile
@@ -14,12 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from cerberank_benchmarks.clients.load import Answer, Load, percentile, request_of, steadily
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -30,9 +34,8 @@ from cerberank_models.rank import rank_pairs
 from cerberank_models.windows import AS_SERVED
 from cerberank_service.admin.client import Admin
 from cerberank_service.rollout.comparison import compare
-from tools.load import Answer, Load, percentile
 from tools.process import start, wait_until_ready
-from tools.pushes import TOKEN, WORDS
+from tools.pushes import CONNECTIONS, TOKEN, WORDS
 
 Question = tuple[str, list[str]]
 ALONE = 40
@@ -115,9 +118,8 @@ class ShadowSoak:
         """The answers under a steady load, with or without a shadow."""
         self.label(mirrored)
         time.sleep(SETTLE_SECONDS)
-        load = Load(str(self.client.base_url), _body(self.question()), rate)
-        with load.running():
-            time.sleep(seconds)
+        load = Load(str(self.client.base_url), seconds=seconds, connections=CONNECTIONS)
+        asyncio.run(load.at_times(itertools.repeat(request_of(_body(self.question()))), steadily(rate)))
         return load.answers[int(rate) :]
 
     def told_and_true(self) -> tuple[Figures, Figures]:
@@ -181,7 +183,7 @@ def offline(stable: Checkpoint, shadow: Checkpoint, questions: list[Question]) -
     )
 
 
-def _body(question: Question) -> dict[str, object]:
+def _body(question: Question) -> dict[str, Any]:
     return {"question": question[0], "candidates": question[1]}
 
 

@@ -7,21 +7,20 @@ answers. `--behind` sends all of it through the proxy of `deploy/nginx`, and the
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 
+from cerberank_benchmarks.clients.load import Answer, Load, request_of
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from tools.hostile import BODIES, CASES
 from tools.nginx import proxying
@@ -44,34 +43,28 @@ class Neighbour:
     """Asks again and again until it is told to stop."""
 
     url: str
-    body: dict[str, object] = field(default_factory=lambda: ask(4))
-    seconds: list[float] = field(default_factory=list)
-    statuses: set[int] = field(default_factory=set)
+    body: dict[str, Any] = field(default_factory=lambda: ask(4))
     pause: float = 0.01
+    answers: list[Answer] = field(default_factory=list)
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
+    @property
+    def seconds(self) -> list[float]:
+        """The times of its answers."""
+        return [answer.seconds for answer in self.answers]
+
+    @property
+    def statuses(self) -> set[int]:
+        """The statuses of its answers."""
+        return {answer.status for answer in self.answers}
+
+    def asking(self) -> AbstractContextManager[None]:
         """Asks while the block lasts."""
-        done = threading.Event()
-        thread = threading.Thread(target=self._run, args=(done,))
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+        load = Load(self.url, patience=60.0, answers=self.answers)
+        return load.meanwhile(load.in_loops([itertools.repeat(request_of(self.body))], pause=self.pause))
 
     def p99(self) -> float:
         """The 99th percentile of its answers' times, in milliseconds."""
         return float(np.percentile(self.seconds, 99)) * 1000.0
-
-    def _run(self, done: threading.Event) -> None:
-        with httpx.Client(base_url=self.url, timeout=60) as client:
-            while not done.is_set():
-                started = time.monotonic()
-                self.statuses.add(client.post("/v1/rank", json=self.body).status_code)
-                self.seconds.append(time.monotonic() - started)
-                time.sleep(self.pause)
 
 
 def main() -> None:
