@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from starlette.testclient import TestClient
+from tests.service.observe import service_of
 from tools.ray_cluster import settings_of_the_cluster
 
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
@@ -55,7 +56,7 @@ def test_a_replica_reports_what_it_was_offered(monkeypatch: pytest.MonkeyPatch, 
     now = iter([0.0, 8.0, 10.0])
     monkeypatch.setattr(replica, "time", SimpleNamespace(monotonic=lambda: next(now)))
     reporting = replica.Cerberank()
-    counters = client.app.state.service.metrics.series  # type: ignore[attr-defined]
+    counters = service_of(client).metrics.series
     counters.counter("offered_seconds", "accepted").inc(2.0)
     counters.counter("offered_seconds", "refused").inc(6.0)
     reports = [reporting.record_autoscaling_stats() for _ in range(2)]
