@@ -39,15 +39,15 @@ check: $(DEV)/.installed ## lint, format, types, import direction
 	$(DEV)/bin/lint-imports
 
 image-check: $(DEV)/.installed ## build both images and serve from them, without Docker (as root on Linux)
-	$(DEV)/bin/python -m tests.deploy.image_check cpu
-	$(DEV)/bin/python -m tests.deploy.image_check gpu
+	$(DEV)/bin/python -m tools.image_check cpu
+	$(DEV)/bin/python -m tools.image_check gpu
 
 fuzz: $(DEV)/.installed ## thousands of requests that the OpenAPI document allows or forbids, to both ports
-	$(DEV)/bin/python -m tests.e2e.fuzz --cases 5000
+	$(DEV)/bin/python -m tools.fuzz --cases 5000
 
 soak: $(DEV)/.installed ## pushes for five minutes, then faults for ten, on a machine that does nothing else: make soak [CHAOS="--seed 1"]
-	$(ALLOCATOR) $(DEV)/bin/python -m tests.soak.pushes
-	$(ALLOCATOR) $(DEV)/bin/python -m tests.soak.chaos $(CHAOS)
+	$(ALLOCATOR) $(DEV)/bin/python -m tools.pushes
+	$(ALLOCATOR) $(DEV)/bin/python -m tools.chaos $(CHAOS)
 
 bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--quick"] [DATA=../shared/data] [INFINITY=python]
 	$(DEV)/bin/python -m cerberank_benchmarks $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 from filelock import FileLock
 from tests.tiny import random_checkpoint
+from tools.process import MissingProgramError
 
 from cerberank_models.backends.processors import usable_processors
 
@@ -28,6 +29,24 @@ MOST_WORKERS = 8
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: the processors that this process may use, in a container too, up to MOST_WORKERS."""
     return min(usable_processors(), MOST_WORKERS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """A fixture whose program is not installed skips the test."""
+    try:
+        yield
+    except MissingProgramError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """A test whose program is not installed is skipped."""
+    try:
+        yield
+    except MissingProgramError as missing:
+        pytest.skip(str(missing))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

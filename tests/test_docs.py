@@ -72,6 +72,16 @@ def test_every_file_of_the_architecture_exists() -> None:
         assert name in names, name
 
 
+def test_the_table_of_tools_is_what_can_be_run() -> None:
+    """CONTRIBUTING.md has a row for every program in tools/ that stands alone."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tools")[2]
+    named = {
+        word for row in re.findall(r"^\|([^|]+)\|", table, re.MULTILINE) for word in re.findall(r"`(\w+)[` ]", row)
+    }
+    programs = {path.stem for path in (ROOT / "tools").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    assert named - {"make", "python"} == programs - {"hanging"}  # which `chaos` starts
+
+
 def test_the_example_data_are_what_the_readme_trains_on() -> None:
     """Every question has six candidates and one positive; train and dev have no text in common."""
     readme = (ROOT / "README.md").read_text()

@@ -51,6 +51,11 @@ class Generations(Generic[ValueT]):
         with self._lock:
             return CacheCounts(self._hits, self._misses, self._young_size + self._old_size)
 
+    def values(self) -> list[ValueT]:
+        """The values that are kept."""
+        with self._lock:
+            return [*self._young.values(), *self._old.values()]
+
     def keys(self, scope: str, texts: Sequence[str]) -> list[bytes]:
         """The key of each text within a scope."""
         person = blake2b(scope.encode(), digest_size=DIGEST_BYTES).digest()

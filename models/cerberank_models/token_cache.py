@@ -21,25 +21,25 @@ class TokenCache:
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` bounds the memory of all entries together; 0 switches the cache off."""
-        self._entries: Generations[bytes] = Generations(most_bytes, entry_bytes=ENTRY_BYTES, item_bytes=1)
+        self.entries: Generations[bytes] = Generations(most_bytes, entry_bytes=ENTRY_BYTES, item_bytes=1)
 
     @property
     def counts(self) -> CacheCounts:
         """Hits, misses and size."""
-        return self._entries.counts
+        return self.entries.counts
 
     def tokens(self, scope: str, texts: Sequence[str], tokenise: Callable[[list[str]], list[bytes]]) -> list[bytes]:
         """The token ids of each text, from the cache or else from `tokenise`, which gives one item for each text.
 
         `texts` hold no lone surrogates.
         """
-        if not self._entries.half:
+        if not self.entries.half:
             return tokenise(list(texts))
-        keys = self._entries.keys(scope, texts)
-        found = self._entries.find(keys)
+        keys = self.entries.keys(scope, texts)
+        found = self.entries.find(keys)
         if missing := [row for row, tokens in enumerate(found) if tokens is None]:
             made = tokenise([texts[row] for row in missing])
-            self._entries.put([keys[row] for row in missing], made)
+            self.entries.put([keys[row] for row in missing], made)
             for row, tokens in zip(missing, made, strict=True):
                 found[row] = tokens
         return [tokens for tokens in found if tokens is not None]

@@ -31,7 +31,7 @@ class Moody(BaseHTTPRequestHandler):
         if count % 2:
             status = 500
         elif time.monotonic() - before >= self.patience:
-            answer = {"results": [0] * count, "usage": {"tokens": 10 * count}}
+            answer = {"results": [{"index": 0}] * count, "usage": {"tokens": 10 * count}}
             content, status = json.dumps(answer).encode(), 200
         self.send_response(status)
         self.send_header("Retry-After", str(RETRY_AFTER))

@@ -17,7 +17,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.e2e.conftest import serving
+from tools.process import serving
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 

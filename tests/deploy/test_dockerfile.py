@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.deploy.dockerfile import Instruction, Stage, read_dockerfile
-from tests.deploy.image_check import inherited
+from tools.dockerfile import Instruction, Stage, inherited, read_dockerfile
 
 from cerberank_service.settings import Settings
 

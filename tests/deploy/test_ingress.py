@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from starlette.testclient import TestClient
-from tests.deploy.nginx import directive
 from tests.deploy.test_kubernetes import FOLDER, render
+from tools.nginx import directive
 
 from cerberank_service.settings import Settings
 

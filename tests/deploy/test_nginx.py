@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from starlette.testclient import TestClient
-from tests.deploy.nginx import CONFIGURATION, Proxy, command, configure, directive, proxying
 from tests.deploy.replica import Replica, listening
 from tests.service.observe import wait_until
+from tools.nginx import CONFIGURATION, Proxy, command, configure, directive, proxying
 
 from cerberank_service.http.error_responses import REQUEST_ID
 from cerberank_service.settings import Settings

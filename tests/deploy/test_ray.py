@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 from starlette.testclient import TestClient
-from tests.e2e.ray_cluster import settings_of_the_cluster
+from tests.service.observe import service_of
+from tools.ray_cluster import settings_of_the_cluster
 
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
 from cerberank_service.settings import Settings
@@ -55,7 +56,7 @@ def test_a_replica_reports_what_it_was_offered(monkeypatch: pytest.MonkeyPatch, 
     now = iter([0.0, 8.0, 10.0])
     monkeypatch.setattr(replica, "time", SimpleNamespace(monotonic=lambda: next(now)))
     reporting = replica.Cerberank()
-    offered = client.app.state.service.metrics.families.offered_seconds  # type: ignore[attr-defined]
+    offered = service_of(client).metrics.families.offered_seconds
     offered.labels("accepted").inc(2.0)
     offered.labels("refused").inc(6.0)
     reports = [reporting.record_autoscaling_stats() for _ in range(2)]

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.deploy.nginx import command, configure
+from tools.nginx import command, configure
 
 from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings

@@ -1,37 +1,35 @@
-"""Clients that keep a service busy, so that its metrics, up to a second old, show that it is."""
+"""A service that is kept busy, and what its clients were told."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import httpx
+from tools.process import Process
 
-NOT_TAKEN = 0
-"""Stands for a connection that the service had not taken yet when it closed its port."""
+from cerberank_benchmarks.clients.load import NO_ANSWER, Load, request_of
 
 
-def rank_until_refused(url: str, body: dict[str, Any]) -> list[int]:
-    """Statuses of the same question asked again and again; the last one is the first that is not 200.
+def statuses_of_a_stop(service: Process, body: dict[str, Any], *, clients: int) -> list[int]:
+    """Statuses of the question from clients that ask until they are refused, while SIGTERM ends the busy service.
 
-    Every 200 is checked to rank all candidates, every other status to say when to come back.
+    Every 200 is checked to rank all candidates, every refusal to say when to come back, the service to end with code 0.
     """
-    statuses = []
-    while not statuses or statuses[-1] == 200:
-        try:
-            answer = httpx.post(f"{url}/v1/rank", json=body, timeout=120)
-        except httpx.TransportError:
-            return [*statuses, NOT_TAKEN]
-        statuses.append(answer.status_code)
-        if answer.status_code == 200:
-            assert len(answer.json()["results"]) == len(body["candidates"])
-        else:
-            assert int(answer.headers["Retry-After"]) >= 1
-    return statuses
+    load = Load(service.url, refused="end", patience=120.0)
+    with load.meanwhile(load.in_loops([itertools.repeat(request_of(body))] * clients)):
+        wait_until_queued(service.url)
+        service.terminate()
+        assert service.process.wait(timeout=60) == 0
+    for answer in load.answers:
+        assert answer.fate == "answered" or answer.status != httpx.codes.OK
+        assert answer.status in {httpx.codes.OK, NO_ANSWER} or int(answer.retry_after or 0) >= 1
+    return [answer.status for answer in load.answers]
 
 
 def wait_until_queued(url: str) -> None:
-    """Until the metrics show queued tokens."""
+    """Until the metrics, which are up to a second old, show queued tokens."""
     end = time.monotonic() + 60
     with httpx.Client(base_url=url) as client:
         while True:

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import trustme
 from cerberank.cli import main
-from tests.e2e.conftest import START_SECONDS, Process, launch, start
-from tests.models.stores import versions_of
+from tools.process import START_SECONDS, Process, launch, start
+from tools.versions import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore

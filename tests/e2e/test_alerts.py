@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import yaml
-from tests.e2e.conftest import Process, start, wait_until_ready
 from tests.e2e.prometheus import FOLDER, WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.fakes import RAISES
 from tests.service.observe import wait_until
 from tests.service.pushes import push, version_at
+from tools.process import Process, start, wait_until_ready
 
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.access.keys import add_key

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGE, run, serve_bundled
-from tests.e2e.conftest import Process
+from tools.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGE, run, serve_bundled
+from tools.process import Process
 
 from cerberank_service.dialects import DIALECTS
 
@@ -51,7 +51,7 @@ def same(answer: Any, documented: Any, tolerance: float = TOLERANCE) -> bool:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 @pytest.mark.parametrize(("command", "documented"), COMMANDS, ids=[command.split()[2] for command, _ in COMMANDS])
 def test_a_command_answers_what_the_page_shows(command: str, documented: str, served: Process) -> None:
-    """Word for word, but for the port; after another checkpoint was bundled: `python -m tests.e2e.api_examples`."""
+    """Word for word, but for the port; after another checkpoint was bundled: `python -m tools.api_examples`."""
     answer = run(command, served)
     assert same(answer, json.loads(documented)), json.dumps(answer, indent=1)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import cohere
 import httpx
 import pytest
-from tests.e2e.conftest import Process
 from tests.service.observe import samples
+from tools.process import Process
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from tests.contextual import save_contextual, segments_score
-from tests.e2e.browser import DESKTOP, open_browser
-from tests.e2e.conftest import Process, serving
 from tests.program import program
+from tools.browser import DESKTOP, open_browser
+from tools.process import Process, serving
 
 main = program("import")
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Process
 from tests.program import program
+from tools.process import Process
 
 main = program("evaluate")
 

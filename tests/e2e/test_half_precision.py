@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.half_precision import compare
 from tests.training.letters import questions
+from tools.half_precision import compare
 
 from cerberank_models.rank import HALF_TOLERANCE
 

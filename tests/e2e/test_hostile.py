@@ -1,4 +1,4 @@
-"""The real process under hostile requests, alone and behind the proxy; `python -m tests.e2e.siege` measures times."""
+"""The real process under hostile requests, alone and behind the proxy; `python -m tools.siege` measures times."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.deploy.nginx import proxying
-from tests.e2e.conftest import serving
-from tests.e2e.hostile import CASES, GOOD, MEGABYTE
-from tests.e2e.hostile_bodies import BODIES
-from tests.e2e.siege import MARK, SETTINGS, Neighbour, ask, resident
-from tests.e2e.wire import Case, play, responses
+from tools.hostile import BODIES, CASES, GOOD, MEGABYTE
+from tools.nginx import proxying
+from tools.process import serving
+from tools.siege import MARK, SETTINGS, Neighbour, ask
+from tools.wire import Case, play, responses
 
 HASTE = {
     "client_header_timeout 10s": "client_header_timeout 3s",
@@ -47,7 +46,7 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
         client = stack.enter_context(httpx.Client(base_url=url, timeout=60))
         first = [client.post("/v1/rank", json=ask(4)).json()["results"] for _ in range(50)]
         client.post("/v1/rank", content=b" " * 3 * MEGABYTE + GOOD).raise_for_status()
-        before = resident(service)
+        before = service.megabytes
         neighbour = Neighbour(url, pause=0.05)
         # Another address, as an attacker would have.
         pool = stack.enter_context(ThreadPoolExecutor(4))
@@ -58,7 +57,7 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
         assert client.post("/v1/rank", json=ask(4)).json()["results"] == first[0]
         assert neighbour.statuses == {200}
         assert len(neighbour.seconds) > 20
-        assert resident(service) - before <= 40
+        assert service.megabytes - before <= 40
     log = service.log.read_text()
     assert MARK not in log
     assert "Traceback" not in log

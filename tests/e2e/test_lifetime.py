@@ -7,18 +7,18 @@ import json
 import shutil
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.e2e.conftest import Process, launch, serving, start
-from tests.e2e.load import NOT_TAKEN, rank_until_refused, wait_until_queued
-from tests.models.stores import edit
+from tests.e2e.load import statuses_of_a_stop
 from tests.service.observe import wait_until
+from tools.process import Process, launch, serving, start
+from tools.versions import edit
 
+from cerberank_benchmarks.clients.load import NO_ANSWER
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 MANY = [f"{number} metres word " + "word " * (number % 30) for number in range(3000)]
@@ -27,14 +27,9 @@ BODY = {"question": "how tall ?", "candidates": MANY}
 
 def test_sigterm_answers_what_was_accepted(service: Process) -> None:
     """Requests in flight get their answer, later ones are refused, the process ends by itself with code 0."""
-    with ThreadPoolExecutor(4) as pool:
-        clients = [pool.submit(rank_until_refused, service.url, BODY) for _ in range(4)]
-        wait_until_queued(service.url)
-        service.terminate()
-        statuses = [status for client in clients for status in client.result()]
+    statuses = statuses_of_a_stop(service, BODY, clients=4)
     assert statuses.count(200) >= 1
-    assert set(statuses) <= {200, 503, NOT_TAKEN}
-    assert service.process.wait(timeout=60) == 0
+    assert set(statuses) <= {200, 503, NO_ANSWER}
 
 
 def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -54,17 +49,10 @@ def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_chec
 
 def test_what_is_not_done_after_the_drain_time_is_answered_with_503(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Nothing that was accepted is left without an answer."""
-    with (
-        serving(tiny_checkpoint, tmp_path / "log", CERBERANK_DRAIN_SECONDS="0") as service,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        clients = [pool.submit(rank_until_refused, service.url, BODY) for _ in range(8)]
-        wait_until_queued(service.url)
-        service.terminate()
-        statuses = {status for client in clients for status in client.result()}
-        assert 503 in statuses
-        assert statuses <= {200, 503, NOT_TAKEN}
-        assert service.process.wait(timeout=60) == 0
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_DRAIN_SECONDS="0") as service:
+        statuses = set(statuses_of_a_stop(service, BODY, clients=8))
+    assert 503 in statuses
+    assert statuses <= {200, 503, NO_ANSWER}
 
 
 def test_an_occupied_port_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:

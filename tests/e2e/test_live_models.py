@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.conftest import Process, start
-from tests.models.stores import versions_of
+from tools.process import Process, start
+from tools.versions import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore

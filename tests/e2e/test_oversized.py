@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.fuzz import OVERSIZED_BYTES, serving
-from tests.e2e.oversized import around, binary_tensors, oversized, violations
+from tools.fuzz import OVERSIZED_BYTES, serving
+from tools.oversized import around, binary_tensors, oversized, violations
 
 A = {"$ref": "#/components/schemas/A"}
 DOCUMENT: dict[str, Any] = {

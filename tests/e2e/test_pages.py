@@ -11,8 +11,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
-from tests.e2e.browser import DESKTOP, PHONE, Browser, open_browser
-from tests.e2e.conftest import Process, serving, start
+from tools.browser import DESKTOP, PHONE, Browser, open_browser
+from tools.process import Process, serving, start
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint

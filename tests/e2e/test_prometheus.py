@@ -12,9 +12,9 @@ import httpx
 import pytest
 import yaml
 from tests.deploy.replica import Replica, listening
-from tests.e2e.conftest import Process, start, wait_until_ready
 from tests.e2e.prometheus import WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.observe import wait_until
+from tools.process import Process, start, wait_until_ready
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint

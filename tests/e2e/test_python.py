@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from cerberank import Answer, Client, InvalidRequestError, Ranker, Store
 from tests.bounds import PROBABILITIES
-from tests.e2e.conftest import Process
 from tests.tiny import save_cross_encoder
+from tools.process import Process
 
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint

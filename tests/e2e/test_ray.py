@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.ray_cluster import PATIENTLY, RayService, run_on_ray
-from tests.service.observe import wait_until
+from tools.process import until
+from tools.ray_cluster import PATIENTLY, RayService, run_on_ray
 
 pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
 
@@ -107,18 +107,18 @@ def test_a_killed_replica_loses_no_request(service: RayService, load: Load) -> N
     All are answered, by HAProxy's retry on another replica or, for those who waited then, by the client's. Ray puts a
     new one in its place.
     """
-    wait_until(lambda: len(service.replicas()) == 2, **PATIENTLY)
+    until(lambda: len(service.replicas()) == 2, **PATIENTLY)
     before = service.replicas()
-    wait_until(lambda: all(service.has_answered(replica) for replica in before), **PATIENTLY)
+    until(lambda: all(service.has_answered(replica) for replica in before), **PATIENTLY)
     victim = min(before)
     os.kill(victim, signal.SIGSTOP)
-    wait_until(load.overtaken, **PATIENTLY)
+    until(load.overtaken, **PATIENTLY)
     before_the_end = len(load.answers)
     assert load.failed == []
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: service.replicas() - before, **PATIENTLY)
-    wait_until(lambda: not load.overtaken(), **PATIENTLY)
-    wait_until(lambda: len(load.answers) > before_the_end + CLIENTS, **PATIENTLY)
+    until(lambda: service.replicas() - before, **PATIENTLY)
+    until(lambda: not load.overtaken(), **PATIENTLY)
+    until(lambda: len(load.answers) > before_the_end + CLIENTS, **PATIENTLY)
     load.stop()
     assert load.lost == [], load.failed
     assert len(load.failed) <= CLIENTS * len(RETRY_AFTER), load.failed

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -10,10 +13,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.conftest import Process, start, wait_until_ready
-from tests.e2e.load import NOT_TAKEN, rank_until_refused, wait_until_queued
+from tests.e2e.load import statuses_of_a_stop
 from tests.service.fakes import RAISES
 from tests.service.observe import samples
+from tools.process import Process, start, wait_until_ready
+
+from cerberank_benchmarks.clients.load import NO_ANSWER, Load, main, request_of
 
 QUESTION = "how tall is the tower ?"
 LARGE = {"question": QUESTION, "candidates": [f"{number} word " + "word " * (number % 30) for number in range(5000)]}
@@ -95,14 +100,9 @@ def test_a_fault_of_the_model_is_told_to_those_it_concerns(faulty: tuple[str, Pr
 def test_sigterm_with_fifty_in_flight_answers_each_once(service: Process) -> None:
     """Each request gets its order or a refusal with Retry-After, and the process ends with code 0."""
     body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
-    with ThreadPoolExecutor(50) as pool:
-        clients = [pool.submit(rank_until_refused, service.url, body) for _ in range(50)]
-        wait_until_queued(service.url)
-        service.terminate()
-        statuses = [status for client in clients for status in client.result()]
+    statuses = statuses_of_a_stop(service, body, clients=50)
     assert statuses.count(200) >= 1
-    assert set(statuses) <= {200, 503, NOT_TAKEN}
-    assert service.process.wait(timeout=60) == 0
+    assert set(statuses) <= {200, 503, NO_ANSWER}
 
 
 def test_a_deadline_within_the_first_stage_gets_an_order_of_what_was_scored(service: Process) -> None:
@@ -122,25 +122,20 @@ def test_under_overload_every_request_is_answered_once(tiny_checkpoint: Path, tm
     """Clients that obey Retry-After all get served in the end; what was refused was told when to come back."""
     service = start(tiny_checkpoint, tmp_path / "log", CERBERANK_QUEUE_SECONDS="0.1")
     body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
-
-    def ask(number: int) -> tuple[int, int]:
-        refusals = 0
-        while True:
-            answer = httpx.post(f"{service.url}/v1/rank", json=body, timeout=120)
-            if answer.status_code == 200:
-                return len(answer.json()["results"]), refusals
-            assert answer.status_code == 503
-            refusals += 1
-            time.sleep(int(answer.headers["Retry-After"]))
-
+    load = Load(service.url, refused="wait", patience=120.0)
     try:
         wait_until_ready(service)
-        with ThreadPoolExecutor(16) as pool, httpx.Client(base_url=service.url) as client:
-            waiting = [pool.submit(ask, number) for number in range(16)]
-            answers = [each.result() for each in waiting]
+        asyncio.run(load.at_times(itertools.repeat(request_of(body)), iter([0.0] * 16)))
+        with httpx.Client(base_url=service.url) as client:
             until(client, "cerberank_queued_tokens{}", 0)
     finally:
         service.process.kill()
         service.process.wait()
-    assert {count for count, _ in answers} == {400}
-    assert sum(refusals for _, refusals in answers) > 0
+    assert [answer.fate for answer in load.answers] == ["answered"] * 16
+    assert sum(answer.refusals for answer in load.answers) > 0
+
+
+def test_a_trial_s_users_are_answered(shared_service: Process, capsys: pytest.CaptureFixture[str]) -> None:
+    """The generator alone, as `docker compose --profile load` runs it, with questions of a few sizes."""
+    main([shared_service.url, "--clients=3", "--candidates=4", "--pause=0", "--seconds=1"])
+    assert re.fullmatch(r"1 s: answers by status \{200: \d+\}, median \d+ ms, p99 \d+ ms\n", capsys.readouterr().out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.e2e.fuzz import TOKEN, fuzz, serving
+from tools.fuzz import TOKEN, fuzz, serving
 
 pytestmark = pytest.mark.slow
 

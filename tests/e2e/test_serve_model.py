@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 from sentence_transformers import CrossEncoder
-from tests.e2e.conftest import SERVE, launch, start, wait_until_ready
 from tests.models.convert.test_source import in_hub_cache
 from tests.tiny import save_cross_encoder
+from tools.process import SERVE, launch, start, wait_until_ready
 
 IMPORT_SECONDS = 300.0
 """It takes ten seconds on an idle machine: two processes import torch and transformers."""
@@ -23,7 +23,7 @@ QUESTION = "how tall is the tower ? " * 12
 
 def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
     """Start the service on `model`, ask for `name` once it is ready, and end it; the scores by candidate."""
-    running = start(Path(), log, program=(*SERVE, model), seconds=IMPORT_SECONDS, CERBERANK_CHECKPOINT="", **settings)
+    running = start(Path(), log, program=(*SERVE, model), CERBERANK_CHECKPOINT="", **settings)
     try:
         wait_until_ready(running)
         body = {"model": name, "question": QUESTION, "candidates": TEXTS, "windows": "off"}

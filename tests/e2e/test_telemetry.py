@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.e2e.conftest import Process, serving, start, wait_until_ready
 from tests.service.observe import wait_until
+from tools.process import Process, serving, start, wait_until_ready
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 BODY = {"question": "how tall is the tower ?", "candidates": ["330 metres", "a city"]}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.conftest import start, wait_until_ready
 from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
+from tools.process import start, wait_until_ready
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from tests.e2e.conftest import Process
+from tools.process import Process
 from tritonclient.utils import InferenceServerException
 
 QUESTION = "how tall is the tower ?"

@@ -1,31 +1,16 @@
-"""Small checkpoints for stores, made by copying and never run, and an object store on local files."""
+"""Damaged versions in a store, and an object store on local files."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
-
-
-def versions_of(checkpoint: Path, folder: Path, versions: list[str]) -> dict[str, Path]:
-    """Copies of `checkpoint` that differ in the manifest's version and source alone."""
-    made = {}
-    for version in versions:
-        made[version] = Path(shutil.copytree(checkpoint, folder / f"as-{version}"))
-        edit(made[version], version=version, source=f"made as {version}")
-    return made
-
-
-def edit(checkpoint: Path, **changes: object) -> None:
-    """Change the manifest of a checkpoint."""
-    path = checkpoint / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+from tools.versions import edit
 
 
 def damage(model: Path, kind: str, version: str = "2") -> None:

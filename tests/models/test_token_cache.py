@@ -63,7 +63,7 @@ def test_whatever_is_asked_the_answer_is_right_and_the_bound_holds(questions: li
     cache = TokenCache(entries * (ENTRY_BYTES + 2))
     for texts in questions:
         asked(cache, texts)
-        held = [*cache._entries._young.values(), *cache._entries._old.values()]
+        held = cache.entries.values()
         assert cache.counts.size == sum(ENTRY_BYTES + len(tokens) for tokens in held) <= entries * (ENTRY_BYTES + 2)
         if 2 * len(set(texts)) <= entries:
             assert asked(cache, texts) == []
@@ -123,5 +123,5 @@ def test_threads_share_it() -> None:
         sys.setswitchinterval(interval)
     counts = cache.counts
     assert counts.hits + counts.misses == 400 * 20
-    held = [*cache._entries._young.values(), *cache._entries._old.values()]
+    held = cache.entries.values()
     assert counts.size == sum(ENTRY_BYTES + len(tokens) for tokens in held) <= 50 * ENTRY_BYTES

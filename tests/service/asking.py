@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.testclient import TestClient
 from tests.service.fakes import FakeBackend, FakeState, Faults
 
 from cerberank_models.backends.contract import StageOutput
@@ -48,6 +52,56 @@ def error(future: Future[Outcome]) -> ServiceError:
     outcome = future.result(timeout=20)
     assert isinstance(outcome, ServiceError)
     return outcome
+
+
+@contextmanager
+def held(backend: FakeBackend) -> Iterator[None]:
+    """Runs of the backend that begin while the block lasts wait for its end; `entered` is set once one has begun."""
+    gate = threading.Event()
+    backend.faults.gate = gate
+    backend.entered.clear()
+    try:
+        yield
+    finally:
+        gate.set()
+
+
+def asgi(client: TestClient, path: str, receive: Callable[[], Awaitable[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The messages of the app for a POST to `path`, whose client sends what `receive` gives."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("test", 80),
+        "client": ("test", 1),
+    }
+    messages: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+
+    assert client.portal is not None
+    client.portal.call(client.app, scope, receive, send)
+    return messages
+
+
+def goes_when_it_runs(backend: FakeBackend, body: object) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """A client that sends a body, and goes when a run of the backend has begun."""
+    sent = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if sent:
+            return sent.pop()
+        while not backend.entered.is_set():
+            await asyncio.sleep(0.002)
+        return {"type": "http.disconnect"}
+
+    return receive
 
 
 def blocked() -> tuple[FakeBackend, threading.Event]:

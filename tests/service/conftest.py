@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.service.asking import Running
 from tests.service.fakes import FakeBackend, checkpoint_for, loader
 from tests.service.following import Follow
-from tests.service.observe import wait_until
+from tests.service.observe import service_of, wait_until
 from tests.service.pushes import open_fake, version_at
 
 from cerberank_models.backends.contract import Backend
@@ -62,7 +62,7 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 
     def start(backend: FakeBackend, /, **settings: object) -> TestClient:
         client = open_app(loader(backend, tmp_path), **settings)
-        versions = client.app.state.service.versions  # type: ignore[attr-defined]
+        versions = service_of(client).versions
         wait_until(lambda: versions.snapshot.state is not State.LOADING)
         assert versions.snapshot.state is State.READY, versions.snapshot.reason
         return client
@@ -97,7 +97,7 @@ def start(encoder: PairEncoder) -> Iterator[Start]:
     for engine in engines:
         engine.stop(0.0)
         engine.join(20.0)
-        assert not engine._thread.is_alive(), "the engine's thread did not end"
+        assert not engine.running, "the engine's thread did not end"
 
 
 @pytest.fixture

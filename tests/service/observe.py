@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from cerberank_service.engine.engine import Engine
+from cerberank_service.service import Service
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 20.0, every: float = 0.002) -> None:
@@ -19,9 +20,16 @@ def wait_until(condition: Callable[[], object], *, seconds: float = 20.0, every:
         time.sleep(every)
 
 
+def service_of(client: Any) -> Service:
+    """The parts of the app."""
+    service = client.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
 def engine_of(client: Any) -> Engine:
     """The engine of the only version that an app serves."""
-    (live,) = client.app.state.service.versions.snapshot.live()
+    (live,) = service_of(client).versions.snapshot.live()
     engine = live.engine
     assert isinstance(engine, Engine)
     return engine

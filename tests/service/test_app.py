@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, Faults, checkpoint_for, ranker_config
-from tests.service.observe import engine_of, samples, wait_until
+from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, checkpoint_for, ranker_config
+from tests.service.observe import engine_of, wait_until
 
-from cerberank_models.encoding import Candidate
+from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.rank import rank_pairs
 from cerberank_service.app import create_app
 from cerberank_service.dialects import DIALECTS
@@ -163,34 +164,27 @@ def test_the_caller_s_request_id_is_used_when_it_is_fit_for_a_log(client: TestCl
         assert len(answer.json()["id"]) == 32
 
 
-def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve) -> None:
+def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve, encoder: PairEncoder) -> None:
     """Eight questions that wait together; two of them fail, six get what they get alone."""
     backend = FakeBackend()
     client = serve(backend)
     alone = {name: rank(client, candidates=[f"{name} one", f"{name} two"]) for name in "abcdef"}
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     backend.runs.clear()
     bodies = [[f"{name} one", f"{name} two"] for name in "abc"] + [["x", RAISES], ["y", GIVES_NAN]]
     bodies += [[f"{name} one", f"{name} two"] for name in "def"]
+    asked = [[Candidate(text=text) for text in texts] for texts in [BODY["candidates"], *bodies]]
+    every = sum(encoder.encode(BODY["question"], candidates).tokens for candidates in asked)
     with ThreadPoolExecutor(9) as pool:
-        try:
+        with held(backend):
             first = pool.submit(client.post, "/v1/rank", json=BODY)
             assert backend.entered.wait(20)
             pending = [
                 pool.submit(client.post, "/v1/rank", json={"question": BODY["question"], "candidates": texts})
                 for texts in bodies
             ]
-            engine = engine_of(client)
-            every = engine.queued_tokens
-            wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 9)
-            wait_until(lambda: engine._inbox.qsize() == 8)
-        finally:
-            gate.set()
+            wait_until(lambda: engine_of(client).queued_tokens == every)
         answers = [future.result(30) for future in pending]
     assert first.result().status_code == 200
-    assert every > 0
     assert [answer.status_code for answer in answers] == [200, 200, 200, 500, 500, 200, 200, 200]
     fine = [answer.json() for answer in answers if answer.status_code == 200]
     for answer, name in zip(fine, "abcdef", strict=True):
@@ -202,16 +196,11 @@ def test_a_full_queue_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
     """503 with whole seconds; what was accepted is answered, and then there is room again."""
     backend = FakeBackend()
     client = serve(backend, queue_seconds=1e-6)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(1) as pool:
-        try:
+        with held(backend):
             accepted = pool.submit(client.post, "/v1/rank", json=BODY)
             assert backend.entered.wait(20)
             refused = client.post("/v1/rank", json=BODY)
-        finally:
-            gate.set()
         assert accepted.result(20).status_code == 200
     assert (refused.status_code, refused.json()["error"]["kind"]) == (503, "unavailable")
     assert refused.headers["Retry-After"].isdigit()

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.bounds import PROBABILITIES
 from tests.first_stages import bi_encoder
 from tests.service.conftest import Serve
-from tests.service.observe import samples, wait_until
+from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
@@ -51,7 +51,7 @@ class Case:
     def serve(self, **settings: Any) -> TestClient:
         options = {"checkpoint": self.checkpoint.path, "backend": self.backend, "precision": self.precision}
         client = self.open_app(load, threads=1, **options | settings)
-        versions = client.app.state.service.versions  # type: ignore[attr-defined]
+        versions = service_of(client).versions
         wait_until(lambda: versions.snapshot.state is not State.LOADING)
         return client
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.program import program
 from tests.service.conftest import Serve
-from tests.service.observe import wait_until
+from tests.service.observe import service_of, wait_until
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -51,7 +51,7 @@ def scores(client: TestClient) -> np.ndarray:
 
 def opened(open_app: Serve, checkpoint: Path, **settings: Any) -> TestClient:
     client = open_app(load, checkpoint=str(checkpoint), device="cpu", **settings)
-    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    versions = service_of(client).versions
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     return client
 
@@ -79,7 +79,7 @@ def test_it_answers_nearly_as_in_fp32(checkpoint: Path, precision: str, open_app
 def test_what_cannot_be_served_names_the_command(settings: dict[str, str], command: str, open_app: Serve) -> None:
     """The bundled checkpoint has no weights and no fp16 graphs: the service says what makes them."""
     client = open_app(load, device="cpu", **settings)
-    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    versions = service_of(client).versions
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     assert client.get("/health/ready").status_code == 503
     assert command in client.get("/v1/models").json()["models"][0]["reason"]

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tests.opaque import save_shipped
 from tests.service.conftest import Serve
 from tests.service.following import Follow, entry
-from tests.service.observe import samples, wait_until
+from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
@@ -52,7 +52,7 @@ def served(open_app: Serve, tmp_path: Path) -> tuple[TestClient, Checkpoint]:
     """An app that serves an opaque checkpoint, ready."""
     checkpoint = imported(tmp_path, 0)
     client = open_app(load, checkpoint=checkpoint.path, **FP32)
-    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    versions = service_of(client).versions
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     assert versions.snapshot.state is State.READY, versions.snapshot.reason
     return client, checkpoint

@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 import pytest
-from tests.service.overload import BOUND, LOOPS, MIX, SHAPES, Replica, arrivals, loop, refused_and_beyond, serve
+from tools.overload import BOUND, LOOPS, MIX, SHAPES, Replica, arrivals, loop, refused_and_beyond, serve
 
 SECONDS = 60.0
 

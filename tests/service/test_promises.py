@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.service.asking import asgi, goes_when_it_runs, held
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, Faults, ranker_config
+from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import samples, set_speed, wait_until
 
 from cerberank_models.config import TunedSchedule
@@ -135,18 +134,13 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
     client = serve(backend, step_tokens=128)
     tokens = client.post("/v1/rank", json=BODY | {"candidates": MANY}).json()["usage"]["tokens"]
     set_speed(client, 60.0 / tokens)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(2) as pool:
-        try:
+        with held(backend):
             first = pool.submit(client.post, "/v1/rank", json=BODY | {"candidates": MANY})
             assert backend.entered.wait(20)
             low = client.post(path, json=body | {"priority": 999})
             high = pool.submit(client.post, path, json=body | {"priority": 0})
             wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 2)
-        finally:
-            gate.set()
         assert [first.result(20).status_code, high.result(20).status_code] == [200, 200]
     assert low.status_code == 503
     assert int(low.headers["Retry-After"]) >= 1
@@ -162,16 +156,11 @@ def test_what_would_wait_too_long_is_refused_at_once_by_default(serve: Serve, ca
     backend = FakeBackend()
     client = serve(backend)
     set_speed(client, 1.0)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(1) as pool:
-        try:
+        with held(backend):
             first = pool.submit(client.post, "/v1/rank", json=BODY)
             assert backend.entered.wait(20)
             refused = client.post("/v1/rank", json=BODY)
-        finally:
-            gate.set()
         assert first.result(20).status_code == 200
     assert refused.status_code == 503
     assert int(refused.headers["Retry-After"]) >= 1
@@ -193,46 +182,10 @@ def test_a_client_that_goes_frees_what_the_engine_holds(serve: Serve) -> None:
     """The disconnection reaches the engine, which drops the question and counts what it ran in vain."""
     backend = FakeBackend()
     client = serve(backend, step_tokens=128)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     asked = {"question": "q", "candidates": [f"{number} abcdefg" for number in range(200)]}
-    messages: list[dict[str, Any]] = []
-    body = str(asked).replace("'", '"').encode()
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/rank",
-        "raw_path": b"/v1/rank",
-        "query_string": b"",
-        "headers": [],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("test", 80),
-        "client": ("test", 1),
-    }
-
-    async def call() -> None:
-        sent = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if sent:
-                return sent.pop()
-            while not backend.entered.is_set():
-                await asyncio.sleep(0.002)
-            return {"type": "http.disconnect"}
-
-        async def send(message: dict[str, Any]) -> None:
-            messages.append(message)
-
-        await client.app(scope, receive, send)  # type: ignore[arg-type]
-
-    assert client.portal is not None
     before = samples(client)
-    try:
-        client.portal.call(call)
-    finally:
-        gate.set()
+    with held(backend):
+        messages = asgi(client, "/v1/rank", goes_when_it_runs(backend, asked))
     assert messages[0]["status"] == 499
     wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 0)
     after = samples(client)

@@ -2,30 +2,22 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
+from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, Faults
-from tests.service.observe import wait_until
+from tests.service.fakes import FakeBackend
+from tests.service.observe import service_of, wait_until
 
 from cerberank_models.convert.cache import ImportOptions
 from cerberank_models.convert.source import Source
 from cerberank_service.serve import SWITCH_SECONDS, assemble, serve
-from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.removed import REMOVED
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
-
-
-def service_of(client: TestClient) -> Service:
-    found = client.app.state.service  # type: ignore[attr-defined]
-    assert isinstance(found, Service)
-    return found
 
 
 def test_a_wrong_setting_ends_the_program_before_it_serves(
@@ -90,19 +82,14 @@ def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) 
     """Requests in the engine and on their way to it are answered; the probe fails at once."""
     backend = FakeBackend()
     client = serve(backend)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(4) as pool:
-        try:
+        with held(backend):
             accepted = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(4)]
             assert backend.entered.wait(20)
             wait_until(lambda: sum(live.leases for live in service_of(client).versions.snapshot.live()) == 4)
             service_of(client).refuse()
             assert client.get("/health/ready").json() == {"ready": False, "state": "stopped"}
             refused = client.post("/v1/rank", json=BODY)
-        finally:
-            gate.set()
         assert {future.result(20).status_code for future in accepted} == {200}
     assert refused.status_code == 503
     assert refused.headers["Retry-After"] == "1"

@@ -1,4 +1,4 @@
-"""The parts of `python -m tests.soak.chaos` in a few seconds, and that its ledger finds what it looks for."""
+"""The parts of `python -m tools.chaos` in a few seconds, and that its ledger finds what it looks for."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.deploy.nginx import program
-from tests.soak.chaos import Chaos
-from tests.soak.ledger import Entry, faults_of
-from tests.soak.memory import Weight, growths
+from tools.chaos import Chaos, Weight, growths
+from tools.ledger import faults_of
+from tools.nginx import program
+
+from cerberank_benchmarks.clients.load import Answer
 
 SCORES = [{0: 0.2, 1: 0.9}]
-ENTRY = Entry(id="a", body=0, due=0.0, done=1.0, status=200, answer_id="a", version="1", order=(1, 0))
+ANSWER = Answer(id="a", candidates=2, fate="answered", seconds=1.0, ended=1.0, answer_id="a", version="1", order=(1, 0))
 
 
 def line(**fields: object) -> str:
@@ -22,9 +23,9 @@ def line(**fields: object) -> str:
     return json.dumps({"time": "", "request_id": "a", "status": 200} | fields)
 
 
-def found(entry: Entry, *lines: str) -> set[str]:
-    """Which faults one entry has."""
-    return {name for name, ids in faults_of([entry], "\n".join(lines), {"1"}, SCORES).items() if ids}
+def found(answer: Answer, *lines: str) -> set[str]:
+    """Which faults one answer has."""
+    return {name for name, ids in faults_of([answer], "\n".join(lines), {"1"}, SCORES).items() if ids}
 
 
 @pytest.mark.parametrize(
@@ -42,14 +43,14 @@ def found(entry: Entry, *lines: str) -> set[str]:
 )
 def test_the_ledger_finds_each_fault(change: dict[str, Any], faults: set[str]) -> None:
     """Each by its own name, and none in a good answer."""
-    assert found(replace(ENTRY, **change), line()) == faults
+    assert found(replace(ANSWER, **change), line()) == faults
 
 
 def test_a_request_is_in_the_proxy_s_log_once() -> None:
     """Twice is a fault, and so is not at all; the status is the proxy's."""
-    assert found(ENTRY, line(), line()) == {"not once in the proxy's log"}
-    assert "not once in the proxy's log" in found(ENTRY)
-    assert found(replace(ENTRY, status=503, retry_after="1"), line(status=503)) == set()
+    assert found(ANSWER, line(), line()) == {"not once in the proxy's log"}
+    assert "not once in the proxy's log" in found(ANSWER)
+    assert found(replace(ANSWER, status=503, retry_after="1"), line(status=503)) == set()
 
 
 def test_memory_is_compared_within_a_process_s_lifetime() -> None:

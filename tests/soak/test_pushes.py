@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.soak.pushes import BAD, Soak
+from tools.pushes import BAD, Soak
 
 pytestmark = pytest.mark.slow
 

@@ -1,11 +1,11 @@
-"""A short form of `python -m tests.soak.shadow`, without its times."""
+"""A short form of `python -m tools.shadow`, without its times."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.soak.shadow import ShadowSoak
+from tools.shadow import ShadowSoak
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ MEMORY_SECONDS = 20.0
 OVERTAKING = 0.25
 """Work in smaller questions, relative to what is served, with which a question ends twice as late. With half of what is
 served, 1.8 to 3.6 % of the mixed questions waited longer than the bound and a tenth at three times the capacity, with a
-quarter 1.6 to 2.3 % (B11 3H1, four seeds of `python -m tests.service.overload`'s arrivals)."""
+quarter 1.6 to 2.3 % (B11 3H1, four seeds of `python -m tools.overload`'s arrivals)."""
 LAST_PRIORITY = 999
 HALVING = 100
 """Difference of priorities that halves a question's share."""

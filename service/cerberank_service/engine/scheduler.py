@@ -36,7 +36,7 @@ NEAR = 0.125
 OLDEST_AFTER = 1
 """Number of full steps of work after which the oldest question leads a step. With 7, sixteen clients in a closed loop
 that the model can just serve (five with 200 candidates, five with 50, six with 4) let the large questions wait for 8.7
-seconds at most, with 1 for 6.1, and the small ones for 0.65 and 0.47 (`python -m tests.service.overload`)."""
+seconds at most, with 1 for 6.1, and the small ones for 0.65 and 0.47 (`python -m tools.overload`)."""
 
 
 @dataclass(frozen=True, slots=True)

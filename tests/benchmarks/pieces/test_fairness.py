@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from cerberank_benchmarks.clients.traffic import Arrival
+from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.pieces.fairness import STEP_TOKENS, summarise
 
 
-def answered(candidates: int, seconds: float, *, ended: float, tokens: int = 0) -> Arrival:
-    return Arrival(candidates=candidates, fate="answered", refusals=0, seconds=seconds, ended=ended, tokens=tokens)
+def answered(candidates: int, seconds: float, *, ended: float, tokens: int = 0) -> Answer:
+    return Answer(candidates=candidates, fate="answered", refusals=0, seconds=seconds, ended=ended, tokens=tokens)
 
 
 def test_a_wait_is_counted_in_steps_of_the_large_ones_rate() -> None:

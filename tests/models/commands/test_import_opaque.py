@@ -9,9 +9,9 @@ import onnx
 import pytest
 import torch
 import transformers
-from tests.e2e.conftest import serving
 from tests.opaque import graph_logits, save_deberta, save_mpnet, save_shipped
 from tests.program import program
+from tools.process import serving
 
 from cerberank_models.backends.batching import BucketRule
 from cerberank_models.backends.contract import Scores, probability

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cerberank.cli import main
-from tests.models.stores import edit, versions_of
+from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cerberank.cli import main
-from tests.models.stores import versions_of
+from tools.versions import versions_of
 
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.commands import verdict

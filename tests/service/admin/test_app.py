@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.following import Follow, entry, served_by
-from tests.service.observe import samples, wait_until
+from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
@@ -24,7 +24,7 @@ LABEL = "/v1/models/fake-ranker/labels/{}"
 
 
 def admin_app(public: TestClient) -> FastAPI:
-    service = public.app.state.service  # type: ignore[attr-defined]
+    service = service_of(public)
     return create_admin(service.settings, service.versions, service.operations, service.metrics)
 
 
@@ -163,9 +163,9 @@ def test_a_rollback_looks_at_the_label_as_it_is_now(
     wait_until(lambda: entry(public, "1").get("rollback"))
     push(store, made("4", golden_shift=0.5), "stable")
     wait_until(lambda: entry(public, "4").get("state") == "failed")
-    public.app.state.service.source._stopped.set()  # type: ignore[attr-defined] - no further poll
-    public.app.state.service.source._wake.set()  # type: ignore[attr-defined]
-    public.app.state.service.source._thread.join(20)  # type: ignore[attr-defined]
+    source = service_of(public).source
+    assert source is not None
+    source.stop()  # no further poll
     store.move_label("fake-ranker", "stable", "2")
     rolled = admin.post("/v1/models/fake-ranker/rollback").json()
     assert (rolled["before"], rolled["version"]) == ("2", "1")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trustme
 from cerberank.cli import main
-from tests.e2e.conftest import Process, start
 from tests.service.observe import wait_until
+from tools.process import Process, start
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
+from tests.service.observe import service_of
 
 from cerberank_service.dialects.sagemaker import INVOCATIONS
 from cerberank_service.dialects.shared_paths import select_dialect
@@ -68,5 +69,5 @@ def test_what_no_dialect_claims_is_native(client: TestClient, body: Any) -> None
 def test_ping_follows_readiness(client: TestClient) -> None:
     """200 while questions are answered, 503 once they are not."""
     assert client.get("/ping").status_code == 200
-    client.app.state.service.refuse()  # type: ignore[attr-defined]
+    service_of(client).refuse()
     assert client.get("/ping").status_code == 503

@@ -18,7 +18,7 @@ from cerberank_models.rank import rank_pairs
 from cerberank_service.engine.job import Ranked
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
@@ -52,14 +52,20 @@ def test_a_single_stage_without_exits_works(start: Start) -> None:
     assert ranked(running.ask(["a", "b"], policy=RatioSchedule(()))).stages.tolist() == [0, 0]
 
 
+def recording_states() -> tuple[EngineMetrics, list[int]]:
+    """Metrics for an engine, and the bytes of states that it reports to them."""
+    metrics, held = Metrics().for_model("fake-ranker", "7", 3), list[int]()
+    metrics.held = held.append  # type: ignore[method-assign]
+    return metrics, held
+
+
 @pytest.mark.parametrize("schedule", [(0.0, 0.0), (0.5, 0.0), (0.5, 0.5)])
 @pytest.mark.parametrize("state_bytes", [0, 2000, 10**9])
 def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, schedule: tuple[float, float]) -> None:
     """The answer does not depend on the memory for states, and the states stay within its limit."""
     backend = FakeBackend()
-    running = start(backend, state_bytes=state_bytes, step_tokens=128)
-    held: list[int] = []
-    running.engine._metrics.held = held.append  # type: ignore[method-assign]
+    metrics, held = recording_states()
+    running = start(backend, state_bytes=state_bytes, step_tokens=128, metrics=metrics)
     texts = [f"{number} abcdefg" for number in range(60)]
     policy = RatioSchedule(schedule)
     got = [ranked(running.ask(texts, policy=policy)), ranked(running.ask(texts[::2], policy=policy))]
@@ -77,9 +83,8 @@ def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, sc
 
 def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
     """However large the question, one step's states are all that is held."""
-    running = start(FakeBackend(), step_tokens=128)
-    held: list[int] = []
-    running.engine._metrics.held = held.append  # type: ignore[method-assign]
+    metrics, held = recording_states()
+    running = start(FakeBackend(), step_tokens=128, metrics=metrics)
     ranked(running.ask(["abcdefg"[: number % 8] for number in range(100)]))
     assert max(held) <= 128 * 4 * 4  # the fake's hidden states have four numbers
 

@@ -85,7 +85,7 @@ def test_out_of_memory_halves_the_steps_and_fails_nobody(start: Start, error_: t
     policy = RatioSchedule((0.3, 0.0))
     got = ranked(running.ask(texts, policy=policy))
     np.testing.assert_array_equal(got.scores, rank_pairs(FakeBackend(), pairs, policy).scores)
-    assert running.engine._runner.step_tokens <= 300
+    assert running.engine.step_tokens <= 300
     before = len(backend.runs)
     ranked(running.ask(texts))
     assert len(backend.runs) > before

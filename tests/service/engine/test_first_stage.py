@@ -120,9 +120,10 @@ def test_the_question_leads_and_a_deadline_keeps_the_vectors_so_far(start: Start
 def test_a_continued_question_is_never_refused(start: Start) -> None:
     """Backlog, queue and deadline refuse a new question, and take the next job of an accepted one."""
     gate = threading.Event()
-    running, _, _ = launch(start, first=Faults(gate=gate), most_tokens=1, queue_seconds=1e-9)
+    clock = Clock()
+    running, _, _ = launch(start, first=Faults(gate=gate), most_tokens=1, queue_seconds=1e-9, clock=clock)
     blocker = running.ask(TEXTS * 20, **VECTORS)
-    late = running.engine._clock() - 1.0
+    late = clock.now - 1.0
     with pytest.raises(Exception, match="too much work"):
         running.ask(TEXTS, **PAIRS | {"follows": None})
     continued = running.ask(TEXTS, **PAIRS, deadline=late)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.service.asking import asgi, goes_when_it_runs, held
 from tests.service.conftest import Serve
-from tests.service.fakes import RAISES, FakeBackend, Faults
-from tests.service.observe import samples, set_speed, wait_until
+from tests.service.fakes import RAISES, FakeBackend
+from tests.service.observe import samples, service_of, set_speed, wait_until
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
@@ -22,19 +23,6 @@ from cerberank_service.versions.registry import VersionRegistry
 PATH = "/v1/rank/batch"
 HOW = {"question": "how tall is it?", "candidates": ["it is old", "330 metres", "in paris"]}
 WHERE = {"question": "where is it?", "candidates": ["in paris", "it is old"], "top_k": 1}
-
-SCOPE = {
-    "type": "http",
-    "method": "POST",
-    "path": PATH,
-    "raw_path": PATH.encode(),
-    "query_string": b"",
-    "headers": [],
-    "http_version": "1.1",
-    "scheme": "http",
-    "server": ("test", 80),
-    "client": ("test", 1),
-}
 
 
 def ask(client: TestClient, *questions: Any, **headers: str) -> list[dict[str, Any]]:
@@ -126,17 +114,12 @@ def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
     large = HOW | {"candidates": [f"{number} {'a' * 30}" for number in range(100)]}
     tokens = client.post("/v1/rank", json=large).json()["usage"]["tokens"]
     set_speed(client, 60.0 / tokens)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(2) as pool:
-        try:
+        with held(backend):
             pool.submit(client.post, "/v1/rank", json=large)
             assert backend.entered.wait(20)
             pending = pool.submit(ask, client, WHERE | {"priority": 999}, WHERE)
             wait_until(lambda: samples(client)["cerberank_errors_total{kind=unavailable}"] == 1)
-        finally:
-            gate.set()
         low, high = pending.result(20)
     assert (low["status"], high["status"]) == (503, 200)
     assert low["retry_after"] >= 1
@@ -147,7 +130,7 @@ def test_the_questions_of_a_large_body_are_read_by_the_thread_for_these(
 ) -> None:
     """So that small requests do not wait for them; those of a small body are read by any other."""
     client = serve(FakeBackend())
-    ranking = client.app.state.service.ranking  # type: ignore[attr-defined]
+    ranking = service_of(client).ranking
     threads, prepare = [], ranking.prepare
 
     def prepared(*given: Any, **options: Any) -> Any:
@@ -173,16 +156,11 @@ def test_a_call_that_has_begun_is_answered_in_full(serve: Serve, end: Callable[[
     """Though the replica drains or shuts down meanwhile; a later call is refused as a whole, to be sent again."""
     backend = FakeBackend()
     client = serve(backend)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(1) as pool:
-        try:
+        with held(backend):
             pending = pool.submit(ask, client, HOW, WHERE)
             assert backend.entered.wait(20)
-            end(client.app.state.service.versions)  # type: ignore[attr-defined]
-        finally:
-            gate.set()
+            end(service_of(client).versions)
         assert [entry["status"] for entry in pending.result(20)] == [200, 200]
     refused = client.post(PATH, json={"questions": [WHERE]})
     assert refused.status_code == 503
@@ -192,25 +170,17 @@ def test_a_call_that_has_begun_is_answered_in_full(serve: Serve, end: Callable[[
 def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> None:
     """Bodies that arrive slowly count towards the limit as well, and no question is refused for the call's place."""
     client = serve(FakeBackend(), max_requests=1)
-    metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
-    in_progress, messages = [], []
+    metrics = service_of(client).metrics
+    in_progress = []
+    sent = [{"type": "http.request", "body": json.dumps({"questions": [HOW, WHERE]}).encode(), "more_body": False}]
 
-    async def call() -> None:
-        sent = [{"type": "http.request", "body": json.dumps({"questions": [HOW, WHERE]}).encode(), "more_body": False}]
+    async def receive() -> dict[str, Any]:
+        in_progress.append(metrics.count_in_flight())
+        if not sent:
+            await asyncio.Event().wait()
+        return sent.pop()
 
-        async def receive() -> dict[str, Any]:
-            in_progress.append(metrics.count_in_flight())
-            if not sent:
-                await asyncio.Event().wait()
-            return sent.pop()
-
-        async def send(message: dict[str, Any]) -> None:
-            messages.append(message)
-
-        await client.app(SCOPE, receive, send)  # type: ignore[arg-type]
-
-    assert client.portal is not None
-    client.portal.call(call)
+    messages = asgi(client, PATH, receive)
     assert set(in_progress) == {1}
     assert [entry["status"] for entry in json.loads(messages[1]["body"])["answers"]] == [200, 200]
     assert metrics.count_in_flight() == 0
@@ -237,32 +207,9 @@ def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
     """The engine gives the one up that it holds, and is not asked for the other."""
     backend = FakeBackend()
     client = serve(backend)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
-    messages: list[dict[str, Any]] = []
-
-    async def call() -> None:
-        sent = [{"type": "http.request", "body": json.dumps({"questions": [HOW, WHERE]}).encode(), "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if sent:
-                return sent.pop()
-            while not backend.entered.is_set():
-                await asyncio.sleep(0.002)
-            return {"type": "http.disconnect"}
-
-        async def send(message: dict[str, Any]) -> None:
-            messages.append(message)
-
-        await client.app(SCOPE, receive, send)  # type: ignore[arg-type]
-
-    assert client.portal is not None
     ran = len(backend.runs)
-    try:
-        client.portal.call(call)
-    finally:
-        gate.set()
+    with held(backend):
+        messages = asgi(client, PATH, goes_when_it_runs(backend, {"questions": [HOW, WHERE]}))
     assert messages[0]["status"] == 499
     wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 0)
     assert samples(client)["cerberank_cancelled_requests_total{model=fake-ranker,version=7}"] == 1

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import RAISES, FakeBackend, Faults
-from tests.service.observe import samples, wait_until
+from tests.service.fakes import RAISES, FakeBackend
+from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_service.call import RankCall
 from cerberank_service.dialects import cohere, voyage
@@ -105,7 +106,7 @@ def test_no_work_per_candidate_happens_on_the_event_loop(serve: Serve, monkeypat
     monkeypatch.setattr(rank, "answer_of", noting("answer", rank.answer_of))
     monkeypatch.setattr(rank, "to_json", noting("bytes", rank.to_json))
     client = serve(FakeBackend())
-    metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
+    metrics = service_of(client).metrics
     monkeypatch.setattr(metrics, "answered", noting("count", metrics.answered))
     assert client.post("/v1/rank", json=QUESTION).status_code == 200
     assert seen.keys() == {"prepare", "job", "answer", "bytes", "count"}
@@ -127,7 +128,7 @@ def test_a_question_waits_for_the_engine_off_the_workers(serve: Serve) -> None:
     backend.faults.gate = gate
     thread = threading.Thread(target=client.post, args=("/v1/rank",), kwargs={"json": QUESTION})
     thread.start()
-    service = client.app.state.service  # type: ignore[attr-defined]
+    service = service_of(client)
     wait_until(lambda: service.load().queued_tokens > 0)
     assert client.post("/v1/rank", json={"question": "how?"}).status_code == 422
     gate.set()
@@ -176,18 +177,13 @@ def test_requests_beyond_the_limit_are_told_to_come_again(serve: Serve) -> None:
     """The requests in progress are answered, probes do not count, and room that is free again is used."""
     backend = FakeBackend()
     client = serve(backend, max_requests=2)
-    gate = threading.Event()
-    backend.faults = Faults(gate=gate)
-    backend.entered.clear()
     with ThreadPoolExecutor(2) as pool:
-        try:
+        with held(backend):
             accepted = [pool.submit(client.post, "/v1/rank", json=QUESTION) for _ in range(2)]
-            metrics = client.app.state.service.metrics  # type: ignore[attr-defined]
+            metrics = service_of(client).metrics
             wait_until(lambda: metrics.count_in_flight() == 2)
             refused = client.post("/v1/rank", json=QUESTION)
             assert client.get("/health/ready").status_code == 200
-        finally:
-            gate.set()
         assert {each.result(20).status_code for each in accepted} == {200}
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
     assert client.post("/v1/rank", json=QUESTION).status_code == 200

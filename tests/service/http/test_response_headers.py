@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from starlette.testclient import TestClient
+from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, Faults
-from tests.service.observe import samples, wait_until
+from tests.service.fakes import FakeBackend
+from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_service.http.response_headers import LOAD, LOAD_FORMAT, Load, load_report
 
@@ -54,17 +54,14 @@ def test_the_load_is_told_to_those_who_ask(client: TestClient) -> None:
 
 def test_the_load_is_that_of_the_others(serve: Serve) -> None:
     """While three requests wait, the gauges and the report agree on their tokens."""
-    gate, backend = threading.Event(), FakeBackend()
+    backend = FakeBackend()
     client = serve(backend)
-    backend.faults = Faults(gate=gate)
-    service = client.app.state.service  # type: ignore[attr-defined]
+    service = service_of(client)
     with ThreadPoolExecutor(3) as pool:
-        try:
+        with held(backend):
             waiting = [pool.submit(client.post, "/v1/rank", json=BODY) for _ in range(3)]
             wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 3 * service.load().queued_tokens / 3 > 0)
             wait_until(lambda: service.load().requests_in_flight == 3)
-        finally:
-            gate.set()
         assert {future.result(20).status_code for future in waiting} == {200}
     assert service.load() == Load(queued_tokens=0, queued_seconds=0.0, requests_in_flight=0)
 

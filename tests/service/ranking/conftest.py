@@ -16,7 +16,7 @@ from tests.service.first_stages import (
     config_with_first_stage,
     load_with_first_stage,
 )
-from tests.service.observe import wait_until
+from tests.service.observe import service_of, wait_until
 
 from cerberank_service.versions.state import State
 
@@ -53,7 +53,7 @@ def serve_first(open_app: Serve, tmp_path: Path) -> Open:
         assert config.first_stage is not None
         vectors, pairs = FakeVectors(config.first_stage, first or Faults()), FakeBackend(config)
         client = open_app(load_with_first_stage(tmp_path, vectors, pairs), **settings)
-        versions = client.app.state.service.versions  # type: ignore[attr-defined]
+        versions = service_of(client).versions
         wait_until(lambda: versions.snapshot.state is not State.LOADING)
         assert versions.snapshot.state is State.READY, versions.snapshot.reason
         vectors.encoded.clear()

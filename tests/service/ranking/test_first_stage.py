@@ -13,6 +13,7 @@ from tests.service.fakes import FakeBackend, FakeState, Faults
 from tests.service.first_stages import (
     FakeVectors,
 )
+from tests.service.observe import service_of
 from tests.service.ranking.conftest import BODY, QUESTION, TEXTS, Open, Served
 
 from cerberank_models.backends.contract import StageOutput
@@ -26,7 +27,7 @@ from cerberank_service.engine.cost import StageSpeeds
 
 def by_hand(served: Served) -> tuple[list[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Order, scores and stages: score all by the first stage, drop half, rank the survivors as pairs."""
-    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    live = service_of(served.client).versions.snapshot.stable()[0]
     first = live.first
     again = FakeVectors(served.vectors.config)
     question = again.encode(first.encoder.questions([QUESTION]))[0]
@@ -59,7 +60,7 @@ def test_usage_counts_the_tokens_of_both_steps(serve_first: Open) -> None:
     """Cold texts and the survivors' pairs are counted; known texts cost nothing."""
     served = serve_first()
     cold, warm = served.rank(), served.rank()
-    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    live = service_of(served.client).versions.snapshot.stable()[0]
     texts = live.first.encoder.candidates(TEXTS).tokens + live.first.encoder.questions([QUESTION]).tokens
     assert cold["usage"]["tokens"] - warm["usage"]["tokens"] == texts
     assert warm["usage"]["tokens"] > 0
@@ -135,7 +136,7 @@ def test_a_deadline_within_the_pairs_first_stage_keeps_the_first_stages_order(se
 def test_warm_up_measures_the_first_stage(serve_first: Open) -> None:
     """The engine starts with measured speeds of all four stages."""
     served = serve_first()
-    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    live = service_of(served.client).versions.snapshot.stable()[0]
     guessed = StageSpeeds(live.checkpoint.config.scored_stage_layers).seconds_per_token
     measured = live.engine.speeds.seconds_per_token
     assert all(one != other for one, other in zip(measured, guessed, strict=True))
@@ -167,7 +168,7 @@ def test_refused_truncation_costs_no_vector(serve_first: Open) -> None:
 def test_the_tuned_schedule_in_time_drops_by_its_first_ratio(serve_first: Open) -> None:
     """A latency target chooses among the tuned schedules by the whole question's predicted time."""
     served = serve_first()
-    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    live = service_of(served.client).versions.snapshot.stable()[0]
     whole = {"map": 80.0, "map_loss": 0.0}
     tuned = (
         TunedSchedule(schedule=(0.0, 0.0, 0.0), cost=1.0, metrics=whole),

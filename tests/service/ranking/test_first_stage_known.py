@@ -22,7 +22,7 @@ from tests.service.first_stages import (
     load_with_first_stage,
     store_of,
 )
-from tests.service.observe import wait_until
+from tests.service.observe import service_of, wait_until
 from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
 
 from cerberank_models.backends.contract import StageOutput, Vector
@@ -67,7 +67,7 @@ def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open) -> None:
     """Most of twelve questions at once whose candidates' vectors are known are refused; nothing stays queued."""
     served = serve_first(queue_seconds=1e-6, encode_workers=1)
     served.rank(drop_ratio=0.0)
-    engine = served.client.app.state.service.versions.snapshot.stable()[0].engine  # type: ignore[attr-defined]
+    engine = service_of(served.client).versions.snapshot.stable()[0].engine
     assert engine.queued_tokens == 0
     gate = threading.Event()
     served.vectors.faults.gate = served.pairs.faults.gate = gate
@@ -87,7 +87,7 @@ def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open) -> None:
 def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two jobs the expected pairs count as queued; whatever ends the question, they do no longer."""
     served = serve_first()
-    engine = served.client.app.state.service.versions.snapshot.stable()[0].engine  # type: ignore[attr-defined]
+    engine = service_of(served.client).versions.snapshot.stable()[0].engine
     between: list[int] = []
 
     def failing(*given: object, **named: object) -> None:
@@ -145,7 +145,7 @@ def test_no_vector_is_kept_through_the_pairs(serve_first: Open) -> None:
 def test_a_score_that_is_not_a_number_is_a_failure_of_the_version(serve_first: Open) -> None:
     """Raised outside of the engine, in either worker, it counts as one of the engine does."""
     served = serve_first()
-    live = served.client.app.state.service.versions.snapshot.stable()[0]  # type: ignore[attr-defined]
+    live = service_of(served.client).versions.snapshot.stable()[0]
     scorer = live.first.scorer
     live.first = replace(live.first, scorer=lambda question, candidates: np.full(len(candidates), np.nan))
     of = 'model="fake-ranker",version="7"'
@@ -223,7 +223,7 @@ def test_vectors_without_a_first_stage_are_refused(open_app: Serve, tmp_path: Pa
     assert config.first_stage is not None
     store = store_of(tmp_path / "vectors", FakeVectors(config.first_stage), TEXTS, encoder=ENCODER)
     client = open_app(loader(FakeBackend(), tmp_path), vectors=store)
-    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    versions = service_of(client).versions
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     assert versions.snapshot.state is State.FAILED
     assert "has no first stage" in versions.snapshot.reason
@@ -236,7 +236,7 @@ def test_a_store_of_another_encoder_is_refused_by_name(open_app: Serve, tmp_path
     vectors = FakeVectors(config.first_stage)
     load = load_with_first_stage(tmp_path, vectors, FakeBackend(config))
     client = open_app(load, vectors=store_of(tmp_path / "vectors", vectors, TEXTS, encoder="f" * 64))
-    versions = client.app.state.service.versions  # type: ignore[attr-defined]
+    versions = service_of(client).versions
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     assert versions.snapshot.state is State.FAILED
     assert "f" * 64 in versions.snapshot.reason

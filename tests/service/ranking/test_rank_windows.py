@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, ranker_config
+from tests.service.observe import service_of
 from tests.service.ranking.conftest import QUESTION, Open
 
 from cerberank_models.encoding import Candidate, PairEncoder
@@ -162,7 +163,7 @@ def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve) -> 
 
 def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_first: Open) -> None:
     """Before they are tokenised: at least the tokens of a text, where a cut one has those of a pair."""
-    live = serve_first().client.app.state.service.versions.find("fake-ranker", None)  # type: ignore[attr-defined]
+    live = service_of(serve_first().client).versions.find("fake-ranker", None)
     expected = []
     for windowing, most in ((None, None), (Windowing(), None), (Windowing(most=3), None), (Windowing(), 5)):
         candidates = (Candidate(text="word " * 400),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.service.fakes import FakeBackend, FakeState, Faults
+from tests.service.asking import held
+from tests.service.fakes import FakeBackend, FakeState
 from tests.service.following import Follow, entry, served_by
-from tests.service.observe import samples, wait_until
+from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.backends.contract import StageOutput
@@ -122,21 +122,16 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
     push(store, made("2"), "shadow")
     client = follow(load, shadow_percent=100)
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
-    gate = threading.Event()
-    shadow = client.app.state.service.shadow  # type: ignore[attr-defined]
+    shadow = service_of(client).shadow
     served_by(client)
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
-    stable = client.app.state.service.versions.find("fake-ranker@1", None)  # type: ignore[attr-defined]
-    backends["1"].faults = Faults(gate=gate)
-    backends["1"].entered.clear()
+    stable = service_of(client).versions.find("fake-ranker@1", None)
     with ThreadPoolExecutor(1) as pool:
-        try:
+        with held(backends["1"]):
             waiting = pool.submit(served_by, client)
             assert backends["1"].entered.wait(20)
             shadow.offer(None, stable, _answered())
             assert skipped(client) == 1
-        finally:
-            gate.set()
         assert waiting.result(20) == "1"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -12,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from starlette.testclient import TestClient
+from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import RAISES, FakeBackend, Faults
+from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.config import TunedSchedule
@@ -108,18 +108,14 @@ def test_an_error_is_counted_once_by_its_kind(serve: Serve, path: str, content: 
 
 def test_what_is_under_way_shows_while_it_is(serve: Serve) -> None:
     """In-flight requests and their tokens rise and fall back to zero."""
-    gate = threading.Event()
     backend = FakeBackend()
     client = serve(backend)
-    backend.faults = Faults(gate=gate)
     with ThreadPoolExecutor(3) as pool:
-        try:
+        with held(backend):
             body = {"question": "q", "candidates": ["a"]}
             waiting = [pool.submit(client.post, "/v1/rank", json=body) for _ in range(3)]
             wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 3)
             wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] > 0)
-        finally:
-            gate.set()
         assert {future.result(20).status_code for future in waiting} == {200}
     assert samples(client)["cerberank_requests_in_flight{}"] == 0
     assert samples(client)["cerberank_queued_tokens{}"] == 0

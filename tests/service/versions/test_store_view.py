@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.models.stores import DAMAGES, Objects, damage, versions_of
+from tests.models.stores import DAMAGES, Objects, damage
+from tools.versions import versions_of
 
 from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.folder import read_checkpoint

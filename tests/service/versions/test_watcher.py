@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tests.service.fakes import Faults
-from tests.service.following import Follow, entry, served_by
-from tests.service.observe import samples, wait_until
+from tests.service.following import Follow, entry, served_by, wait_for_a_poll
+from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
@@ -64,7 +64,7 @@ def test_a_load_runs_at_low_priority_beside_what_serves(
     assert nice[1] == min(nice[0] + NICENESS, 19)
     threads = [thread for thread in threading.enumerate() if thread.name == "engine"]
     assert {os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) for thread in threads} == {nice[0]}
-    first, second = client.app.state.service.versions.snapshot.live()  # type: ignore[attr-defined]
+    first, second = service_of(client).versions.snapshot.live()
     assert first.encoder.tokenizer is second.encoder.tokenizer
 
 
@@ -99,17 +99,23 @@ class Gone(Store):
 
 @pytest.mark.parametrize("how", ["unreachable", "empty"])
 def test_a_store_that_disappears_changes_nothing(
-    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, how: str
+    *,
+    follow: Follow,
+    store: FolderStore,
+    made: Callable[..., Checkpoint],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ) -> None:
     """Neither one that raises nor a folder that looks empty; back again, it is followed again."""
     push(store, made("1"), "stable")
     push(store, made("2"), "canary")
-    client = follow(canary_percent=0)
-    wait_until(lambda: client.get("/health/ready").status_code == 200)
-    watcher = client.app.state.service.source  # type: ignore[attr-defined]
     taken = Gone(store)
     if how == "unreachable":
-        watcher._view._store = watcher._store = taken
+        monkeypatch.setattr("cerberank_service.service.open_store", lambda _: taken)
+    client = follow(canary_percent=0)
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    if how == "unreachable":
         taken.gone = True
     else:
         (tmp_path / "store").rename(tmp_path / "elsewhere")
@@ -161,7 +167,7 @@ def test_malformed_labels_change_nothing(
     labels.write_text(content)
     with pytest.raises(StoreError):
         store.labels("fake-ranker")
-    client.app.state.service.source._poll()  # type: ignore[attr-defined]
+    wait_for_a_poll(client)
     assert entry(client, "1")["labels"] == ["stable", "canary"]
     labels.write_text('{"stable": "2"}')
     wait_until(lambda: served_by(client) == "2")

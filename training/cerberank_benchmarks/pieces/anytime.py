@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from cerberank_benchmarks.clients.accuracy import average_precision
+from cerberank_benchmarks.clients.load import BUSY
 from cerberank_benchmarks.clients.server import Server, cerberank_server
-from cerberank_benchmarks.clients.traffic import BUSY
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint

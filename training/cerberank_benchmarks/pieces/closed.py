@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from cerberank_benchmarks.clients.closed_loop import run_clients
+from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.clients.server import cerberank_server
-from cerberank_benchmarks.clients.traffic import Arrival, Traffic
+from cerberank_benchmarks.clients.traffic import Traffic, run_clients
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
@@ -30,7 +29,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     with cerberank_server(checkpoint, scratch, precision=settings.precision) as server:
         for clients in CLIENTS:
             url = str(server.client.base_url)
-            each = asyncio.run(run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed))
+            each = run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed)
             rows += [{"clients": clients, **row} for row in summarise(list(itertools.chain(*each)))]
     everything = [row for row in rows if row["size"] == "all"]
     return Report(
@@ -60,7 +59,7 @@ def scaling(settings: BenchmarkSettings, scratch: Path) -> Report:
     for threads in counts:
         with cerberank_server(checkpoint, scratch, precision=settings.precision, threads=threads) as server:
             url = str(server.client.base_url)
-            each = asyncio.run(run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed))
+            each = run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed)
         rows.append({"threads": threads, **summarise(list(itertools.chain(*each)))[-1]})
     first = float(rows[0]["tokens/s"])
     rows = [{**row, "times one thread": float(row["tokens/s"]) / first} for row in rows]
@@ -80,7 +79,7 @@ def scaling(settings: BenchmarkSettings, scratch: Path) -> Report:
     )
 
 
-def summarise(arrivals: Sequence[Arrival]) -> list[dict[str, Value]]:
+def summarise(arrivals: Sequence[Answer]) -> list[dict[str, Value]]:
     """A row per size with requests, and one for all; rates count until the last answer."""
     seconds = max(arrival.ended for arrival in arrivals)
     sizes = sorted({arrival.candidates for arrival in arrivals})
@@ -88,7 +87,7 @@ def summarise(arrivals: Sequence[Arrival]) -> list[dict[str, Value]]:
     return [_row(name, group, seconds) for name, group in (groups | {"all": list(arrivals)}).items()]
 
 
-def _row(name: str, group: Sequence[Arrival], seconds: float) -> dict[str, Value]:
+def _row(name: str, group: Sequence[Answer], seconds: float) -> dict[str, Value]:
     answered = [arrival for arrival in group if arrival.fate == "answered"]
     return {
         "size": name,

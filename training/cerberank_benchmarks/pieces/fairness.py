@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from cerberank_benchmarks.clients.closed_loop import run_clients
+from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.clients.server import cerberank_server
-from cerberank_benchmarks.clients.traffic import Arrival, Traffic
+from cerberank_benchmarks.clients.traffic import Traffic, run_clients
 from cerberank_benchmarks.pieces.closed import percentiles
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
@@ -31,12 +30,12 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     small, large = (Traffic.mixed(workload, {size: 1.0}) for size in (min(sizes), max(sizes)))
     checkpoint = settings.checkpoint or default_checkpoint()
     seconds = settings.seconds / len(BESIDE)
-    arrivals: dict[int, list[list[Arrival]]] = {}
+    arrivals: dict[int, list[list[Answer]]] = {}
     with cerberank_server(checkpoint, scratch, precision=settings.precision, step_tokens=STEP_TOKENS) as server:
         for count in BESIDE:
             clients = [small, *[large] * count]
             url = str(server.client.base_url)
-            arrivals[count] = asyncio.run(run_clients(url, clients, seconds=seconds, seed=settings.seed))
+            arrivals[count] = run_clients(url, clients, seconds=seconds, seed=settings.seed)
     rows = summarise(arrivals)
     return Report(
         name="fairness",
@@ -53,7 +52,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     )
 
 
-def summarise(arrivals: Mapping[int, Sequence[Sequence[Arrival]]]) -> list[dict[str, Value]]:
+def summarise(arrivals: Mapping[int, Sequence[Sequence[Answer]]]) -> list[dict[str, Value]]:
     """A row per number n of large clients; `arrivals[n][0]` are those of the small client, and n = 0 must exist."""
     alone = float(np.median([arrival.seconds for arrival in arrivals[0][0]]))
     rows: list[dict[str, Value]] = []

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from cerberank_benchmarks.clients.open_loop import run_phase
+from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.clients.server import cerberank_server
-from cerberank_benchmarks.clients.traffic import Arrival, Traffic, body, connect
+from cerberank_benchmarks.clients.traffic import Traffic, body, run_phase
 from cerberank_benchmarks.neighbours import problems, processor_time
 from cerberank_benchmarks.pieces.closed import percentiles
 from cerberank_benchmarks.report import Chart, Report, Value
@@ -77,7 +77,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     )
 
 
-def summarise(arrivals: Sequence[Arrival], *, settings: BenchmarkSettings, capacity: float) -> list[dict[str, Value]]:
+def summarise(arrivals: Sequence[Answer], *, settings: BenchmarkSettings, capacity: float) -> list[dict[str, Value]]:
     """A row per size with arrivals, and one for all.
 
     Goodput: candidates answered in time per second, until the last answer, because some work that was accepted in
@@ -91,7 +91,7 @@ def summarise(arrivals: Sequence[Arrival], *, settings: BenchmarkSettings, capac
 
 
 def _row(
-    name: str, group: Sequence[Arrival], settings: BenchmarkSettings, capacity: float, seconds: float
+    name: str, group: Sequence[Answer], settings: BenchmarkSettings, capacity: float, seconds: float
 ) -> dict[str, Value]:
     answered = [arrival for arrival in group if arrival.fate == "answered"]
     shares = [(each.seconds - each.candidates / capacity) / settings.queue_seconds for each in answered]
@@ -125,7 +125,7 @@ def _capacity(client: httpx.Client, content: bytes, rounds: int) -> Capacity:
 
 async def _phase(
     url: str, traffic: Traffic, rate: float, settings: BenchmarkSettings, number: int
-) -> tuple[list[Arrival], float]:
+) -> tuple[list[Answer], float]:
     """The arrivals, and how many seconds after the last arrival a small question was answered in time."""
     arrivals, recovery = await asyncio.gather(
         run_phase(url, traffic, rate=rate, seconds=settings.seconds, seed=settings.seed + number),
@@ -137,7 +137,7 @@ async def _phase(
 async def _recovery(url: str, content: bytes, settings: BenchmarkSettings) -> float:
     await asyncio.sleep(settings.seconds)
     began = time.perf_counter()
-    async with connect(url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=600.0) as client:
         while True:
             started = time.perf_counter()
             response = await client.post("/v1/rank", content=content)

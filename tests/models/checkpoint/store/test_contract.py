@@ -12,7 +12,8 @@ import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.stores import Objects, edit, versions_of
+from tests.models.stores import Objects
+from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.store.contract import (
@@ -36,17 +37,22 @@ MODEL = "random-tiny"
 
 
 @pytest.fixture(params=["folder", "file", "memory", "objects"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """An empty store of each kind."""
-    match request.param:
-        case "folder":
-            return open_store(str(tmp_path / "store"))
-        case "file":
-            return open_store(f"file://{tmp_path / 'store'}")
-        case "memory":
-            return open_store(f"memory://{uuid.uuid4().hex}/store")
-        case _:
-            return UrlStore(Objects(), str(tmp_path / "store"))
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of store."""
+    return str(request.param)
+
+
+@pytest.fixture
+def address(kind: str, tmp_path: Path) -> str:
+    """Where the files of the store are."""
+    folder = str(tmp_path / "store")
+    return {"file": f"file://{folder}", "memory": f"memory://{uuid.uuid4().hex}/store"}.get(kind, folder)
+
+
+@pytest.fixture
+def store(kind: str, address: str) -> Store:
+    """An empty store of the kind."""
+    return UrlStore(Objects(), address) if kind == "objects" else open_store(address)
 
 
 def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,10 +176,12 @@ def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_p
             resolve(store, name)
 
 
-def test_a_push_that_was_not_finished_is_no_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_push_that_was_not_finished_is_no_version(
+    store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     """Files without a manifest, as a killed `cp` or upload leaves them, are no version."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
-    remove(store, "1/manifest.json")
+    remove(address, "1/manifest.json")
     assert (store.models(), store.versions(MODEL)) == ((), ())
     with pytest.raises(NotInStoreError):
         store.move_label(MODEL, "stable", "1")
@@ -184,23 +192,23 @@ def test_a_push_that_was_not_finished_is_no_version(store: Store, tiny_checkpoin
     [("{", "labels.json"), ('{"best": "1"}', "labels.json: best"), ('{"stable": "../1"}', "labels.json: stable")],
 )
 def test_malformed_labels_are_refused(
-    store: Store, tiny_checkpoint: Path, tmp_path: Path, content: str, message: str
+    *, store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path, content: str, message: str
 ) -> None:
     """Malformed labels are refused and not overwritten."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     store.move_label(MODEL, "stable", "1")
-    write(store, "labels.json", content.encode())
+    write(address, "labels.json", content.encode())
     with pytest.raises(StoreError, match=message):
         store.labels(MODEL)
     with pytest.raises(StoreError, match=message):
         store.move_label(MODEL, "canary", "1")
 
 
-def test_what_a_store_is_read_for_is_bounded(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_what_a_store_is_read_for_is_bounded(store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Labels, record and manifest of more than 1 MB are refused by name, however well formed they are."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     for name in ("labels.json", "record.json", "1/manifest.json"):
-        write(store, name, b"{}" + b" " * (1 << 20))
+        write(address, name, b"{}" + b" " * (1 << 20))
     message = r"{}\.json has more than 1048576 bytes"
     with pytest.raises(StoreError, match=message.format("labels")):
         store.labels(MODEL)
@@ -212,15 +220,15 @@ def test_what_a_store_is_read_for_is_bounded(store: Store, tiny_checkpoint: Path
     assert not (tmp_path / "pulled").exists()
 
 
-def test_a_pull_believes_nothing(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_pull_believes_nothing(store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """A changed file is detected, a manifest with a path outside is refused, and no folder appears."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
-    write(store, "1/README.md", b"changed")
+    write(address, "1/README.md", b"changed")
     with pytest.raises(CheckpointError, match=r"README\.md does not have the SHA-256"):
         store.pull(Reference(MODEL, "1"), tmp_path / "pulled")
     manifest = store.manifest(Reference(MODEL, "1")).model_dump()
     manifest["files"]["../../escaped"] = "0" * 64
-    write(store, "1/manifest.json", json.dumps(manifest).encode())
+    write(address, "1/manifest.json", json.dumps(manifest).encode())
     with pytest.raises(CheckpointError, match="not a path within"):
         store.pull(Reference(MODEL, "1"), tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
@@ -255,22 +263,16 @@ def test_a_folder_needs_no_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert open_store(str(tmp_path)).models() == ()
 
 
-def write(store: Store, name: str, content: bytes) -> None:
+def write(address: str, name: str, content: bytes) -> None:
     """Change a file of the model behind the store's back."""
-    if isinstance(store, UrlStore):
-        store._files.pipe_file(f"{store._root}/{MODEL}/{name}", content)
-    else:
-        assert isinstance(store, FolderStore)
-        (store._root / MODEL / name).write_bytes(content)
+    files, root = fsspec.url_to_fs(address)
+    files.pipe_file(f"{root}/{MODEL}/{name}", content)
 
 
-def remove(store: Store, name: str) -> None:
+def remove(address: str, name: str) -> None:
     """Remove a file of the model behind the store's back."""
-    if isinstance(store, UrlStore):
-        store._files.rm_file(f"{store._root}/{MODEL}/{name}")
-    else:
-        assert isinstance(store, FolderStore)
-        (store._root / MODEL / name).unlink()
+    files, root = fsspec.url_to_fs(address)
+    files.rm_file(f"{root}/{MODEL}/{name}")
 
 
 def test_the_sizes_of_a_version_s_files_are_known_before_it_is_pulled(store: Store, tiny_checkpoint: Path) -> None:

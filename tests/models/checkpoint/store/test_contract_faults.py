@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.stores import Objects, edit, versions_of
+from tests.models.stores import Objects
+from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store import url

@@ -1,0 +1,75 @@
+"""The examples of docs/api.md. `python -m tools.api_examples` writes their answers anew.
+
+That is needed after another checkpoint was bundled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from tools.process import ROOT, Process, start, wait_until_ready
+
+PAGE = ROOT / "docs" / "api.md"
+DOCUMENTED = "http://127.0.0.1:8000"
+COMMAND_AND_ANSWER = re.compile(r"```sh\n(.*?)```\n\n```json\n(.*?)```", re.DOTALL)
+
+
+@contextmanager
+def serve_bundled(folder: Path) -> Iterator[Process]:
+    """As `make serve`, on a free port."""
+    running = start(default_checkpoint(), folder / "log")
+    try:
+        wait_until_ready(running)
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def run(command: str, service: Process) -> Any:
+    """What a command of the page prints."""
+    assert DOCUMENTED in command
+    command = command.replace(DOCUMENTED, service.url)
+    return json.loads(subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout)
+
+
+def rounded(value: Any) -> Any:
+    """With three digits."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def shown(value: Any, indent: str = "") -> str:
+    """A line for each field, and for each item of a list of objects."""
+    inner = indent + "  "
+    if isinstance(value, dict) and not indent:
+        lines = [f"{inner}{json.dumps(name)}: {shown(each, inner)}" for name, each in value.items()]
+        return "{\n" + ",\n".join(lines) + "\n}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(inner + json.dumps(each, ensure_ascii=False) for each in value) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def main() -> None:
+    """Write the page."""
+    with tempfile.TemporaryDirectory() as folder, serve_bundled(Path(folder)) as service:
+        page = COMMAND_AND_ANSWER.sub(
+            lambda found: f"```sh\n{found[1]}```\n\n```json\n{shown(rounded(run(found[1], service)))}\n```",
+            PAGE.read_text(),
+        )
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Reads a Dockerfile into its stages: instructions in order, continuation lines joined, comments left out."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+INSTRUCTION = re.compile(r"([A-Z]+)\s+(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction, such as `RUN` and its command."""
+
+    keyword: str
+    value: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Its leading `--name=value`."""
+        return dict(re.findall(r"--([a-z-]+)=(\S+)", self.value.split(" CMD ")[0]))
+
+    @property
+    def words(self) -> list[str]:
+        """The words after its options; of a list in JSON, as `CMD` takes it, the list."""
+        rest = re.sub(r"^(--[a-z-]+=\S+\s+)*(CMD\s+)?", "", self.value)
+        return json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What stands between one `FROM` and the next."""
+
+    name: str
+    base: str
+    instructions: tuple[Instruction, ...]
+
+    def last(self, keyword: str) -> Instruction | None:
+        """The instruction that counts, of those of which only the last does."""
+        found = [instruction for instruction in self.instructions if instruction.keyword == keyword]
+        return found[-1] if found else None
+
+
+def read_dockerfile(path: Path) -> dict[str, Stage]:
+    """The stages by name, in order. Raises ValueError for a line that is none, AssertionError for a nameless stage."""
+    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    stages: dict[str, Stage] = {}
+    for line in filter(None, map(str.strip, joined.splitlines())):
+        found = INSTRUCTION.fullmatch(line)
+        if found is None:
+            raise ValueError(f"{path}: {line!r} is no instruction")
+        if found[1] == "FROM":
+            base, _, name = found[2].partition(" AS ")
+            assert name, f"{path}: {line!r} names no stage"
+            stages[name] = Stage(name, base, ())
+        else:
+            before = stages[name]
+            added = (*before.instructions, Instruction(found[1], found[2]))
+            stages[name] = Stage(name, before.base, added)
+    return stages
+
+
+def inherited(name: str, keyword: str, stages: dict[str, Stage]) -> Instruction:
+    """The instruction of the stage or of the nearest one below it."""
+    return stages[name].last(keyword) or inherited(stages[name].base, keyword, stages)

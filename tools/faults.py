@@ -1,0 +1,268 @@
+"""What a chaos run does to a fleet. Each fault begins, is held and ends, and says when the fleet has recovered."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from tools.fleet import Fleet, Replica
+from tools.process import LONGEST_SECONDS, ROOT, another_machine, until
+from tools.pushes import damage
+from tools.versions import versions_of
+
+KEPT_VERSIONS = 3
+"""In the store, as an operator who tidies up would."""
+COPIES = 5
+"""Versions that fit onto the small disk of a replica's copies."""
+CLOCK_STEP = 3600
+FLOOD = ("--clients=16", "--candidates=2", "--pause=0", "--address=127.0.0.2")
+Recovered = Callable[[], bool]
+
+
+@dataclass
+class Scene:
+    """What faults happen to, and what was pushed."""
+
+    checkpoint: Path
+    folder: Path
+    rng: random.Random
+    hold: float
+    """Seconds for which a fault lasts."""
+    good: set[str] = field(default_factory=set)
+    """Versions that may answer."""
+    wanted: str = ""
+    """The version that `stable` should be."""
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        """Open the store and push the first version."""
+        self.store = FolderStore(self.folder / "store")
+        self.model = read_checkpoint(self.checkpoint).config.name
+        self.push()
+
+    def make(self) -> tuple[str, Path]:
+        """A new version, not yet in the store."""
+        self.number += 1
+        version = str(self.number)
+        return version, versions_of(self.checkpoint, self.folder, [version])[version]
+
+    def push(self) -> str:
+        """Push a good version and label it `stable`; only a few older ones are kept."""
+        version, source = self.make()
+        self.good.add(version)
+        self.store.push(read_checkpoint(source))
+        self.store.move_label(self.model, "stable", version)
+        self.wanted = version
+        shutil.rmtree(source)
+        labelled = self.store.labels(self.model).values()
+        for old in self.store.versions(self.model)[:-KEPT_VERSIONS]:
+            if old not in labelled:
+                shutil.rmtree(self.folder / "store" / self.model / old)
+        return version
+
+    @contextmanager
+    def bad_push(self, spoil: Callable[[Path], None]) -> Iterator[str]:
+        """A spoilt version is `stable` while the block lasts; then the label is moved back and the version removed."""
+        version, source = self.make()
+        target = self.folder / "store" / self.model / version
+        shutil.copytree(source, target)
+        spoil(target)
+        self.store.move_label(self.model, "stable", version)
+        try:
+            yield version
+        finally:
+            self.store.move_label(self.model, "stable", self.wanted)
+            shutil.rmtree(target)
+            shutil.rmtree(source)
+
+
+def kill(scene: Scene, fleet: Fleet) -> Recovered:
+    """A replica gets SIGKILL."""
+    return _end(_any(scene, fleet), scene, fleet, signal.SIGKILL)
+
+
+def terminate(scene: Scene, fleet: Fleet) -> Recovered:
+    """A replica gets SIGTERM."""
+    return _end(_any(scene, fleet), scene, fleet, signal.SIGTERM)
+
+
+def good_push(scene: Scene, fleet: Fleet) -> Recovered:
+    """A good version becomes `stable`."""
+    return partial(fleet.serves, scene.push())
+
+
+def torn_push(scene: Scene, fleet: Fleet) -> Recovered:
+    """A version without one of its files becomes `stable`, and is moved back when all replicas have rejected it."""
+    return _rejected(scene, fleet, partial(damage, "torn"))
+
+
+def hanging_push(scene: Scene, fleet: Fleet) -> Recovered:
+    """A version whose graph is a FIFO becomes `stable`. It is refused unopened, and moved back."""
+    return _rejected(scene, fleet, _put_fifo)
+
+
+def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
+    """The process that copies a good version for a replica stands still until the replica ends it and tries again."""
+    replica = _any(scene, fleet)
+    version = scene.push()
+    end = time.monotonic() + LONGEST_SECONDS
+    while (pid := replica.copying()) is None:
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGSTOP)
+    return partial(fleet.serves, version)
+
+
+def store_away(scene: Scene, fleet: Fleet) -> Recovered:
+    """The store's folder is gone for a while."""
+    store, away = scene.folder / "store", scene.folder / "away"
+    store.rename(away)
+    time.sleep(scene.hold)
+    away.rename(store)
+    return partial(fleet.serves, scene.wanted)
+
+
+def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
+    """No byte is left for a replica's copies while a good version is pushed."""
+    full = _any(scene, fleet).temporary / "full"
+    with full.open("wb") as file:
+        _fill(file.fileno())
+    version = scene.push()
+    time.sleep(scene.hold)
+    full.unlink()
+    return partial(fleet.serves, version)
+
+
+def no_descriptors(scene: Scene, fleet: Fleet) -> Recovered:
+    """A running replica may open no further file and accept no connection."""
+    pid = _any(scene, fleet).pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), before[1]))
+    time.sleep(scene.hold)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    return fleet.ready
+
+
+def clock_step(scene: Scene, fleet: Fleet) -> Recovered:
+    """A replica's wall clock goes an hour forward, then an hour back."""
+    replica = _any(scene, fleet)
+    for step in (CLOCK_STEP, -CLOCK_STEP, 0):
+        replica.set_clock(step)
+        time.sleep(scene.hold / 3)
+    return fleet.ready
+
+
+def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
+    """A replica's whole process, its probes and watchdog too, stands still between SIGSTOP and SIGCONT."""
+    pid = _any(scene, fleet).pid
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(scene.hold)
+    os.kill(pid, signal.SIGCONT)
+    return fleet.ready
+
+
+def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
+    """A replica's model call never returns; when its liveness probe fails, it is killed, as by an orchestrator."""
+    replica = _any(scene, fleet)
+    replica.hang.touch()
+    try:
+        until(lambda: not replica.live())
+    finally:
+        replica.hang.unlink()
+    return _end(replica, scene, fleet, signal.SIGKILL)
+
+
+def client_flood(scene: Scene, fleet: Fleet) -> Recovered:
+    """Another address asks as fast as it can, with processor time that the others leave."""
+    command = [sys.executable, "-m", "cerberank_benchmarks.clients.load", fleet.proxy.url, f"--seconds={scene.hold}"]
+    command += [*FLOOD]
+    with another_machine(yielding=True) as elsewhere:
+        elsewhere.submit(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)).result()
+    return fleet.ready
+
+
+FAULTS: dict[str, Callable[[Scene, Fleet], Recovered]] = {
+    "kill -9": kill,
+    "SIGTERM": terminate,
+    "good push": good_push,
+    "torn push": torn_push,
+    "hanging push": hanging_push,
+    "hung copy": hung_copy,
+    "store away": store_away,
+    "full disk": full_disk,
+    "no descriptors": no_descriptors,
+    "clock step": clock_step,
+    "hung process": hung_process,
+    "hung step": hung_step,
+    "client flood": client_flood,
+}
+
+
+def possible() -> dict[str, str]:
+    """Each fault with the reason why it cannot be had here; empty where it can."""
+    root, clocks = os.geteuid() == 0, shutil.which("cc") is not None
+    reasons = {"full disk": "" if root else "mounting needs root", "clock step": "" if clocks else "needs a C compiler"}
+    return {name: reasons.get(name, "") for name in FAULTS}
+
+
+@contextmanager
+def small_disks(folder: Path, checkpoint: Path, count: int) -> Iterator[None]:
+    """Tmpfs of a few versions' size for the replicas' copies, while the block lasts; as root alone."""
+    size = COPIES * sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
+    mounted: list[Path] = []
+    try:
+        for number in range(count if os.geteuid() == 0 else 0):
+            place = folder / f"replica-{number}" / "tmp"
+            place.mkdir(parents=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)], check=True)
+            mounted.append(place)
+        yield
+    finally:
+        for place in mounted:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def _any(scene: Scene, fleet: Fleet) -> Replica:
+    return scene.rng.choice(fleet.replicas)
+
+
+def _end(replica: Replica, scene: Scene, fleet: Fleet, number: signal.Signals) -> Recovered:
+    starts = replica.starts
+    os.kill(replica.pid, number)
+    return lambda: replica.starts > starts and fleet.serves(scene.wanted) and fleet.ready()
+
+
+def _rejected(scene: Scene, fleet: Fleet, spoil: Callable[[Path], None]) -> Recovered:
+    with scene.bad_push(spoil) as version:
+        until(lambda: all(each.entries().get(version, {}).get("state") == "failed" for each in fleet.replicas))
+    return partial(fleet.serves, scene.wanted)
+
+
+def _put_fifo(version: Path) -> None:
+    graph = sorted((version / "onnx" / "int8").glob("*.onnx"))[0]
+    graph.unlink()
+    os.mkfifo(graph)
+
+
+def _fill(file: int) -> None:
+    """Write until the disk is full."""
+    piece = b"\0" * 65536
+    while piece:
+        try:
+            os.write(file, piece)
+        except OSError:
+            piece = piece[: len(piece) // 2]

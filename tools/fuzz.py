@@ -1,0 +1,127 @@
+"""Asks a running service what its OpenAPI document allows and what it forbids: `python -m tools.fuzz --cases 5000`.
+
+Schemathesis makes the cases, and `oversized.py` bodies with far too much of something. A violation raises: a status
+from 500 on, a status, a content type or a body that the document does not describe, a body that it forbids and that was
+taken, an oversized body that costs too much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import requests
+import schemathesis
+from schemathesis import Case, GenerationMode
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi import checks
+
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from tools.oversized import violations
+from tools.process import Process, start, wait_until_ready
+
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+TOKEN = "a-token-for-the-cases"
+OVERSIZED_BYTES = 390_000
+BATCH = "/v1/rank/batch"
+
+
+def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = None, seed: int = 0) -> Counter[int]:
+    """At least `cases` cases over all operations; returns how many got each status. Raises at the first violation.
+
+    `names` are what the service knows: places in paths hold them in half of the cases, and anything in the others.
+    """
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    document = requests.get(f"{url}/openapi.json", headers=headers, timeout=30).json()
+    schema = schemathesis.openapi.from_dict(document)
+    schema.config.update(base_url=url)
+    operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    runs = [
+        (operation, mode, given)
+        for operation in operations
+        for mode in GenerationMode
+        for given in (None, names)
+        if operation.body or (mode is GenerationMode.POSITIVE and given is None)  # any text is a path's
+    ]
+    varied = [operation for operation, _, _ in runs if operation.body or operation.path_parameters]
+    each = math.ceil(cases / len(varied))
+    found: Counter[int] = Counter()
+    with requests.Session() as session:
+        for operation, mode, given in runs:
+            known = {p.name: names[p.name] for p in operation.path_parameters} if given else None
+
+            @hypothesis.seed(seed)
+            @hypothesis.settings(
+                max_examples=each if operation in varied else 1,
+                database=None,
+                deadline=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+                phases=[hypothesis.Phase.generate],
+            )
+            @hypothesis.given(case=operation.as_strategy(mode, path_parameters=known))
+            def ask(case: Case[Any]) -> None:
+                response = case.call(session=session, headers=headers)
+                found[response.status_code] += 1
+                # 200, with errors inside
+                in_place: list[Any] = [checks.negative_data_rejection] if case.path == BATCH else []
+                case.validate_response(response, checks=CHECKS, excluded_checks=in_place)
+
+            ask()
+    return found
+
+
+@contextmanager
+def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[Process, dict[str, str]]]:
+    """A process with both ports that serves `checkpoint` from a store in `folder`, and the names that it knows."""
+    store = FolderStore(folder / "store")
+    model, version = store.push(read_checkpoint(checkpoint))
+    store.move_label(model, "stable", version)
+    settings = {
+        "CERBERANK_STORE": str(folder / "store"),
+        "CERBERANK_ADMIN_TOKEN": TOKEN,
+        "CERBERANK_ADMIN_PORT": "0",
+        "TMPDIR": str(folder),
+    }
+    service = start(Path(), folder / "log", **settings)
+    try:
+        wait_until_ready(service)
+        yield service, {"model": model, "version": version, "label": "stable"}
+    finally:
+        service.process.kill()
+        service.process.wait()
+
+
+def main(argv: list[str]) -> None:
+    """Fuzz both ports of a service of the bundled checkpoint and print how often each status came."""
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz")
+    parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder, serving(default_checkpoint(), Path(folder)) as (service, names):
+        options: dict[str, Any] = {"cases": arguments.cases, "seed": arguments.seed, "names": names}
+        if found := violations(service.url, service.process.pid, names, OVERSIZED_BYTES):
+            raise AssertionError("\n".join(found))
+        print("public port, by status:", dict(sorted(fuzz(service.url, **options).items())))  # noqa: T201
+        admin = fuzz(service.admin_url or "", token=TOKEN, **options)
+        print("admin port, by status:", dict(sorted(admin.items())))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

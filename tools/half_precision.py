@@ -1,0 +1,112 @@
+"""How fp16 and bf16 rank against fp32, through the real service with PyTorch.
+
+    python -m tools.half_precision CHECKPOINT --data squad-as2:../shared/data/squad-as2/dev.jsonl.gz --questions 200
+
+Prints a table: questions with the same first candidate, the largest difference of a score, distinct scores. On the CPU,
+unless `--device` names another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from cerberank_training.data import Question, read_questions, sampled
+from tools.process import serving
+
+EXACT, HALVES = "fp32", ("fp16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A precision against fp32 on the same questions, nothing dropped."""
+
+    precision: str
+    questions: int
+    same_first: int
+    """Questions with the same best candidate."""
+    difference: float
+    """The largest of a score."""
+    distinct: float
+    """Different scores as a share of those that fp32 gives."""
+
+    @property
+    def agreement(self) -> float:
+        """Same first candidate, percent."""
+        return 100.0 * self.same_first / self.questions
+
+
+def scores_in(
+    precision: str, checkpoint: Path, questions: Sequence[Question], folder: Path, *, device: str = "cpu"
+) -> list[np.ndarray]:
+    """The scores of every question's candidates, in their order, from a service in this precision."""
+    settings = {"BACKEND": "torch", "PRECISION": precision, "DEVICE": device}
+    named = {f"CERBERANK_{name}": value for name, value in settings.items()}
+    with (
+        serving(checkpoint, folder / f"{precision}.log", **named) as service,
+        httpx.Client(base_url=service.url, timeout=300.0) as client,
+    ):
+        (model,) = client.get("/v1/models").json()["models"]
+        if model["precision"] != precision:
+            raise ValueError(f"the service computes in {model['precision']}, not in {precision}")
+        return [_ask(client, question) for question in questions]
+
+
+def compare(checkpoint: Path, questions: Sequence[Question], folder: Path, *, device: str = "cpu") -> list[Comparison]:
+    """Serve `checkpoint` in fp32, fp16 and bf16, one after the other."""
+    exact = scores_in(EXACT, checkpoint, questions, folder, device=device)
+    found = []
+    for precision in HALVES:
+        half = scores_in(precision, checkpoint, questions, folder, device=device)
+        both = list(zip(exact, half, strict=True))
+        found.append(
+            Comparison(
+                precision,
+                questions=len(both),
+                same_first=sum(int(a.argmax() == b.argmax()) for a, b in both),
+                difference=max(float(np.abs(a - b).max()) for a, b in both),
+                distinct=sum(len(np.unique(b)) for _, b in both) / sum(len(np.unique(a)) for a, _ in both),
+            )
+        )
+    return found
+
+
+def _ask(client: httpx.Client, question: Question) -> np.ndarray:
+    candidates = [
+        {"text": row.candidate.text, "previous": row.candidate.previous, "next": row.candidate.next}
+        for row in question.candidates
+    ]
+    body = {"question": question.text, "candidates": candidates, "drop_ratio": 0.0}
+    results = client.post("/v1/rank", json=body).raise_for_status().json()["results"]
+    return np.asarray([result["score"] for result in sorted(results, key=lambda result: result["index"])])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--data", metavar="FORMAT:PATH", required=True)
+    parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    questions = sampled(read_questions(arguments.data), size=arguments.questions, seed=0, name="clean")
+    write = sys.stdout.write
+    write("| precision | questions | same first candidate | largest difference | distinct scores |\n")
+    write("|---|---|---|---|---|\n")
+    with tempfile.TemporaryDirectory() as folder:
+        for found in compare(arguments.checkpoint, questions, Path(folder), device=arguments.device):
+            write(
+                f"| {found.precision} | {found.questions} | {found.agreement:.1f} % | {found.difference:.4f} "
+                f"| {100 * found.distinct:.1f} % |\n"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Debian's nginx with the configuration of `deploy/nginx`, its port, paths and replicas replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tools.process import ROOT, free_port, installed
+
+CONFIGURATION = ROOT / "deploy" / "nginx"
+START_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A running nginx."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def log(self) -> str:
+        """What it has logged: errors, and a JSON object for each request."""
+        return (self.folder / "log").read_text()
+
+
+def program() -> str:
+    """The path of nginx. Raises MissingProgramError."""
+    return installed("nginx", "nginx-light")
+
+
+def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> None:
+    """Write the configuration to the new folder: `port`, the `replicas` (URLs), and texts of it that are changed."""
+    shutil.copytree(CONFIGURATION, folder)
+    servers = "\n".join(f"server {urlsplit(url).netloc} max_fails=0;" for url in replicas)
+    known = {
+        "/tmp/": f"{folder}/",
+        "/dev/stdout": str(folder / "log"),
+        "server cerberank:8000 max_fails=0 resolve;": servers,
+        "listen 8000": f"listen {port}",
+    }
+    for text, new in {**known, **(changes or {})}.items():
+        files = [file for file in folder.glob("*.conf") if text in file.read_text()]
+        assert files, f"{text!r} is no text of {CONFIGURATION}"
+        for file in files:
+            file.write_text(file.read_text().replace(text, new))
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    """The command line; as root the workers stay root, or they could not enter pytest's folders."""
+    options = "daemon off;" + (" user root;" if os.geteuid() == 0 else "")
+    return [program(), "-p", str(folder), "-c", "nginx.conf", "-g", options, *arguments]
+
+
+@contextmanager
+def proxying(folder: Path, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> Iterator[Proxy]:
+    """An nginx on a free port in front of `replicas`; its files lie in the new `folder`."""
+    port = free_port()
+    configure(folder, port, replicas, changes)
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command(folder), stdout=log, stderr=log)
+    proxy = Proxy(f"http://127.0.0.1:{port}", process, folder)
+    try:
+        _wait_until_listening(proxy, port)
+        yield proxy
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def directive(name: str) -> list[str]:
+    """The values that the committed files give to a directive, in their order."""
+    text = "\n".join(file.read_text() for file in sorted(CONFIGURATION.glob("*.conf")))
+    return re.findall(rf"^\s*{name}\s+(.+);", text, re.MULTILINE)
+
+
+def _wait_until_listening(proxy: Proxy, port: int) -> None:
+    end = time.monotonic() + START_SECONDS
+    while proxy.process.poll() is None and time.monotonic() < end:
+        with socket.socket() as connection:
+            if connection.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"nginx did not start:\n{proxy.log}")

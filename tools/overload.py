@@ -1,0 +1,256 @@
+"""Admission and scheduling together, simulated on a clock of their own: `python -m tools.overload`.
+
+Prints the tables of docs/reliability.md: which share of the questions is refused, and which share would wait longer
+than the bound with admission off, for three models and several sizes of questions; closed loops; three times the
+capacity; and the load that several replicas can take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from cerberank_service.engine.admission import Admission, Offer
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.scheduler import Scheduler, Step
+from cerberank_service.errors import ServiceError
+from cerberank_service.settings import Settings
+from cerberank_service.versions.step_size import LONGEST_STEP_SECONDS, PROCESSOR_TOKENS
+
+TOKENS = 36
+"""The tokens of every candidate."""
+BOUND: float = Settings.model_fields["queue_seconds"].default
+THINK = 0.005
+"""Seconds between the answer of a client in a closed loop and its next question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model on two cores: its stages' work, and the candidates that it scores in a second without drops."""
+
+    work: tuple[float, ...]
+    rate: float
+
+
+SHAPES = {
+    "cerberank-mini, int8": Shape((2.0, 2.0, 1.5), 600.0),
+    "MiniLM-L6, fp32": Shape((1.0,), 274.0),
+    "B11 3H1, int8": Shape((4.0, 2.0, 2.0, 3.0), 75.0),
+}
+"""Rates of two quiet cores: measured for the first two, the third one's is assumed (eight times the first one's)."""
+MIX = {4: 0.3, 20: 0.3, 50: 0.2, 200: 0.2}
+"""Sizes of questions, with their shares."""
+LOOPS = [200] * 5 + [50] * 5 + [4] * 6
+"""Sixteen clients in a closed loop, by the candidates of their questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question that was answered."""
+
+    candidates: int
+    arrival: float
+    queued: float
+    """Seconds that it took, less its own compute alone."""
+
+
+@dataclass
+class Replica:
+    """One service. A step takes the time that was predicted, `slowness` times (at random between the two)."""
+
+    shape: Shape
+    bound: float = BOUND
+    slowness: tuple[float, float] = (1.0, 1.0)
+    answers: list[Answered] = field(default_factory=list)
+    refusals: list[tuple[int, float]] = field(default_factory=list)
+    """Candidates and Retry-After."""
+
+    def __post_init__(self) -> None:
+        total, work = sum(self.shape.work), self.shape.work
+        seconds = [each / total / self.shape.rate / TOKENS for each in work]
+        least, most = PROCESSOR_TOKENS
+        self.step_tokens = max(least, min(int(LONGEST_STEP_SECONDS / max(seconds)), most))
+        self.speeds = StageSpeeds(work, self.step_tokens)
+        for stage, each in enumerate(seconds):
+            self.speeds.observe(stage, 10**6, 10**6 * each)
+        self.admission = Admission(self.speeds, self.bound)
+        self.scheduler = Scheduler(self.step_tokens, work)
+        self.open: dict[int, tuple[float, int, object]] = {}
+        """Arrival, candidates and client of each question."""
+        self.ends = inf
+        """When the step that runs ends."""
+        self._left: dict[int, int] = {}
+        self._numbers = 0
+        self._step: Step | None = None
+        self._random = random.Random(0)
+
+    def offer(self, now: float, candidates: int, client: object = None) -> int:
+        """`Retry-After`, or 0 when the question is accepted."""
+        tokens = (float(candidates * TOKENS),) * len(self.shape.work)
+        offer = Offer(tokens=candidates * TOKENS, stage_tokens=tokens, received=now)
+        try:
+            self.admission.check(offer, now)
+        except ServiceError as error:
+            wait = error.retry_after or 1
+            self.refusals.append((candidates, wait))
+            return wait
+        key, self._numbers = self._numbers, self._numbers + 1
+        self.admission.enter(key, offer)
+        self.scheduler.add(key, tokens)
+        self.scheduler.queue(key, 0, np.arange(candidates), np.full(candidates, TOKENS))
+        self.open[key], self._left[key] = (now, candidates, client), candidates
+        if self._step is None:
+            self._begin(now)
+        return 0
+
+    def _begin(self, now: float) -> None:
+        self._step, self.ends = self.scheduler.next_step(), inf
+        if self._step is not None:
+            seconds = self._step.tokens * self.speeds.seconds_per_token[self._step.stage]
+            self.ends = now + self._random.uniform(*self.slowness) * seconds
+
+    def end_step(self) -> list[tuple[int, object]]:
+        """End the step that runs and begin the next one; returns candidates and client of what was answered."""
+        assert self._step is not None
+        step, now, done = self._step, self.ends, []
+        for key, rows in step.parts:
+            self.admission.ran(key, step.stage, len(rows) * TOKENS, reserved=key == step.reserved)
+            if step.stage + 1 < len(self.shape.work):
+                self.scheduler.queue(key, step.stage + 1, rows, np.full(len(rows), TOKENS))
+                continue
+            self._left[key] -= len(rows)
+            if not self._left[key]:
+                self.scheduler.remove(key, answered=True)
+                self.admission.leave(key, answered=True)
+                came, candidates, client = self.open.pop(key)
+                self.answers.append(Answered(candidates, came, now - came - candidates / self.shape.rate))
+                done.append((candidates, client))
+        self._begin(now)
+        return done
+
+
+def arrivals(rate: float, seconds: float, seed: int, mix: Mapping[int, float] = MIX) -> list[tuple[float, int, int]]:
+    """Poisson arrivals of `rate` candidates a second: (moment, number, candidates), in order."""
+    rng = random.Random(seed)
+    questions = rate / sum(size * share for size, share in mix.items())
+    coming: list[tuple[float, int, int]] = []
+    moment = rng.expovariate(questions)
+    while moment < seconds:
+        coming.append((moment, len(coming), rng.choices(list(mix), list(mix.values()))[0]))
+        moment += rng.expovariate(questions)
+    return coming
+
+
+def serve(
+    replicas: Sequence[Replica], coming: list[tuple[float, int, int]], seconds: float = 0.0, retries: int = 0
+) -> int:
+    """Play until all are answered; returns how many questions were refused for good.
+
+    A question goes to the replica with the fewest open ones, and to the next `retries` of them where it is refused, as
+    a proxy sends it. Until `seconds` clients come again after `Retry-After`.
+    """
+    refused = 0
+    while coming or any(replica.ends < inf for replica in replicas):
+        busy = min(replicas, key=lambda replica: replica.ends)
+        if not coming or busy.ends < coming[0][0]:
+            busy.end_step()
+            continue
+        now, number, candidates = heapq.heappop(coming)
+        wait = 0
+        for replica in sorted(replicas, key=lambda replica: len(replica.open))[: 1 + retries]:
+            if not (wait := replica.offer(now, candidates)):
+                break
+        if wait and now + wait < seconds:
+            heapq.heappush(coming, (now + wait, number, candidates))
+        refused += bool(wait) and now + wait >= seconds
+    return refused
+
+
+def loop(replica: Replica, clients: Sequence[int], seconds: float) -> None:
+    """Clients that ask their next question soon after the answer, and come again after `Retry-After`."""
+    coming = [(0.001 * number, number, candidates) for number, candidates in enumerate(clients)]
+    while min(replica.ends, coming[0][0] if coming else inf) < seconds:
+        if not coming or replica.ends < coming[0][0]:
+            for candidates, client in replica.end_step():
+                assert isinstance(client, int)
+                now = replica.answers[-1].arrival + replica.answers[-1].queued + candidates / replica.shape.rate
+                heapq.heappush(coming, (now + THINK, client, candidates))
+            continue
+        now, client, candidates = heapq.heappop(coming)
+        if wait := replica.offer(now, candidates, client):
+            heapq.heappush(coming, (now + wait, client, candidates))
+
+
+def share_beyond(replica: Replica, questions: int) -> float:
+    """The share of questions that waited longer than the default bound."""
+    return sum(each.queued > BOUND for each in replica.answers) / questions
+
+
+def refused_and_beyond(
+    shape: Shape, load: float, mix: Mapping[int, float], seconds: float = 1500.0
+) -> tuple[float, float]:
+    """The share that is refused, and the share that waits beyond the bound with admission off, without retries."""
+    coming = arrivals(load * shape.rate, seconds, 3, mix)
+    questions, on, off = len(coming), Replica(shape), Replica(shape, bound=inf)
+    refused = serve([on], list(coming))
+    serve([off], list(coming))
+    return refused / questions, share_beyond(off, questions)
+
+
+def replicas_refuse(shape: Shape, count: int, load: float, mix: Mapping[int, float]) -> float:
+    """The share that `count` replicas behind a proxy refuse at a load of each, in about 30,000 questions."""
+    mean = sum(size * share for size, share in mix.items())
+    rate = load * shape.rate * count
+    coming = arrivals(rate, 30_000 * mean / rate, 1, mix)
+    questions = len(coming)
+    return serve([Replica(shape) for _ in range(count)], coming, retries=1) / questions
+
+
+def _rows() -> Iterator[str]:
+    yield "Refused / beyond the bound with admission off, % of the questions, at a load of"
+    yield "| model | candidates | 10 % | 30 % | 50 % | 70 % |\n|---|---|---|---|---|---|"
+    mixes: dict[str, dict[int, float]] = {"4": {4: 1.0}, "20": {20: 1.0}, "200": {200: 1.0}, "mixed": MIX}
+    for name, shape in SHAPES.items():
+        for label, mix in mixes.items():
+            shares = [refused_and_beyond(shape, load, mix) for load in (0.1, 0.3, 0.5, 0.7)]
+            cells = " | ".join(f"{100 * refused:.1f} / {100 * beyond:.1f}" for refused, beyond in shares)
+            yield f"| {name} | {label} | {cells} |"
+    yield "\nSixteen clients in a closed loop for two minutes: answers, median and longest time in the queue, refusals"
+    yield "| model | 4 candidates | 50 | 200 |\n|---|---|---|---|"
+    for name, shape in SHAPES.items():
+        replica = Replica(shape)
+        loop(replica, LOOPS, 120.0)
+        yield f"| {name} | " + " | ".join(_cell(replica, size) for size in (4, 50, 200)) + " |"
+    yield "\nThree times the capacity for three minutes, clients that obey Retry-After: the same"
+    yield "| model | 4 candidates | 20 | 50 | 200 |\n|---|---|---|---|---|"
+    for name, shape in SHAPES.items():
+        replica = Replica(shape)
+        serve([replica], arrivals(3.0 * shape.rate, 180.0, 0), 180.0)
+        yield f"| {name} | " + " | ".join(_cell(replica, size) for size in MIX) + " |"
+    yield "\nRefused, % of the questions, mixed sizes, least connections and one retry on another replica, at a load of"
+    loads = (0.5, 0.6, 0.7, 0.8, 0.9)
+    yield "| model | replicas | " + " | ".join(f"{100 * load:.0f} %" for load in loads) + " |\n" + "|---" * 7 + "|"
+    for name, shape in SHAPES.items():
+        for count in (1, 2, 4, 9):
+            shares_ = [replicas_refuse(shape, count, load, MIX) for load in loads]
+            yield f"| {name} | {count} | " + " | ".join(f"{100 * share:.2f}" for share in shares_) + " |"
+
+
+def _cell(replica: Replica, size: int) -> str:
+    waits = [each.queued for each in replica.answers if each.candidates == size] or [0.0]
+    refusals = sum(candidates == size for candidates, _ in replica.refusals)
+    return f"{len(waits)}: {np.median(waits):.2f} s, {max(waits):.2f} s, {refusals}"
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for row in _rows():
+        sys.stdout.write(f"{row}\n")
+        sys.stdout.flush()

@@ -1,0 +1,319 @@
+"""Pushes good and bad versions into a store while clients ask a real service: `python -m tools.pushes`.
+
+Prints what the clients saw: failed requests, answers of versions that must not serve, latency while a version is being
+loaded and otherwise, memory after each swap, the time from a push to its first answer, and that of a rollback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from cerberank_benchmarks.clients.load import Load, percentile, request_of, steadily
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.admin.client import Admin
+from tools.process import ROOT, another_machine, start, wait_until_ready
+from tools.versions import edit, versions_of
+
+TOKEN = "a-token-of-the-soak"
+SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
+WORDS = SENTENCE.split()
+KEPT_VERSIONS = 3
+"""In the store, as an operator who tidies up would."""
+CONNECTIONS, PATIENCE_SECONDS = 16, 60.0
+BAD = ("torn", "changed", "surplus", "golden", "killed")
+POLL_SECONDS = 0.25
+"""Between two looks at the service: they, too, are requests."""
+ROLLBACK_POLL_SECONDS = 0.05
+"""While a rollback is timed."""
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, slots=True)
+class Report:
+    """The observations, in seconds unless the name says otherwise."""
+
+    requests: int = 0
+    failed: int = 0
+    foreign: int = 0
+    """Answers of a version that was not ready, or in another order than the checkpoint gives."""
+    swaps: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    unexplained: list[str] = field(default_factory=list)
+    """Bad pushes that were not rejected for their own reason."""
+    p99_ms: float = 0.0
+    p99_ms_while_pushed: float = 0.0
+    push_to_answer: list[float] = field(default_factory=list)
+    rollback: list[float] = field(default_factory=list)
+    megabytes: list[float] = field(default_factory=list)
+    """After each swap, when the version before last is gone."""
+
+
+@dataclass(kw_only=True)
+class Soak:
+    """One run."""
+
+    checkpoint: Path
+    folder: Path
+    seconds: float
+    every: float
+    rate: float
+    candidates: int = 20
+    outage: float = 0.0
+    """How long the store is away, in the middle."""
+    yielding: bool = False
+    """Whether pushers take only the time that service and clients leave, as on machines of their own."""
+    report: Report = field(default_factory=Report)
+    pushes: list[tuple[float, float]] = field(default_factory=list)
+    good: set[str] = field(default_factory=set)
+
+    def run(self) -> Report:
+        """Start a service, load it, push, and count."""
+        self.store = FolderStore(self.folder / "store")
+        self.model = read_checkpoint(self.checkpoint).config.name
+        self.rng = random.Random(0)
+        self._push_here("0")
+        settings = {
+            "CERBERANK_STORE": str(self.folder / "store"),
+            "CERBERANK_ADMIN_TOKEN": TOKEN,
+            "CERBERANK_ADMIN_PORT": "0",
+            "TMPDIR": str(self.folder),
+        }
+        self.service = start(Path(), self.folder / "log", **settings)
+        try:
+            wait_until_ready(self.service)
+            texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]
+            self.body = {"question": "how tall is the tower ?", "candidates": texts}
+            self.load = Load(self.service.url, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
+            with (
+                httpx.Client(base_url=self.service.url, timeout=60) as self.client,
+                another_machine(yielding=self.yielding) as self.elsewhere,
+            ):
+                expected = self.client.post("/v1/rank", json=self.body).json()
+                questions = itertools.repeat(request_of(self.body))
+                with self.load.meanwhile(self.load.at_times(questions, steadily(self.rate))):
+                    self._push_for_a_while()
+                    self._roll_back()
+        finally:
+            self.service.process.kill()
+            self.service.process.wait()
+        self._count([result["index"] for result in expected["results"]])
+        return self.report
+
+    def _push_for_a_while(self) -> None:
+        kinds = itertools.chain.from_iterable(("good", bad) for bad in itertools.cycle(BAD))
+        begin = time.monotonic()
+        away_at = begin + self.seconds / 2 if self.outage else float("inf")
+        for number, kind in enumerate(kinds, start=1):
+            due = begin + (number - 1) * self.every
+            if due > begin + self.seconds:
+                return
+            if due > away_at:
+                away_at = float("inf")
+                self._store_goes_away()
+            time.sleep(max(0.0, due - time.monotonic()))
+            started = self.load.now
+            self._good(str(number)) if kind == "good" else self._bad(kind, str(number))
+            self.pushes.append((started, self.load.now))
+
+    def _good(self, version: str) -> None:
+        """Push by the program, as training does; wait for its first answer and for the version before last to go."""
+        source = self._made(version)
+        started = time.monotonic()
+        pusher = self._pusher(source)
+        self._there(lambda: subprocess.run(pusher, check=True, stdout=subprocess.DEVNULL, cwd=ROOT))
+        self.good.add(version)
+        answers = self.load.answers
+        self._until(lambda: any(answer.version == version for answer in answers[-50:]))
+        self.report.push_to_answer.append(time.monotonic() - started)
+        self.report.swaps += 1
+        self._until(lambda: len([e for e in self._entries().values() if e["state"] in {"ready", "unloading"}]) <= 2)
+        self.report.megabytes.append(self.service.megabytes)
+        shutil.rmtree(source)
+        for old in self.store.versions(self.model)[:-KEPT_VERSIONS]:
+            if old not in self.store.labels(self.model).values():
+                shutil.rmtree(self.folder / "store" / self.model / old)
+
+    def _bad(self, kind: str, version: str) -> None:
+        """Push a version that must not serve; move the label back when the service has rejected it."""
+        source = self._made(version)
+        stable = self.store.labels(self.model)["stable"]
+        if kind == "killed":
+            command = self._pusher(source)
+            pusher = self._there(lambda: subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT))
+            time.sleep(self.rng.random())
+            pusher.send_signal(signal.SIGKILL)
+            pusher.wait()
+            for whole in self.store.versions(self.model):
+                self._there(partial(read_checkpoint, self.folder / "store" / self.model / whole))
+            if self.store.labels(self.model)["stable"] == version:  # it had finished
+                self.good.add(version)
+        else:
+            target = self.folder / "store" / self.model / version
+            self._there(lambda: shutil.copytree(source, target))
+            damage(kind, target)
+            self.store.move_label(self.model, "stable", version)
+            self._until(lambda: self._entries().get(version, {}).get("state") == "failed")
+            reason = str(self._entries()[version]["reason"])
+            if not reason.startswith(f"{kind}:"):
+                self.report.unexplained.append(f"{kind}: {reason}")
+            self.store.move_label(self.model, "stable", stable)
+            shutil.rmtree(target)
+        self.report.rejected[kind] = self.report.rejected.get(kind, 0) + 1
+        shutil.rmtree(source)
+
+    def _roll_back(self) -> None:
+        """Roll back and forward three times, each until an answer shows the version."""
+        if self.service.admin_url is None or self.report.swaps < 1:
+            return
+        admin = Admin(self.service.admin_url, TOKEN)
+        for _ in range(3):
+            self._until(self._can_be_rolled_back)
+            started = time.monotonic()
+            version = admin.ask("POST", "models", self.model, "rollback")["version"]
+            self._until(partial(self._answers, version), look_every=ROLLBACK_POLL_SECONDS)
+            self.report.rollback.append(time.monotonic() - started)
+
+    def _answers(self, version: str) -> bool:
+        return bool(self.client.post("/v1/rank", json=self.body).json()["version"] == version)
+
+    def _can_be_rolled_back(self) -> bool:
+        """A pusher that was killed late may have moved the label to a version that is being loaded."""
+        entries, stable = self._entries(), self.store.labels(self.model)["stable"]
+        serves = "stable" in entries.get(stable, {}).get("labels", [])
+        return serves and any(entry.get("rollback") for entry in entries.values())
+
+    def _store_goes_away(self) -> None:
+        store = self.folder / "store"
+        store.rename(self.folder / "away")
+        time.sleep(self.outage)
+        (self.folder / "away").rename(store)
+
+    def _push_here(self, version: str) -> None:
+        source = versions_of(self.checkpoint, self.folder, [version])[version]
+        self.store.push(read_checkpoint(source))
+        self.store.move_label(self.model, "stable", version)
+        self.good.add(version)
+        shutil.rmtree(source)
+
+    def _made(self, version: str) -> Path:
+        return self._there(lambda: versions_of(self.checkpoint, self.folder, [version])[version])
+
+    def _there(self, work: Callable[[], T]) -> T:
+        return self.elsewhere.submit(work).result()
+
+    def _pusher(self, source: Path) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "cerberank",
+            "store",
+            "push",
+            str(source),
+            str(self.folder / "store"),
+            "--label",
+            "stable",
+        ]
+
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        found = self.client.get("/v1/models").json()["models"]
+        return {entry["version"]: entry for entry in found if "version" in entry}
+
+    def _until(self, condition: Callable[[], object], *, look_every: float = POLL_SECONDS) -> None:
+        end = time.monotonic() + 120
+        while not condition():
+            if time.monotonic() > end:
+                raise TimeoutError(f"waited in vain:\n{self.service.log.read_text()[-4000:]}")
+            time.sleep(look_every)
+
+    def _count(self, expected: list[int]) -> None:
+        answers, report = self.load.answers, self.report
+        report.requests = len(answers)
+        report.failed = sum(answer.status != 200 for answer in answers)
+        served = [answer for answer in answers if answer.status == 200]
+        report.foreign = sum(a.version not in self.good or list(a.order) != expected for a in served)
+        pushed = [a for a in served if any(begin <= a.ended and a.due <= end for begin, end in self.pushes)]
+        others = [a for a in served if not any(begin <= a.ended and a.due <= end for begin, end in self.pushes)]
+        report.p99_ms, report.p99_ms_while_pushed = percentile(others, 99), percentile(pushed, 99)
+
+
+def damage(kind: str, version: Path) -> None:
+    """What a bad push of this kind does to a sound version."""
+    graph = sorted((version / "onnx" / "int8").glob("*.onnx"))[0]
+    if kind == "torn":
+        graph.unlink()
+    elif kind == "changed":
+        with graph.open("r+b") as file:
+            file.seek(os.path.getsize(graph) // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+    elif kind == "surplus":
+        (version / "onnx" / "int8" / "more.onnx").write_bytes(b"x")
+    else:
+        golden = version / "golden.jsonl"
+        questions = [json.loads(line) for line in golden.read_text().splitlines()]
+        for question in questions:
+            question["scores"] = {
+                name: [(s + 0.5) % 1.0 for s in scores] for name, scores in question["scores"].items()
+            }
+        golden.write_text("".join(json.dumps(question) + "\n" for question in questions))
+        files = json.loads((version / "manifest.json").read_text())["files"]
+        edit(version, files=files | {"golden.jsonl": sha256(golden.read_bytes()).hexdigest()})
+
+
+def verdicts(report: Report) -> dict[str, bool]:
+    """The promises, and whether the report keeps them."""
+    memory = report.megabytes
+    return {
+        "no failed request": report.failed == 0,
+        "no answer of a version that was not ready": report.foreign == 0,
+        "every bad push rejected for its own reason": not report.unexplained,
+        "p99 while pushed at most 1.25 times": report.p99_ms_while_pushed <= 1.25 * report.p99_ms,
+        "memory after the last swap within 5 % of that after the fifth": len(memory) > 5
+        and memory[-1] <= 1.05 * memory[4],
+        "push to first answer at most 15 s": max(report.push_to_answer, default=99.0) <= 15.0,
+        "rollback at most 1 s": max(report.rollback, default=99.0) <= 1.0,
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Run the soak; returns 1 when a promise is not kept."""
+    parser = argparse.ArgumentParser(prog="python -m tools.pushes", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--every", type=float, default=10.0, help="seconds from push to push")
+    parser.add_argument("--rate", type=float, default=5.0, help="questions a second")
+    parser.add_argument("--candidates", type=int, default=20)
+    parser.add_argument("--outage", type=float, default=60.0, help="seconds without the store, in the middle")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Soak(checkpoint=default_checkpoint(), folder=Path(folder), yielding=True, **vars(arguments)).run()
+    sys.stdout.write(json.dumps(dataclasses.asdict(report), indent=2) + "\n")
+    found = verdicts(report)
+    for name, fulfilled in found.items():
+        sys.stdout.write(f"{'yes' if fulfilled else 'NO '}  {name}\n")
+    return 0 if all(found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

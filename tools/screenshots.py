@@ -1,0 +1,61 @@
+"""Takes the pictures in docs/images: `python -m tools.screenshots` from the root of the repository."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+import httpx
+from PIL import Image
+from selenium.webdriver.support.ui import Select
+
+from cerberank_models.checkpoint.bundled import BUNDLED
+from tools.browser import DESKTOP, PHONE, Browser, open_browser
+from tools.process import ROOT, Process, start, wait_until_ready
+
+FOLDER = ROOT / "docs" / "images"
+TALL_PHONE = (PHONE[0], 1500)
+
+
+def main() -> None:
+    """Start the service on the bundled checkpoint and look at both pages."""
+    with tempfile.TemporaryDirectory() as scratch, open_browser() as browser:
+        service = start(BUNDLED, Path(scratch) / "log")
+        try:
+            wait_until_ready(service)
+            for _ in range(8):  # the processors wake up
+                httpx.post(f"{service.url}/v1/rank", json={"question": "a", "candidates": ["b"]}).raise_for_status()
+            _take_all(browser, service)
+        finally:
+            service.process.kill()
+            service.process.wait()
+
+
+def _take_all(browser: Browser, service: Process) -> None:
+    for theme in ("light", "dark"):
+        for device, size in (("desk", DESKTOP), ("phone", TALL_PHONE)):
+            browser.look(theme, size)
+            browser.driver.get(f"{service.url}/")
+            browser.wait_for("#model", "cerberank-mini")
+            browser.slide("#ratio", 0.4)
+            Select(browser.find("#example")).select_by_index(1)
+            browser.wait_for("#summary", "12 candidates in")
+            _save(browser, f"playground-{device}-{theme}")
+        browser.look(theme, DESKTOP)
+        browser.driver.get(f"{service.url}/status")
+        browser.wait_for("#models", "architecture")
+        _save(browser, f"status-{theme}")
+
+
+def _save(browser: Browser, name: str) -> None:
+    """With a palette that keeps rare colours: half the size."""
+    picture = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
+    FOLDER.mkdir(exist_ok=True)
+    picture.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        FOLDER / f"{name}.png", optimize=True
+    )
+
+
+if __name__ == "__main__":
+    main()
