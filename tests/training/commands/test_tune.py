@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.first_stages import attached
-from tests.program import program
+from tests.program import program, replaced
 from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.registry import open_backend
@@ -99,18 +99,21 @@ def test_the_minimum_is_written_down_and_evaluated(
 def test_what_cannot_be_tuned_leaves_nothing(
     tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Impossible bounds, a ranker without exits and an existing folder give a message and no new folder."""
+    """Data that every order fits, impossible bounds, a ranker without exits and an existing folder give a message and no new folder."""
     plain, out = tmp_path / "plain", tmp_path / "out"
     export_checkpoint(
         random_ranker(exits=()), bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",)
     )
     common = ["--data", data, "--precision", "fp32", "--trials", "0"]
+    (tmp_path / "same.jsonl").write_text('{"question": "q", "candidates": [{"text": "a", "label": 1}]}\n')
+    same = ["--data", f"jsonl:{tmp_path / 'same.jsonl'}", "--out", str(out)]
     for checkpoint, more, message in (
+        (tiny_checkpoint, same, "so that every ranking has the same MAP"),
         (tiny_checkpoint, ["--max-loss", "0", "--max-cost", "0.2", "--out", str(out)], "none of 49 schedules holds"),
         (plain, ["--out", str(out)], "one stage"),
         (tiny_checkpoint, ["--out", str(plain)], "exists"),
     ):
-        assert main([str(checkpoint), *common, *more]) == 1
+        assert main(replaced([checkpoint, *common], *more)) == 1
         assert message in capsys.readouterr().err
     assert not out.exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -24,6 +24,7 @@ from cerberank_training.evaluation.plots import tuning_plot
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds
 from cerberank_training.evaluation.tune import tune as search
+from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.place import check_device
 
 FEW = 20
@@ -134,7 +135,9 @@ def _name(data: str) -> str:
 
 
 def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSet:
-    questions = sampled(read_questions(options.data), size=options.sample, seed=options.seed, name="clean")
+    every = list(read_questions(options.data))
+    questions = sampled(every, size=options.sample, seed=options.seed, name="clean")
+    check_choice(questions, every, f"--data {options.data}")
     backend = open_backend(checkpoint, **asdict(form))
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
     windowing = windowing_of(options.windows)

@@ -35,16 +35,21 @@ def dev_set(spec: str, size: Size) -> Sequence[Question]:
     """
     questions = open_questions(spec)
     chosen = questions if size == "all" else random.Random(0).sample(questions, min(size, len(questions)))
+    check_choice(chosen, questions, f"--dev {spec}")
+    return chosen
+
+
+def check_choice(chosen: Sequence[Question], questions: Sequence[Question], where: str) -> None:
+    """Raise DataError when nothing can be chosen by the MAP of `chosen`, which were drawn from `questions`."""
     if not len(chosen):
-        raise DataError(f"--dev {spec} holds no question: there is nothing to choose weights by")
+        raise DataError(f"{where} holds no question: there is nothing to choose by")
     if not any(question.answerable for question in chosen):
-        raise DataError(f"--dev {spec}: {_all(chosen, questions)} without a positive candidate: MAP is undefined")
+        raise DataError(f"{where}: {_all(chosen, questions)} without a positive candidate: MAP is undefined")
     if not any(any(question.labels) and not all(question.labels) for question in chosen):
         raise DataError(
-            f"--dev {spec}: {_all(chosen, questions)} without a positive and a negative candidate, "
+            f"{where}: {_all(chosen, questions)} without a positive and a negative candidate, "
             "so that every ranking has the same MAP"
         )
-    return chosen
 
 
 def check_held_out(dev: str, content: Content, *, train: str, train_content: Content) -> None:
