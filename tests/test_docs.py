@@ -11,7 +11,7 @@ from cerberank.cli import COMMANDS, GROUPS
 from tests.clients.run import clients
 
 from cerberank_service.settings.environment import markdown_table
-from cerberank_service.telemetry import metrics_table
+from cerberank_service.telemetry import series
 from cerberank_training.data import read_questions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,10 +29,10 @@ def test_the_settings_table_is_the_settings_class() -> None:
 
 
 def test_the_metrics_table_is_what_the_service_has() -> None:
-    """docs/metrics.md holds what `telemetry.metrics_table` prints; each series says what it means."""
+    """docs/metrics.md holds what `telemetry.series` prints; each series says what it means."""
     page = (ROOT / "docs" / "metrics.md").read_text()
     table = page.split("<!-- metrics:begin -->")[1].split("<!-- metrics:end -->")[0]
-    assert table.strip() == metrics_table.markdown_table()
+    assert table.strip() == series.markdown_table()
     assert not re.findall(r"\| *\|$", table, re.MULTILINE)
 
 

@@ -45,7 +45,7 @@ def create_app(
     """The application; the model loads when it starts."""
     paths = by_path(dialects)
     service = Service(settings, loader, tracer_provider, limits)
-    service.metrics.ignored.create([dialect.tag for dialect in dialects if dialect.lenient])
+    service.metrics.families.create(dialect=[dialect.tag for dialect in dialects if dialect.lenient])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -22,9 +22,8 @@ from cerberank_service.rollout.labels import Labels
 from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.settings.limits import PRODUCTION, Limits
-from cerberank_service.telemetry.cache_metrics import CacheCollector
+from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.series import (
     BUILD_INFO,
     ENGINE_RUNNING,

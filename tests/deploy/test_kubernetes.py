@@ -9,13 +9,14 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
 from cerberank_service.engine.waiting_states import LEAST_STATE_BYTES
 from cerberank_service.http.body import UNCOUNTED_BYTES
 from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.series import PREFIX, SERIES
+from cerberank_service.telemetry.series import PREFIX, Families
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FOLDER = DEPLOY / "kubernetes"
@@ -202,7 +203,11 @@ def test_the_image_for_a_bucket_is_one_that_can_be_built() -> None:
 def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[str, Any]]) -> None:
     """Refused ones too; from the counter through the adapter to the autoscaler, by name, as a rate."""
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
-    (counter,) = [each for each in SERIES if f"{PREFIX}{each.name}_total" == rule["seriesQuery"].partition("{")[0]]
+    (counter,) = [
+        each
+        for each in Families(CollectorRegistry()).declared
+        if f"{PREFIX}{each.name}_total" == rule["seriesQuery"].partition("{")[0]
+    ]
     assert counter.kind == "counter"
     assert (
         rule["metricsQuery"] == "sum by (<<.GroupBy>>) (rate(<<.Series>>{<<.LabelMatchers>>}[2m]))"

@@ -55,9 +55,9 @@ def test_a_replica_reports_what_it_was_offered(monkeypatch: pytest.MonkeyPatch, 
     now = iter([0.0, 8.0, 10.0])
     monkeypatch.setattr(replica, "time", SimpleNamespace(monotonic=lambda: next(now)))
     reporting = replica.Cerberank()
-    counters = client.app.state.service.metrics.series  # type: ignore[attr-defined]
-    counters.counter("offered_seconds", "accepted").inc(2.0)
-    counters.counter("offered_seconds", "refused").inc(6.0)
+    offered = client.app.state.service.metrics.families.offered_seconds  # type: ignore[attr-defined]
+    offered.labels("accepted").inc(2.0)
+    offered.labels("refused").inc(6.0)
     reports = [reporting.record_autoscaling_stats() for _ in range(2)]
     assert [report[OFFERED_UTILISATION] for report in reports] == [1.0, 0.0]
 

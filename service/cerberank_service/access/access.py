@@ -55,7 +55,7 @@ class Caller:
         _check({"requests": self._requests, "tokens": self._tokens})
         if self._requests is not None:
             self._requests.take(1)
-        self._metrics.key_requests.labels(self.key.id).inc()
+        self._metrics.families.key_requests.labels(self.key.id).inc()
 
     @contextmanager
     def charged(self, tokens: int) -> Iterator[Charge]:
@@ -72,7 +72,7 @@ class Caller:
         except ServiceError:
             charge.add(-charge.tokens)
             raise
-        self._metrics.key_tokens.labels(self.key.id).inc(charge.tokens)
+        self._metrics.families.key_tokens.labels(self.key.id).inc(charge.tokens)
 
 
 def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:
@@ -138,7 +138,7 @@ class Access:
             if problem != self._problem:
                 logger.error("the keys are left as they were, and a key that was removed still works: %s", error)
         self._problem = problem
-        self._metrics.keys_stale.set(bool(problem))
+        self._metrics.families.keys_stale.set(bool(problem))
 
     def _take(self, keys: tuple[Key, ...]) -> None:
         """Replace the keys; unchanged keys keep the state of their quotas."""

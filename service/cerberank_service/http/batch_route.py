@@ -56,7 +56,7 @@ class BatchRoute:
             if caller is not None:
                 caller.enter()  # for the first question, before the body is received
             timeout_ms = read_header(request.headers.get(HEADER))
-            with rank.metrics.in_flight.track_inprogress():
+            with rank.metrics.families.requests_in_flight.track_inprogress():
                 async with rank.bodies.received(request) as body:
                     rank.versions.check_serving()  # once, so that a shutdown cuts no call short
                     latest, size = due(time.monotonic(), timeout_ms), len(body.content)

@@ -64,7 +64,7 @@ class ErrorResponses:
         known = as_service_error(error)
         unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
         log_error(known, request_id, request_fields(request), trace_id, unexpected)
-        self._metrics.errors.labels(known.kind.label).inc()
+        self._metrics.families.errors.labels(known.kind.label).inc()
         if known.refusal is not None:
             self._metrics.refused(known.refusal)
         return known

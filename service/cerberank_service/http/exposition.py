@@ -42,9 +42,9 @@ class Exposition:
         now = self._clock()
         if made is None or now - made[0] >= self._seconds:
             load = self._load()
-            self._metrics.queued_tokens.set(load.queued_tokens)
-            self._metrics.queued_seconds.set(load.queued_seconds)
-            self._metrics.ready.set(self._versions.snapshot.state is State.READY)
+            self._metrics.families.queued_tokens.set(load.queued_tokens)
+            self._metrics.families.queued_seconds.set(load.queued_seconds)
+            self._metrics.families.ready.set(self._versions.snapshot.state is State.READY)
             made = self._made[media_type] = (now, encode(self._metrics.registry))
         return made[1], media_type
 

@@ -75,7 +75,7 @@ class RankRoute:
             caller.enter()
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
-        with self.metrics.in_flight.track_inprogress():
+        with self.metrics.families.requests_in_flight.track_inprogress():
             async with self.bodies.received(request) as body:
                 self.versions.check_serving()
                 read, received = partial(_read_body, reader, body), time.monotonic()

@@ -53,7 +53,7 @@ class Shadow:
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics) -> None:
         """Nothing runs before `start`."""
-        self._versions, self._metrics = versions, metrics
+        self._versions, self._families = versions, metrics.families
         self._share = settings.shadow_percent / 100.0
         self._queue: queue.Queue[Mirrored | None] = queue.Queue(LONGEST_QUEUE)
         self._stopped = threading.Event()
@@ -116,7 +116,7 @@ class Shadow:
             except ServiceError as error:
                 if error.kind is Kind.INTERNAL:
                     figures.failures += 1
-                    self._metrics.shadow.failed(model, figures.shadow)
+                    self._families.shadow_failures.labels(model, figures.shadow).inc()
                 else:  # no failure of the shadow: its stages take another number of drop ratios, or it had no time
                     self._skip(figures, model)
                 return
@@ -124,16 +124,14 @@ class Shadow:
 
     def _compare(self, model: str, figures: ShadowFigures, ranked: Ranked, outcome: Ranked) -> None:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
-        seconds = {"stable_seconds": ranked.compute_seconds, "shadow_seconds": outcome.compute_seconds}
-        figures.add(compared, **seconds)
-        self._metrics.shadow.compared(
-            model,
-            figures.shadow,
-            flipped=compared.flipped,
-            overlap=compared.overlap,
-            shift=compared.shift,
-            **seconds,
-        )
+        figures.add(compared, stable_seconds=ranked.compute_seconds, shadow_seconds=outcome.compute_seconds)
+        families, of = self._families, (model, figures.shadow)
+        families.shadow_questions.labels(*of).inc()
+        families.shadow_flips.labels(*of).inc(compared.flipped)
+        families.shadow_overlap.labels(*of).inc(compared.overlap)
+        families.shadow_score_shift.labels(*of).inc(compared.shift)
+        families.shadow_stable_seconds.labels(*of).inc(max(0.0, ranked.compute_seconds))
+        families.shadow_seconds.labels(*of).inc(max(0.0, outcome.compute_seconds))
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """The shadow's ranking. Raises ServiceError, INTERNAL for a failure of the version."""
@@ -180,4 +178,4 @@ class Shadow:
 
     def _skip(self, figures: ShadowFigures, model: str) -> None:
         figures.skipped += 1
-        self._metrics.shadow.skipped(model, figures.shadow)
+        self._families.shadow_skipped.labels(model, figures.shadow).inc()

@@ -1,50 +1,46 @@
-"""The Prometheus series of one app, in its own registry; all of them exist from the start.
-
-Label values are bounded: models and versions are those that are served, stages those of the model, kinds and phases
-are fixed.
-"""
+"""The metrics of one app, in its own registry: what is counted of answers, engines, versions and mirrored questions."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
+import numpy as np
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from cerberank_models.backends.contract import BackendCounts
+from cerberank_models.backends.contract import BackendCounts, Scores
+from cerberank_models.checkpoint.store.contract import LABELS, Label
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import PREDICTED, REFUSALS, Refusal
-from cerberank_service.telemetry.answer_metrics import NO_VECTORS, OTHER, AnswerMetrics, label_of
-from cerberank_service.telemetry.ignored_fields import IgnoredFields
-from cerberank_service.telemetry.lifecycle_metrics import LifecycleMetrics
-from cerberank_service.telemetry.registration import RegisteredSeries
-from cerberank_service.telemetry.series import OUTCOMES
-from cerberank_service.telemetry.shadow_metrics import ShadowMetrics
+from cerberank_service.telemetry.logs import FIELDS
+from cerberank_service.telemetry.series import COPY_CAUSES, OUTCOMES, PHASES, VECTOR_SOURCES, Families
+
+logger = logging.getLogger(__name__)
+
+OTHER = "other"
+"""The label of every schedule that is not one of the checkpoint's tuned ones."""
+NO_VECTORS: Mapping[str, int] = MappingProxyType({})
+MOST_NAMES = 200
+"""Limit of logged field names for each dialect: clients choose the names, and must not flood the log."""
+LONGEST_NAME = 64
+EITHER = ((True, "true"), (False, "false"))
 
 
 class Metrics:
     """The series of one app; `registry` holds them for the page that Prometheus scrapes."""
 
     def __init__(self, reasons: Sequence[str] = ()) -> None:
-        """Register the series and create those with known label values; `reasons` are those of rejected versions."""
+        """Register all series; `reasons` are those for which versions are rejected."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.series = RegisteredSeries(self.registry)
-        self.series.create()
-        self.lifecycle = LifecycleMetrics(self.series, reasons)
-        self.shadow = ShadowMetrics(self.series)
-        self.ignored = IgnoredFields(self.series)
-        self.errors = self.series.counter("errors")
-        self._refused = {reason: self.series.counter("refused_requests", reason) for reason in REFUSALS}
-        self._refused_candidates = {reason: self.series.counter("refused_candidates", reason) for reason in REFUSALS}
-        self._refused_seconds = {reason: self.series.histogram("refused_queue_seconds", reason) for reason in PREDICTED}
-        self.in_flight = self.series.gauge("requests_in_flight")
-        self.queued_tokens = self.series.gauge("queued_tokens")
-        self.queued_seconds = self.series.gauge("queued_seconds")
-        self.ready = self.series.gauge("ready")
-        self.key_requests = self.series.counter("key_requests")
-        self.key_tokens = self.series.counter("key_tokens")
-        self.keys_stale = self.series.gauge("keys_stale")
+        self.families = Families(self.registry)
+        self.lifecycle = LifecycleMetrics(self.families, reasons)
+        self.ignored = IgnoredFields(self.families)
+        self._refused = {reason: self.families.refused_requests.labels(reason) for reason in REFUSALS}
+        self._refused_candidates = {reason: self.families.refused_candidates.labels(reason) for reason in REFUSALS}
+        self._refused_seconds = {reason: self.families.refused_queue_seconds.labels(reason) for reason in PREDICTED}
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
 
     def for_model(
@@ -62,24 +58,26 @@ class Metrics:
         """
         schedules = tuple(dict.fromkeys([*(label_of(entry.schedule) for entry in tuned), OTHER]))
         metrics = tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics))
-        self.series.create(
+        self.families.create(
             model=[model],
             version=[version],
             stage=[str(stage) for stage in range(stages)],
             schedule=schedules,
             metric=metrics,
         )
-        self._answers[model, version] = AnswerMetrics(self.series, model, version, schedules=schedules, metrics=metrics)
-        return EngineMetrics(self.series, model, version, stages, counts or BackendCounts())
+        self._answers[model, version] = AnswerMetrics(
+            self.families, model, version, schedules=schedules, metrics=metrics
+        )
+        return EngineMetrics(self.families, model, version, stages, counts or BackendCounts())
 
     def for_key(self, key: str) -> None:
         """Create the series of an API key, by its id."""
-        self.series.create(key=[key])
+        self.families.create(key=[key])
 
     def forget(self, model: str, version: str) -> None:
         """Remove a version's series when it is unloaded."""
         self._answers.pop((model, version), None)
-        self.series.remove(model=model, version=version)
+        self.families.remove(model=model, version=version)
 
     def answered(
         self,
@@ -104,33 +102,33 @@ class Metrics:
 
     def count_in_flight(self) -> int:
         """Number of requests in progress."""
-        (family,) = self.in_flight.collect()
+        (family,) = self.families.requests_in_flight.collect()
         return int(family.samples[0].value)
 
 
 class EngineMetrics:
     """The series of one version's engine."""
 
-    def __init__(self, series: RegisteredSeries, model: str, version: str, stages: int, counts: BackendCounts) -> None:
+    def __init__(self, families: Families, model: str, version: str, stages: int, counts: BackendCounts) -> None:
         """Get the version's child of each series, in lists by stage; `counts` are the backend's so far."""
         of, by_stage = (model, version), [str(stage) for stage in range(stages)]
-        self._steps = [series.counter("engine_steps", stage, *of) for stage in by_stage]
-        self._tokens = [series.counter("tokens", stage, *of) for stage in by_stage]
-        self._busy_seconds = [series.counter("engine_busy_seconds", stage, *of) for stage in by_stage]
-        self._recomputed = [series.counter("recomputed_tokens", stage, *of) for stage in by_stage]
-        self._dropped = [series.counter("dropped_candidates", stage, *of) for stage in by_stage]
-        self._seconds_per_token = [series.gauge("seconds_per_token", stage, *of) for stage in by_stage]
-        self._fixed_seconds = [series.gauge("fixed_step_seconds", stage, *of) for stage in by_stage]
-        self._padding_tokens = series.counter("padding_tokens", *of)
-        self._state_bytes = series.gauge("state_bytes", *of)
-        self._out_of_memory = series.counter("out_of_memory", *of)
-        self._cancelled = series.counter("cancelled_requests", *of)
-        self._failed = series.counter("failed_questions", *of)
-        self._wasted = series.counter("wasted_tokens", *of)
-        self._step_tokens = series.gauge("step_tokens")
-        self._offered = {outcome: series.counter("offered_seconds", outcome) for outcome in OUTCOMES}
-        self._graph_hits = series.counter("graph_hits", *of)
-        self._graph_misses = series.counter("graph_misses", *of)
+        self._steps = [families.engine_steps.labels(stage, *of) for stage in by_stage]
+        self._tokens = [families.tokens.labels(stage, *of) for stage in by_stage]
+        self._busy_seconds = [families.engine_busy_seconds.labels(stage, *of) for stage in by_stage]
+        self._recomputed = [families.recomputed_tokens.labels(stage, *of) for stage in by_stage]
+        self._dropped = [families.dropped_candidates.labels(stage, *of) for stage in by_stage]
+        self._seconds_per_token = [families.seconds_per_token.labels(stage, *of) for stage in by_stage]
+        self._fixed_seconds = [families.fixed_step_seconds.labels(stage, *of) for stage in by_stage]
+        self._padding_tokens = families.padding_tokens.labels(*of)
+        self._state_bytes = families.state_bytes.labels(*of)
+        self._out_of_memory = families.out_of_memory.labels(*of)
+        self._cancelled = families.cancelled_requests.labels(*of)
+        self._failed = families.failed_questions.labels(*of)
+        self._wasted = families.wasted_tokens.labels(*of)
+        self._step_tokens = families.step_tokens
+        self._offered = {outcome: families.offered_seconds.labels(outcome) for outcome in OUTCOMES}
+        self._graph_hits = families.graph_hits.labels(*of)
+        self._graph_misses = families.graph_misses.labels(*of)
         self._counts = counts
 
     def step(self, stage: int, *, tokens: int, seconds: float, counts: BackendCounts) -> None:
@@ -180,3 +178,134 @@ class EngineMetrics:
         for gauge, seconds in zip(self._fixed_seconds, fixed_seconds, strict=True):
             gauge.set(seconds)
         self._step_tokens.set(step_tokens)
+
+
+class AnswerMetrics:
+    """Keeps the version's child of each series, so that counting an answer needs no lookup by labels."""
+
+    def __init__(
+        self, families: Families, model: str, version: str, *, schedules: Sequence[str], metrics: Sequence[str]
+    ) -> None:
+        """`schedules` are the labels of the version's schedules and `OTHER`; `metrics` have an expected loss."""
+        of = (model, version)
+        self._phases = {phase: families.request_phase_seconds.labels(phase, *of) for phase in PHASES}
+        self._candidates = families.request_candidates.labels(*of)
+        self._requests = {complete: families.requests.labels(name, *of) for complete, name in EITHER}
+        self._schedules = {schedule: families.schedules.labels(schedule, *of) for schedule in schedules}
+        self._expected_loss = {metric: families.expected_loss_points.labels(metric, *of) for metric in metrics}
+        self._duplicates = families.duplicate_candidates.labels(*of)
+        self._vectors = {source: families.vectors.labels(source, *of) for source in VECTOR_SOURCES}
+        self._truncated = families.truncated_candidates.labels(*of)
+        self._agreement = {agree: families.head_agreement.labels(name, *of) for agree, name in EITHER}
+        self._top_score = families.top_score.labels(*of)
+        self._top_score_squares = families.top_score_squares.labels(*of)
+
+    def answered(
+        self,
+        answer: RankAnswer,
+        exemplar: Mapping[str, str] | None,
+        *,
+        duplicates: int = 0,
+        vectors: Mapping[str, int] = NO_VECTORS,
+    ) -> None:
+        """Count one answer; `exemplar` has its trace id.
+
+        `duplicates` is the number of candidates that were not run because they equal another one, `vectors` those of
+        texts that a first stage read, by source.
+        """
+        example = dict(exemplar) if exemplar else None
+        for phase, seconds in self._phases.items():
+            seconds.observe(getattr(answer.timing, phase) / 1000.0, example)
+        self._candidates.observe(len(answer.scores))
+        self._requests[answer.complete].inc()
+        self._schedules.get(label_of(answer.drop_schedule), self._schedules[OTHER]).inc()
+        for metric, points in self._expected_loss.items():
+            points.inc(max(0.0, answer.expected_loss.get(metric, 0.0)))
+        self._duplicates.inc(duplicates)
+        for source, texts in vectors.items():
+            self._vectors[source].inc(texts)
+        self._truncated.inc(int(answer.truncated.sum()))
+        if (agree := heads_agree(answer.heads)) is not None:
+            self._agreement[agree].inc()
+        if (score := top_score(answer)) is not None:
+            self._top_score.observe(score, example)
+            self._top_score_squares.inc(score * score)
+
+
+class LifecycleMetrics:
+    """Counts rejected versions and label moves, and reports whether the store can be read."""
+
+    def __init__(self, families: Families, reasons: Sequence[str]) -> None:
+        """`reasons` are all possible reasons of a rejection."""
+        self._rejected = {reason: families.rejected_versions.labels(reason) for reason in reasons}
+        self._copies = {cause: families.copy_failures.labels(cause) for cause in COPY_CAUSES}
+        self._flips = {label: families.label_flips.labels(label) for label in LABELS}
+        self._reachable = families.store_reachable
+        self._was_reached = True
+        self._reachable.set(1)
+
+    def rejected(self, reason: str) -> None:
+        """Count a rejected version. Raises KeyError for an unknown reason."""
+        self._rejected[reason].inc()
+
+    def copy_failed(self, cause: str) -> None:
+        """Count a copy that failed and will be tried again. Raises KeyError for an unknown cause."""
+        self._copies[cause].inc()
+
+    def flipped(self, label: Label) -> None:
+        """Count a label move."""
+        self._flips[label].inc()
+
+    def reached(self, reached: bool) -> bool:
+        """Record whether the store could be read; returns whether that has changed."""
+        self._reachable.set(reached)
+        changed, self._was_reached = reached != self._was_reached, reached
+        return changed
+
+
+class IgnoredFields:
+    """Counts ignored fields by dialect, and logs each name once in a dialect."""
+
+    def __init__(self, families: Families) -> None:
+        """Nothing has been seen yet."""
+        self._families, self._logged = families, dict[str, set[str]]()
+
+    def saw(self, dialect: str, names: Iterable[str]) -> None:
+        """Count the fields of one request; `dialect` is one of the service's, `names` may be any text."""
+        logged = self._logged.setdefault(dialect, set())
+        for name in names:
+            self._families.ignored_fields.labels(dialect).inc()
+            seen = name[:LONGEST_NAME]
+            if seen not in logged and len(logged) < MOST_NAMES:
+                logged.add(seen)
+                logger.warning(
+                    "a field of other services has no effect here", extra={FIELDS: {"dialect": dialect, "field": seen}}
+                )
+
+
+def label_of(schedule: Sequence[float]) -> str:
+    """The label of a schedule in the metrics.
+
+    >>> label_of((0.3, 0.5))
+    '0.3,0.5'
+    """
+    return ",".join(f"{ratio:g}" for ratio in schedule)
+
+
+def heads_agree(heads: Scores | None) -> bool | None:
+    """Whether all heads rank the same candidate first; None for fewer than two heads or scored candidates.
+
+    `heads` has shape [n, k], with NaN for candidates that no head scored. A tie does not count as a disagreement.
+    """
+    if heads is None:
+        return None
+    seen = heads[~np.isnan(heads[:, 0])]
+    if min(seen.shape) < 2:
+        return None
+    return bool((seen == seen.max(axis=0)).all(axis=1).any())
+
+
+def top_score(answer: RankAnswer) -> float | None:
+    """The score of the first candidate; None when the deadline came before any score."""
+    score = float(answer.scores[answer.order[0]])
+    return None if np.isnan(score) else score

@@ -212,7 +212,7 @@ def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
     gate.set()
     assert ranked(first).complete
     assert ranked(accepted).complete
-    offered = [metrics.series.counter("offered_seconds", each) for each in ("accepted", "refused")]
+    offered = [metrics.families.offered_seconds.labels(each) for each in ("accepted", "refused")]
     values = [next(iter(each.collect())).samples[0].value for each in offered]
     assert values == pytest.approx([small + large, 2 * small])
 

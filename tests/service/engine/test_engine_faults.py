@@ -216,7 +216,7 @@ class BrokenMetrics(EngineMetrics):
 def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
     """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
     backend, gate = blocked()
-    running = start(backend, metrics=BrokenMetrics(Metrics().series, "fake-ranker", "7", 3, BackendCounts()))
+    running = start(backend, metrics=BrokenMetrics(Metrics().families, "fake-ranker", "7", 3, BackendCounts()))
     waiting = [running.ask(["a"])]
     assert backend.entered.wait(20)
     waiting += [running.ask(["b"]) for _ in range(3)]

@@ -1,17 +1,26 @@
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples, wait_until
 
+from cerberank_models.config import TunedSchedule
+from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.errors import Kind
-from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.logs import FIELDS
+from cerberank_service.telemetry.metrics import LONGEST_NAME, MOST_NAMES, Metrics, heads_agree
 from cerberank_service.telemetry.series import PHASES, SECONDS
 
 MODEL = "model=fake-ranker"
@@ -128,3 +137,180 @@ def test_two_apps_do_not_share_their_figures(serve: Serve) -> None:
     first.get("/nowhere")
     assert samples(first)["cerberank_errors_total{kind=not_found}"] == 1
     assert samples(second)["cerberank_errors_total{kind=not_found}"] == 0
+
+
+GENTLE = TunedSchedule(schedule=(0.0, 0.3), cost=1.0, metrics={"map": 80.0})
+HARSH = TunedSchedule(schedule=(0.5, 0.5), cost=0.5, metrics={"map": 79.0, "p@1": 70.0})
+
+
+def answer(**fields: Any) -> RankAnswer:
+    """An answer of version 1 with two candidates."""
+    known: dict[str, Any] = {
+        "request_id": "r",
+        "model": "m",
+        "version": "1",
+        "drop_schedule": (0.0, 0.3),
+        "complete": True,
+        "order": np.array([1, 0]),
+        "scores": np.array([0.25, 0.5], dtype=np.float32),
+        "stages": np.array([2, 2]),
+        "heads": None,
+        "truncated": np.array([True, False]),
+        "tokens": 9,
+        "timing": Timing(encode=1.0, queue=2.0, compute=3.0, total=6.0),
+    }
+    return RankAnswer(**known | fields)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    made = Metrics()
+    made.for_model("m", "1", 3, tuned=[GENTLE, HARSH])
+    return made
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """A sample of version 1."""
+    return metrics.registry.get_sample_value(f"cerberank_{name}", {"model": "m", "version": "1", **labels})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "label"), [((0.0, 0.3), "0,0.3"), ((0.5, 0.5), "0.5,0.5"), ((0.1, 0.1), "other"), ((), "other")]
+)
+def test_a_schedule_counts_under_its_name_or_as_other(
+    metrics: Metrics, schedule: tuple[float, ...], label: str
+) -> None:
+    """Tuned schedules have a series each; whatever clients ask for beside them shares one."""
+    metrics.answered(answer(drop_schedule=schedule))
+    counts = {each: value(metrics, "schedules_total", schedule=each) for each in ("0,0.3", "0.5,0.5", "other")}
+    assert counts == {each: float(each == label) for each in counts}
+
+
+def test_an_expected_gain_takes_nothing_off_the_expected_loss(metrics: Metrics) -> None:
+    """A counter only grows, and a metric that no tuned schedule has makes no series."""
+    metrics.answered(answer(expected_loss={"map": 1.5, "p@1": -0.5, "mrr": 1.0}))
+    assert value(metrics, "expected_loss_points_total", metric="map") == 1.5
+    assert value(metrics, "expected_loss_points_total", metric="p@1") == 0.0
+    assert value(metrics, "expected_loss_points_total", metric="mrr") is None
+
+
+def test_what_an_answer_says_of_itself_is_counted(metrics: Metrics) -> None:
+    """Completeness, truncation, agreement of the heads, the first candidate's score and its square, phases."""
+    agreeing = np.array([[0.1, 0.2], [0.6, 0.7]], dtype=np.float32)
+    metrics.answered(answer(heads=agreeing))
+    metrics.answered(answer(complete=False, heads=agreeing[:, :1], scores=np.full(2, np.nan, dtype=np.float32)))
+    assert [value(metrics, "requests_total", complete=each) for each in ("true", "false")] == [1.0, 1.0]
+    assert [value(metrics, "head_agreement_total", agree=each) for each in ("true", "false")] == [1.0, 0.0]
+    assert value(metrics, "truncated_candidates_total") == 2.0
+    assert (value(metrics, "top_score_count"), value(metrics, "top_score_squares_total")) == (1.0, 0.25)
+    phases = {each: value(metrics, "request_phase_seconds_sum", phase=each) for each in ("encode", "queue", "total")}
+    assert phases == pytest.approx({"encode": 0.002, "queue": 0.004, "total": 0.012})
+
+
+def test_an_answer_of_a_forgotten_version_brings_no_series_back(metrics: Metrics) -> None:
+    """It would stay for ever: nothing removes the series of a version that is gone."""
+    metrics.forget("m", "1")
+    metrics.answered(answer())
+    assert 'version="1"' not in generate_latest(metrics.registry).decode()
+
+
+LABELS = "model=fake-ranker,version=7"
+SCORE = st.sampled_from([0.1, 0.5, 0.9, np.nan])
+
+
+@given(st.lists(st.tuples(SCORE, SCORE, SCORE), min_size=1, max_size=6))
+def test_heads_agree_when_one_candidate_can_be_first_for_all(rows: list[tuple[float, ...]]) -> None:
+    """Against a search over every choice of a best candidate by each head."""
+    heads = np.array(rows)
+    heads[np.isnan(heads[:, 0])] = np.nan
+    heads[~np.isnan(heads[:, 0])] = np.nan_to_num(heads[~np.isnan(heads[:, 0])])
+    seen = [row for row in heads.tolist() if not np.isnan(row[0])]
+    if len(seen) < 2:
+        assert heads_agree(heads) is None
+        return
+    best = [[place for place, row in enumerate(seen) if row[k] == max(other[k] for other in seen)] for k in range(3)]
+    assert heads_agree(heads) == any(len(set(choice)) == 1 for choice in product(*best))
+
+
+@pytest.mark.parametrize("heads", [None, np.array([[0.5], [0.6]]), np.array([[0.5, 0.6]])])
+def test_one_head_or_one_candidate_agrees_with_nobody(heads: np.ndarray | None) -> None:
+    """Such questions are not counted, lest they hide those that can tell."""
+    assert heads_agree(heads) is None
+
+
+def test_answers_are_counted_with_their_top_score(client: TestClient) -> None:
+    """Mean and deviation follow from the series; agreement is what the answers' heads say."""
+    tops, agreed = [], 0
+    for number in range(12):
+        body = {"question": f"q{number}", "candidates": ["a", f"b{number}", "c"], "return_heads": True}
+        results = client.post("/v1/rank", json=body).json()["results"]
+        tops.append(results[0]["score"])
+        agreed += bool(heads_agree(np.array([result["heads"] for result in results])))
+    found = samples(client)
+    count, total = found[f"cerberank_top_score_count{{{LABELS}}}"], found[f"cerberank_top_score_sum{{{LABELS}}}"]
+    squares = found[f"cerberank_top_score_squares_total{{{LABELS}}}"]
+    assert (count, total / count) == (12, pytest.approx(np.mean(tops)))
+    assert np.sqrt(squares / count - (total / count) ** 2) == pytest.approx(np.std(tops))
+    assert found[f"cerberank_head_agreement_total{{agree=true,{LABELS}}}"] == agreed
+    assert found[f"cerberank_head_agreement_total{{agree=false,{LABELS}}}"] == 12 - agreed
+    assert 0 < agreed < 12
+
+
+def test_an_answer_without_a_score_has_no_top_score(serve: Serve) -> None:
+    """Nothing is invented for a question that no stage saw in time; one that stops at an exit has no heads."""
+    client = serve(FakeBackend())
+    client.post("/v1/rank", json={"question": "q", "candidates": ["a", "b"], "deadline_ms": 0.0001})
+    found = samples(client)
+    assert found[f"cerberank_head_agreement_total{{agree=true,{LABELS}}}"] == 0
+    assert found[f"cerberank_head_agreement_total{{agree=false,{LABELS}}}"] == 0
+    assert found[f"cerberank_requests_total{{complete=false,{LABELS}}}"] == 1
+
+
+def test_only_announced_reasons_are_counted() -> None:
+    """The label stays bounded: what was announced exists at zero from the start, anything else is a fault of ours."""
+    metrics = Metrics(reasons=["torn", "slow"])
+    metrics.lifecycle.rejected("slow")
+    found = [
+        metrics.registry.get_sample_value("cerberank_rejected_versions_total", {"reason": reason})
+        for reason in ("torn", "slow", "other")
+    ]
+    assert found == [0.0, 1.0, None]
+    with pytest.raises(KeyError):
+        metrics.lifecycle.rejected("other")
+
+
+def test_a_store_that_comes_and_goes_is_news_once() -> None:
+    """Each change is told once, so that it stands in the log once."""
+    lifecycle = Metrics().lifecycle
+    assert [lifecycle.reached(each) for each in (True, False, False, True)] == [False, True, False, True]
+
+
+QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres"]}
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    return [getattr(record, FIELDS) for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_a_field_is_counted_each_time_and_logged_once(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Once in each dialect, with the field's name and not its value; no label is a client's text."""
+    before = set(samples(client))
+    for path in ("/v1/rerank", "/v1/rerank", "/v2/rerank", "/rerank"):
+        client.post(path, json=QUERY | {"overlap_tokens": 8012}).raise_for_status()
+    cohere, vllm = ({"dialect": tag, "field": "overlap_tokens"} for tag in ("cohere", "vllm"))
+    assert logged(caplog) == [cohere, vllm]
+    after = samples(client)
+    assert set(after) == before
+    counts = {key: value for key, value in after.items() if "ignored_fields_total" in key and value}
+    name = "cerberank_ignored_fields_total"
+    assert counts == {f"{name}{{dialect=cohere}}": 3.0, f"{name}{{dialect=vllm}}": 1.0}
+
+
+def test_names_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that makes up names fills neither memory nor log, and silences no other dialect."""
+    ignored = Metrics().ignored
+    ignored.saw("cohere", ["x" * 1000, *(f"name-{number}" for number in range(2 * MOST_NAMES))])
+    assert len(logged(caplog)) == MOST_NAMES
+    assert max(len(fields["field"]) for fields in logged(caplog)) == LONGEST_NAME
+    ignored.saw("jina", ["late"])
+    assert logged(caplog)[MOST_NAMES:] == [{"dialect": "jina", "field": "late"}]

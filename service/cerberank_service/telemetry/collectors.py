@@ -1,20 +1,16 @@
-"""Gauges that are not updated but read at each scrape: labels, engines, and the GPU."""
+"""Series that are read at each scrape: labels, engines, the GPU, and the counts of caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cerberank_models.backends.device_memory import DeviceMemory
-from cerberank_service.telemetry.series import (
-    DEVICE_MEMORY,
-    DEVICE_MEMORY_USED,
-    DEVICE_UTILISATION,
-    PREFIX,
-    Series,
-)
+from cerberank_models.generations import CacheCounts
+from cerberank_service.telemetry.series import DEVICE_MEMORY, DEVICE_MEMORY_USED, DEVICE_UTILISATION, PREFIX, Series
 
 Sample = tuple[tuple[str, ...], float]
 """The values of the series' labels, and the number."""
@@ -52,3 +48,26 @@ def _family(series: Series, samples: Iterable[Sample]) -> Metric:
     for labels, value in samples:
         family.add_metric(labels, value)
     return family
+
+
+class CountingCache(Protocol):
+    """A cache that counts."""
+
+    @property
+    def counts(self) -> CacheCounts:
+        """Hits, misses and size."""
+
+
+class CacheCollector(Collector):
+    """Reports the counts of a cache at the time of a scrape."""
+
+    def __init__(self, cache: CountingCache, series: Sequence[Series]) -> None:
+        """`cache` is read at every scrape; `series` are those of its hits, misses and bytes, in this order."""
+        self._cache, self._series = cache, series
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield hits, misses and bytes."""
+        counts = self._cache.counts
+        for series, value in zip(self._series, (counts.hits, counts.misses, counts.size), strict=True):
+            family = CounterMetricFamily if series.kind == "counter" else GaugeMetricFamily
+            yield family(PREFIX + series.name, series.help, value=value)

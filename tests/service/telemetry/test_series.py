@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import pytest
 from prometheus_client import CollectorRegistry
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.telemetry.registration import RegisteredSeries
-from cerberank_service.telemetry.series import PREFIX, SERIES
+from cerberank_service.telemetry.series import PREFIX, SCRAPED, Families
 
 TUNED = TunedSchedule(schedule=(0.5,), cost=0.5, metrics={"map": 80.0})
 CREATED, BOUND = "_created", "le"
@@ -26,17 +24,14 @@ def test_what_is_registered_is_what_is_declared() -> None:
     metrics = Metrics(reasons=["torn"])
     metrics.for_model("m", "1", 2, tuned=[TUNED])
     metrics.for_key("k")
-    metrics.ignored.create(["cohere"])
+    metrics.families.create(dialect=["cohere"])
+    declared = metrics.families.declared
     families = [each for each in metrics.registry.collect() if not each.name.startswith("process_")]
     assert [(each.name, each.type, each.documentation) for each in families] == [
-        (PREFIX + each.name, each.kind, each.help) for each in SERIES
+        (PREFIX + each.name, each.kind, each.help) for each in declared
     ]
-    assert label_sets(metrics.registry) == {PREFIX + each.name: {frozenset(each.labels)} for each in SERIES}
-
-
-def test_a_declared_name_is_declared_once() -> None:
-    """Two declarations of one series would count into one of them only."""
-    assert len({each.name for each in SERIES}) == len(SERIES)
+    assert label_sets(metrics.registry) == {PREFIX + each.name: {frozenset(each.labels)} for each in declared}
+    assert len({each.name for each in (*declared, *SCRAPED)}) == len(declared) + len(SCRAPED)
 
 
 def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others() -> None:
@@ -57,21 +52,10 @@ def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others() -> None:
 
 def test_creating_what_exists_keeps_its_count() -> None:
     """A second version does not set the first one's, or the process's, counters back."""
-    series = RegisteredSeries(CollectorRegistry())
-    series.create(model=["m"], version=["1"])
-    series.counter("errors", "timeout").inc()
-    series.counter("shadow_skipped", "m", "1").inc()
-    series.create(model=["m"], version=["1"])
-    found = series.counter("errors", "timeout"), series.counter("shadow_skipped", "m", "1")
-    assert [child.collect()[0].samples[0].value for child in found] == [1.0, 1.0]  # type: ignore[index]
-
-
-def test_a_series_that_is_not_declared_cannot_be_counted() -> None:
-    """An undeclared name, another type and other labels than declared are errors."""
-    series = RegisteredSeries(CollectorRegistry())
-    with pytest.raises(KeyError):
-        series.counter("surprises")
-    with pytest.raises(AssertionError):
-        series.gauge("errors")
-    with pytest.raises(ValueError, match="label count"):
-        series.counter("errors", "timeout", "m")
+    families = Families(registry := CollectorRegistry())
+    families.create(model=["m"], version=["1"])
+    families.errors.labels("timeout").inc()
+    families.shadow_skipped.labels("m", "1").inc()
+    families.create(model=["m"], version=["1"])
+    assert registry.get_sample_value("cerberank_errors_total", {"kind": "timeout"}) == 1.0
+    assert registry.get_sample_value("cerberank_shadow_skipped_total", {"model": "m", "version": "1"}) == 1.0

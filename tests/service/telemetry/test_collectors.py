@@ -13,8 +13,10 @@ from tests.service.following import BODY
 from tests.service.observe import samples
 
 from cerberank_models.backends.device_memory import DeviceMemory
-from cerberank_service.telemetry.scraped import DeviceCollector, ScrapedGauge
-from cerberank_service.telemetry.series import LABELLED_VERSION
+from cerberank_models.first_stage.cache import VectorCache
+from cerberank_models.token_cache import ENTRY_BYTES, TokenCache
+from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, ScrapedGauge
+from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX, TOKEN_CACHE, VECTOR_CACHE
 
 RUNNING = "cerberank_engine_running{model=fake-ranker,version=7}"
 
@@ -66,3 +68,27 @@ def test_an_engine_that_has_ended_is_shown(serve: Serve) -> None:
     backend.faults = Faults(always=True, error=SystemExit)
     assert client.post("/v1/rank", json=BODY).status_code == 503
     assert samples(client)[RUNNING] == 0
+
+
+def test_the_cache_is_read_at_each_scrape() -> None:
+    """Names, types and meanings are those of the table; a later scrape has later counts."""
+    cache, registry = TokenCache(1000), CollectorRegistry()
+    registry.register(CacheCollector(cache, TOKEN_CACHE))
+    assert [(each.name, each.type, each.documentation) for each in registry.collect()] == [
+        (PREFIX + each.name, each.kind, each.help) for each in TOKEN_CACHE
+    ]
+    names = ("cerberank_token_cache_hits_total", "cerberank_token_cache_misses_total", "cerberank_token_cache_bytes")
+    found = []
+    for texts in ([], ["a", "b"], ["a"]):
+        cache.tokens("", texts, lambda rest: [text.encode() for text in rest])
+        found.append([registry.get_sample_value(name) for name in names])
+    assert found == [[0, 0, 0], [0, 2, 2 * (ENTRY_BYTES + 1)], [1, 2, 2 * (ENTRY_BYTES + 1)]]
+
+
+def test_vectors_have_series_of_their_own() -> None:
+    """The same collector reports a cache of vectors by the names of its table."""
+    cache, registry = VectorCache(1000), CollectorRegistry()
+    registry.register(CacheCollector(cache, VECTOR_CACHE))
+    assert cache.find("", ["a"]) == [None]
+    assert [each.name for each in registry.collect()] == [PREFIX + each.name for each in VECTOR_CACHE]
+    assert registry.get_sample_value("cerberank_vector_cache_misses_total") == 1
