@@ -42,7 +42,7 @@ def cut_warnings(
         if windowing is not None:
             limits += f", a text has at most {windowing.most} windows, a request {windowing.most_rows}"
         if most_tokens is not None:
-            limits += f", {most_tokens} tokens were asked for"
+            limits = f"the request limits a text to {most_tokens} tokens; {limits}"
         warnings.append(f"the {ends} not read: {limits}")
     return warnings
 

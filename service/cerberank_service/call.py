@@ -83,6 +83,8 @@ class RankAnswer:
     """True where the question's end was not read."""
     unknown: int = 0
     """Candidates whose tokens the vocabulary mostly lacks."""
+    question_unknown: bool = False
+    """True where the vocabulary lacks most tokens of the question."""
     warnings: tuple[str, ...] = field(default=())
     expected_loss: Mapping[str, float] = field(default_factory=dict)
     """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""

@@ -10,7 +10,7 @@ from cerberank_service.call import RankAnswer, Timing
 
 LOAD_FORMAT = "endpoint-load-metrics-format"
 """The request header by which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
-UNREAD = ("X-Truncated-Candidates", "X-Unknown-Candidates", "X-Truncated-Question")
+UNREAD = ("X-Truncated-Candidates", "X-Unknown-Candidates", "X-Truncated-Question", "X-Unknown-Question")
 """The headers of `unread`."""
 LOAD = "endpoint-load-metrics"
 """The response header (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
@@ -38,9 +38,14 @@ def server_timing(timing: Timing) -> dict[str, str]:
 def unread(answer: RankAnswer) -> dict[str, str]:
     """The headers that tell of texts that were not read; dialects such as TEI's and Voyage's have no field for them.
 
-    They say how many candidates were cut, of how many the vocabulary lacks most tokens, and that the question was cut.
+    They count candidates that were cut and those whose tokens the vocabulary mostly lacks; 1 says so of the question.
     """
-    counts = (int(answer.truncated.sum()), answer.unknown, int(answer.question_truncated))
+    counts = (
+        int(answer.truncated.sum()),
+        answer.unknown,
+        int(answer.question_truncated),
+        int(answer.question_unknown),
+    )
     return {name: str(count) for name, count in zip(UNREAD, counts, strict=True) if count}
 
 

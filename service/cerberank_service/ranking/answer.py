@@ -41,6 +41,7 @@ def answer_of(
         truncated=prepared.truncated[pair_of],
         question_truncated=prepared.pairs.question_truncated,
         unknown=int(prepared.unknown[pair_of].sum()),
+        question_unknown=prepared.pairs.question_unknown,
         spans=None if ranked.spans is None else ranked.spans[pair_of],
         tokens=prepared.tokens,
         timing=Timing(

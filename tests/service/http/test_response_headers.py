@@ -38,6 +38,9 @@ def test_cut_candidates_are_counted_in_a_header(client: TestClient) -> None:
     headers = client.post("/rerank", json={"query": "word " * 100, "texts": [thai, "a"]}).raise_for_status().headers
     assert (headers["X-Truncated-Question"], headers["X-Unknown-Candidates"]) == ("1", "1")
     assert "X-Truncated-Candidates" not in headers
+    assert "X-Unknown-Question" not in headers
+    headers = client.post("/rerank", json={"query": thai, "texts": ["a"]}).raise_for_status().headers
+    assert (headers["X-Unknown-Question"], headers.get("X-Unknown-Candidates")) == ("1", None)
 
 
 def test_the_load_is_told_to_those_who_ask(client: TestClient) -> None:

@@ -99,7 +99,7 @@ def test_the_minimum_is_written_down_and_evaluated(
 def test_what_cannot_be_tuned_leaves_nothing(
     tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Data that every order fits, impossible bounds, a ranker without exits and an existing folder give a message and no new folder."""
+    """Data that every order fits, impossible bounds, one stage, an existing folder: a message and no new folder."""
     plain, out = tmp_path / "plain", tmp_path / "out"
     export_checkpoint(
         random_ranker(exits=()), bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",)
