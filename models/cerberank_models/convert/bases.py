@@ -16,7 +16,7 @@ from cerberank_models.transformer import TransformerConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class HuggingFaceModel:
     """A Hugging Face model that exists: an encoder, or a sequence classifier."""
 
     source: Source
@@ -56,7 +56,7 @@ class Base:
             ) from error
 
 
-def check_room(base: Base, max_length: int) -> None:
+def check_room(base: HuggingFaceModel, max_length: int) -> None:
     """Raise UnsupportedModelError where texts of so many tokens have no positions.
 
     Only families that have layers here are known well enough: others may have relative positions.
@@ -74,7 +74,7 @@ def is_checkpoint(base: str) -> bool:
     return (Path(base) / MANIFEST).is_file()
 
 
-def open_base(base: str) -> Base:
+def open_base(base: str) -> HuggingFaceModel:
     """The model of this folder, or of this id on the hub; only its configuration is loaded.
 
     Raises SourceError where there is none, UnsupportedModelError for one that transformers does not know.
@@ -86,10 +86,10 @@ def open_base(base: str) -> Base:
         raise
     except (OSError, ValueError) as error:
         raise UnsupportedModelError(f"{base}: {str(error).partition(chr(10))[0]}") from error
-    return Base(source, described)
+    return HuggingFaceModel(source, described)
 
 
-def open_teacher_base(base: str) -> Base:
+def open_teacher_base(base: str) -> HuggingFaceModel:
     """As `open_base`, for training by transformers. Raises UnsupportedModelError for a checkpoint of ours."""
     if is_checkpoint(base):
         raise UnsupportedModelError(

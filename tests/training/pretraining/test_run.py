@@ -14,7 +14,7 @@ from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
-from cerberank_training.pretraining.base import Base, build_start
+from cerberank_training.pretraining.base import StartOptions, build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import Example, ExampleGroups
 from cerberank_training.pretraining.network import LossWeights
@@ -32,7 +32,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
     groups = ExampleGroups(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     listed = [groups.group(index) for index in range(12)]
-    start = build_start(Base(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
+    start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
         steps=4, examples_per_step=8, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"

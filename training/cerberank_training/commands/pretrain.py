@@ -16,7 +16,7 @@ from cerberank_models.output import say
 from cerberank_training.commands.run_options import note_of
 from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
-from cerberank_training.pretraining.base import Base, build_start, check_base
+from cerberank_training.pretraining.base import StartOptions, build_start, check_base
 from cerberank_training.pretraining.documents import READERS, read_documents
 from cerberank_training.pretraining.examples import ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
@@ -113,7 +113,7 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
         **{each.name: getattr(options, each.name) for each in fields(PretrainingConfig) if each.name != "planned"}
     )
     config.batch(launched_processes())
-    base = Base(
+    base = StartOptions(
         source=options.base, generator=options.generator, layers=options.layers, token_types=options.token_types
     )
     weights = LossWeights(ssp=options.ssp_weight, mlm=options.mlm_weight, rtd=options.rtd_weight)

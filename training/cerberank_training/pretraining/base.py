@@ -26,7 +26,7 @@ GENERATOR = "generator"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
+class StartOptions:
     """What pre-training starts from."""
 
     source: str
@@ -52,7 +52,7 @@ class Start:
     """Parts with random weights because the base has none, besides the binary head."""
 
 
-def check_base(base: Base) -> Any:
+def check_base(base: StartOptions) -> Any:
     """The configuration of the base's encoder. Raises UnsupportedModelError for options that do not fit it."""
     config = AutoConfig.from_pretrained(base.source)
     if base.layers is not None and not 0 < base.layers <= config.num_hidden_layers:
@@ -62,7 +62,7 @@ def check_base(base: Base) -> Any:
     return config
 
 
-def build_start(base: Base, weights: LossWeights, *, seed: int) -> Start:
+def build_start(base: StartOptions, weights: LossWeights, *, seed: int) -> Start:
     """The network of `base`, in which all that is random follows from the seed.
 
     Raises UnsupportedModelError when the base cannot be pre-trained so, and ValueError where every loss has weight 0.
@@ -117,7 +117,7 @@ def _loaded(kind: Any, source: str, head: str, changes: dict[str, int]) -> tuple
     return model, [head] if missing else []
 
 
-def _generator(base: Base, discriminator: Any, *, seed: int) -> tuple[Any, list[str]]:
+def _generator(base: StartOptions, discriminator: Any, *, seed: int) -> tuple[Any, list[str]]:
     """ELECTRA's generator: the given one, or a new one of a third of the width on the discriminator's embeddings.
 
     A third is that of ELECTRA's base model; small and large ones have a quarter (ELECTRA table 6).

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
-from cerberank_models.convert.bases import Base, is_checkpoint, open_base
+from cerberank_models.convert.bases import HuggingFaceModel, is_checkpoint, open_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.convert.token_types import grow_token_types
@@ -119,7 +119,7 @@ def pretrained_encoder(base: str, *, layers: int | None) -> Any:
     return AutoModel.from_pretrained(base, num_hidden_layers=layers or depth)
 
 
-def _hugging_face(shape: StudentShape, base: str, found: Base) -> tuple[Any, str]:
+def _hugging_face(shape: StudentShape, base: str, found: HuggingFaceModel) -> tuple[Any, str]:
     """The base with its classifier, and an empty text; or its encoder alone, and why the classifier is not used."""
     described = found.described
     if not shape.heads or not found.classifies:
