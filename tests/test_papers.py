@@ -54,7 +54,7 @@ def options(verb: str, arguments: tuple[str, ...]) -> str:
         except SystemExit as ended:  # argparse
             code = ended.code
     assert code == 0
-    return re.sub(r"\s+", " ", text.getvalue())
+    return re.sub(r"[\s│]+", " ", text.getvalue())
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", "-", row[0])[:40])
@@ -72,16 +72,15 @@ def test_a_row_names_what_exists(row: list[str]) -> None:
     words = call.split()
     size = next(size for size in (1, 2) if " ".join(words[:size]) in {BENCHMARKS, *(each.name for each in COMMANDS)})
     verb, words = " ".join(words[:size]), words[size:]
-    chosen = tuple(words[:1]) if verb == BENCHMARKS else tuple(words[:2]) if "--paper" in words else ()
+    chosen = tuple(words[:1]) if verb in {BENCHMARKS, "train sweep"} else ()
     text = options(verb, chosen)
     previous = ""
     for word in words[len(chosen) :]:
         if word.startswith("--"):
             assert re.search(rf"{word}\b", text), f"{verb} has no {word}"
         else:
-            choices = re.search(rf"{previous} {{([^}}]+)}}", text)
-            assert choices is not None or previous == "--recipe", f"{previous} has no choices"
-            named = RECIPES if choices is None else choices[1].split(",")
+            lines = " ".join(re.findall(rf"{previous}\b(.*?)(?= --[a-z]|$)", text))
+            named = RECIPES if previous == "--recipe" else re.findall(r"[\w-]+", lines)
             assert word in named, f"{previous} has no choice {word}"
         previous = word
     assert any(re.search(rf"(^|: |; ){each}\b", state) for each in STATES), state

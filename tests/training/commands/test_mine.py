@@ -13,8 +13,8 @@ from tests.program import program, replaced
 from tests.tiny import WORDS, save_cross_encoder
 from tests.training.mining.test_search import sentence_encoder
 
+from cerberank_training.commands import mine as command
 from cerberank_training.data import read_questions
-from cerberank_training.mining import command
 from cerberank_training.mining.miner import Miner
 
 main, score = program("data mine"), program("data score")

@@ -24,7 +24,7 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank import rank_pairs
 from cerberank_service.ranking.slo import choose
-from cerberank_training.acceleration.command import unlabelled
+from cerberank_training.commands.accelerate import unlabelled
 from cerberank_training.commands.tune import SECTION
 
 main = program("train accelerate")
@@ -109,7 +109,7 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(
 
     monkeypatch.setattr(TorchBackend, "start", counted)
     assert main(call) == 130
-    monkeypatch.setattr("cerberank_training.acceleration.command.export_checkpoint", stop)
+    monkeypatch.setattr("cerberank_training.commands.accelerate.export_checkpoint", stop)
     assert main(call) == 130
     assert starts == 20 + (60 - 19) + 5  # the gate reads five questions
     monkeypatch.undo()
