@@ -22,7 +22,7 @@ from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.errors import ServiceError
 from cerberank_service.settings import Settings
-from cerberank_service.versions.step_size import LONGEST_STEP_SECONDS, PROCESSOR_TOKENS
+from cerberank_service.versions.warm_up import LONGEST_STEP_SECONDS, PROCESSOR_TOKENS
 
 TOKENS = 36
 """The tokens of every candidate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Union
@@ -9,28 +10,25 @@ from typing import Union
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from opentelemetry.trace import TracerProvider
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
 from cerberank_service.dialects import DIALECTS, Dialect, tei
-from cerberank_service.dialects.dialect import ErrorFormat
+from cerberank_service.dialects.dialect import ErrorFormat, by_path
 from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
-from cerberank_service.dialects.open_inference.infer import InferRequest
-from cerberank_service.dialects.shared_paths import by_path
-from cerberank_service.errors import ErrorBody
+from cerberank_service.dialects.open_inference import InferRequest
+from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http import batch_route, open_inference_routes
 from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
-from cerberank_service.http.exposition import Exposition, add_metrics
-from cerberank_service.http.hosts import AllowedHosts
 from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
-from cerberank_service.http.pages import add_pages
-from cerberank_service.http.plain_routes import add_health, add_models
+from cerberank_service.http.plain_routes import Exposition, add_health, add_metrics, add_models, add_pages
 from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.http.response_headers import UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
-from cerberank_service.settings.limits import PRODUCTION, Limits
+from cerberank_service.settings.fields import PRODUCTION, Limits
 from cerberank_service.versions.loading import Loader, load
 
 
@@ -134,3 +132,45 @@ def _handler(rank: RankRoute, dialects: tuple[Dialect, ...]) -> Callable[[Reques
 
     handler.__name__ = f"rank_{dialects[0].tag}"
     return handler
+
+
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:@/?#\[\]]+)(:\d*)?")
+"""A name or an address, and a port."""
+ANY_HOST = frozenset(
+    {"/health", "/health/live", "/health/ready", "/ping", "/v2/health/live", "/v2/health/ready", "/metrics"}
+)
+"""Paths that are answered for any host, because load balancers, Kubernetes and Prometheus ask by address."""
+
+
+class AllowedHosts:
+    """An ASGI middleware that refuses requests for other hosts with 400, against DNS rebinding.
+
+    A page of another site may have a name of its own resolve to the service's address: for the browser both are then
+    one origin, but its requests still have that name in `Host`. The names are compared as starlette's
+    TrustedHostMiddleware does; the error is in the format of the path, and `Host` may have a port or an IPv6 address.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], errors: ErrorResponses) -> None:
+        """`hosts` are names and addresses (`[::1]`), `*.example.org` for all names below one, or `*` for any."""
+        self._app, self._errors = app, errors
+        self._hosts = [host.lower() for host in hosts]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with the error."""
+        app = self._app
+        if scope["type"] == "http" and scope["path"] not in ANY_HOST and not self._allows(Request(scope)):
+            error = ServiceError(
+                Kind.MALFORMED,
+                "this service does not answer to the name in the header Host; CERBERANK_ALLOWED_HOSTS lists its names",
+                reason="a host that is not allowed",
+            )
+            app = await self._errors.of_path(Request(scope), error)
+        await app(scope, receive, send)
+
+    def _allows(self, request: Request) -> bool:
+        found = HOST.fullmatch(request.headers.get("host", "").lower())
+        host = "" if found is None else found[1]
+        return any(
+            allowed in {"*", host} or (allowed.startswith("*.") and host.endswith(allowed[1:]))
+            for allowed in self._hosts
+        )

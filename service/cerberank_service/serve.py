@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import signal
+import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,11 +27,10 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
-from cerberank_service.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.environment import missing_temporary_folder
-from cerberank_service.settings.limits import PRODUCTION, Limits
+from cerberank_service.settings.fields import PRODUCTION, Limits
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 from cerberank_service.versions.single import UnusableError
@@ -291,3 +291,41 @@ def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: i
         config.ssl_context_factory = lambda config, default: certificate.context
         config.callback_notify = certificate.reload_if_changed
     return config
+
+
+CHECK_SECONDS = 10
+"""How often the file is looked at."""
+
+
+class Certificate:
+    """The TLS context of one server, whose new connections use a renewed certificate. For one event loop."""
+
+    def __init__(self, chain: Path, key: Path) -> None:
+        """Read both PEM files. Raises OSError naming the file that cannot be used."""
+        self._chain, self._key = chain, key
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._loaded = self._changed()
+        try:
+            self.context.load_cert_chain(chain, key)
+        except ssl.SSLError as error:
+            raise OSError(f"{chain} and {key} are no certificate with its key: {error}") from error
+
+    async def reload_if_changed(self) -> None:
+        """Read the files again if one has changed; files that cannot be used leave the certificate as it was."""
+        try:
+            changed = self._changed()
+            if changed == self._loaded:
+                return
+            # Into a context of its own first: a chain without its key would leave this one unusable.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._chain, self._key)
+            self.context.load_cert_chain(self._chain, self._key)
+        except OSError as error:  # also ssl.SSLError; tried again at the next look
+            logger.error("the certificate is left as it was: %s", error)
+        else:
+            self._loaded = changed
+            logger.info("the certificate was read again")
+
+    def _changed(self) -> tuple[int, ...]:
+        """Times and sizes of both files."""
+        found = [path.stat() for path in (self._chain, self._key)]
+        return tuple(number for each in found for number in (each.st_mtime_ns, each.st_size, each.st_ino))

@@ -17,11 +17,10 @@ from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.response_headers import Load
 from cerberank_service.ranking.rank import Ranking
+from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
-from cerberank_service.rollout.labels import Labels
-from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
-from cerberank_service.settings.limits import PRODUCTION, Limits
+from cerberank_service.settings.fields import PRODUCTION, Limits
 from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, ScrapedGauge
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import (
@@ -35,6 +34,7 @@ from cerberank_service.telemetry.series import (
     VECTOR_CACHE,
 )
 from cerberank_service.telemetry.tracing import Tracing
+from cerberank_service.versions.labels import Labels
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.rejection import Reason

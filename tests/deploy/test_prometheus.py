@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cerberank_service.engine.watchdog import LEAST_SECONDS
+from cerberank_service.engine.engine import LEAST_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

@@ -23,7 +23,7 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
-from cerberank_service.settings.limits import Limits
+from cerberank_service.settings.fields import Limits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.state import State

@@ -1,1 +1,1 @@
-"""Administration: the admin port's app, the operations on a replica, and the commands that call the port."""
+"""The admin port, by which an operator changes one replica."""

@@ -1,4 +1,4 @@
-"""Operations on one replica. Changes for all replicas are label moves, see `rollout.labels`."""
+"""Operations on one replica. Changes for all replicas are label moves, see `versions.labels`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.rollout.labels import Labels
+from cerberank_service.versions.labels import Labels
 from cerberank_service.versions.registry import VersionRegistry
 
 logger = logging.getLogger(__name__)

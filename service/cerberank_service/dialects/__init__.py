@@ -1,4 +1,4 @@
-"""Dialects: the wire formats of this and other services, each translated to `RankCall` and from `RankAnswer`."""
+"""Dialects: the wire formats, one a file."""
 
 from cerberank_service.dialects import cohere, jina, nim, sagemaker, tei, vllm, vllm_score, voyage
 from cerberank_service.dialects.dialect import Dialect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class Dialect:
     """One wire format. `parse` and `render` run in worker threads."""
 
     paths: tuple[str, ...]
-    """Its paths; some are shared with other dialects, see `shared_paths`."""
+    """Its paths; some are shared with other dialects, see `select_dialect`."""
     summary: str
     tag: str
     request: type[BaseModel]
@@ -63,3 +63,18 @@ def errors_in(dialect: Dialect) -> Iterator[None]:
             yield
     except Exception as error:
         raise FormattedError(error, dialect.format_error) from error
+
+
+def by_path(dialects: Sequence[Dialect]) -> dict[str, tuple[Dialect, ...]]:
+    """The dialects of every path, in the given order."""
+    found: dict[str, tuple[Dialect, ...]] = {}
+    for dialect in dialects:
+        for path in dialect.paths:
+            found[path] = (*found.get(path, ()), dialect)
+    return found
+
+
+def select_dialect(dialects: Sequence[Dialect], document: Document) -> Dialect:
+    """The dialect of a document: the first that matches its fields, or else the path's first dialect."""
+    matching = (each for each in dialects[1:] if each.matches is not None and each.matches(document.fields))
+    return next(matching, dialects[0])

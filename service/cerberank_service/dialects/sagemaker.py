@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cerberank_service.dialects import cohere, jina, nim, tei, vllm, vllm_score, voyage
+from cerberank_service.dialects import cohere, jina, nim, open_inference, tei, vllm, vllm_score, voyage
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native import NATIVE
-from cerberank_service.dialects.open_inference import infer
 
 PATHS = ("/invocations",)
 
@@ -35,12 +34,12 @@ INFER = Dialect(
     paths=PATHS,
     summary="Open Inference Protocol infer",
     tag="open-inference",
-    request=infer.InferRequest,
-    response=infer.InferAnswer,
-    error=infer.InferError,
-    parse=partial(infer.parse, model=None, version=None),
-    render=infer.render,
-    format_error=infer.format_error,
+    request=open_inference.InferRequest,
+    response=open_inference.InferAnswer,
+    error=open_inference.InferError,
+    parse=partial(open_inference.parse, model=None, version=None),
+    render=open_inference.render,
+    format_error=open_inference.format_error,
 )
 """Without a model in the path: the default model's, with tensors as JSON."""
 

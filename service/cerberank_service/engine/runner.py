@@ -13,7 +13,6 @@ from cerberank_models.backends.contract import Backend, StageOutput
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of
 from cerberank_service.engine.job import Job
-from cerberank_service.engine.step_limit import StepLimit
 from cerberank_service.engine.waiting_states import Rows
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
@@ -194,3 +193,39 @@ def _split(output: StageOutput[Any], parts: list[Part], backend: Backend[Any]) -
             vectors=None if output.vectors is None else output.vectors[start : start + len(part.rows)],
         )
         start += len(part.rows)
+
+
+LEAST_TOKENS = 128
+"""Steps are never limited to fewer tokens."""
+CALM_STEPS = 32
+"""Steps near the limit that must fit before it is doubled, after memory ran out for the first time."""
+MOST_CALM_STEPS = 1024
+"""The most of them: a failed attempt costs about as much as a step."""
+
+
+class StepLimit:
+    """Tokens of the largest step that is expected to fit into memory.
+
+    Memory is short for a while when another process or version takes some of it, or for good when the setting is too
+    large. The limit is halved when memory runs out, and doubled again after many steps that fitted; each time that
+    memory runs out, twice as many are asked for before the next attempt.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Start at `most`, which is never exceeded."""
+        self._most = self.tokens = most
+        self._calm = 0
+        self._needed = CALM_STEPS // 2
+
+    def ran_out(self, tokens: int) -> None:
+        """Record that memory ran out in a step of `tokens`."""
+        self.tokens = min(self.tokens, max(LEAST_TOKENS, tokens // 2))
+        self._calm, self._needed = 0, min(MOST_CALM_STEPS, 2 * self._needed)
+
+    def fitted(self, tokens: int) -> None:
+        """Record a step of `tokens` that ran; one of at most half of the limit says nothing about a larger one."""
+        if self.tokens == self._most or 2 * tokens <= self.tokens:
+            return
+        self._calm += 1
+        if self._calm == self._needed:
+            self.tokens, self._calm = min(self._most, 2 * self.tokens), 0

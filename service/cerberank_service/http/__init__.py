@@ -1,1 +1,1 @@
-"""The HTTP layer: routes, bodies and their limits, error responses, headers, OpenAPI, pages."""
+"""The HTTP layer: routes, bodies with their limits, error responses, headers, OpenAPI, pages."""

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from cerberank_models import __version__
 from cerberank_service.dialects.dialect import Dialect, ErrorFormat
-from cerberank_service.dialects.open_inference.infer import (
+from cerberank_service.dialects.open_inference import (
     INPUTS,
     OUTPUTS,
     InferAnswer,

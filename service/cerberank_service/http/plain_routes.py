@@ -1,18 +1,26 @@
-"""The routes that do not rank: health, models, shadow comparison, text-embeddings-inference's `/info`."""
+"""The routes that do not rank: health, models, shadow comparison, `/info`, `/metrics` and the HTML pages."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Literal
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
 from cerberank_service.dialects import tei
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.openapi import describe_errors
-from cerberank_service.rollout.shadow import Shadow
+from cerberank_service.http.response_headers import Load
+from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.settings import Settings
+from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.describe import describe, list_names, unready_reason
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
@@ -137,3 +145,86 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
     async def tei_info() -> dict[str, Any]:
         live = versions.find(None, "stable")
         return tei.info(live.checkpoint, live.precision, settings, live.engine.step_tokens)
+
+
+OPEN_METRICS = "application/openmetrics-text"
+"""The format that has exemplars, given to whoever accepts it."""
+
+
+class Exposition:
+    """The metrics as bytes. Making them takes milliseconds of the event loop, and anyone may ask."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        versions: VersionRegistry,
+        load: Callable[[], Load],
+        *,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """An exposition is given again for so many `seconds`."""
+        self._metrics, self._versions, self._load = metrics, versions, load
+        self._seconds, self._clock = seconds, clock
+        self._made: dict[str, tuple[float, bytes]] = {}
+
+    def __call__(self, accept: str) -> tuple[bytes, str]:
+        """The exposition and its media type, for an `Accept` header."""
+        # Two formats and no more: a header can name any version, and each would be made and kept.
+        encode, media_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if OPEN_METRICS in accept else "")
+        made = self._made.get(media_type)
+        now = self._clock()
+        if made is None or now - made[0] >= self._seconds:
+            load = self._load()
+            self._metrics.families.queued_tokens.set(load.queued_tokens)
+            self._metrics.families.queued_seconds.set(load.queued_seconds)
+            self._metrics.families.ready.set(self._versions.snapshot.state is State.READY)
+            made = self._made[media_type] = (now, encode(self._metrics.registry))
+        return made[1], media_type
+
+
+def add_metrics(app: FastAPI, exposition: Exposition) -> None:
+    """Add the route to `app`."""
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics(request: Request) -> Response:
+        content, media_type = exposition(request.headers.get("accept", ""))
+        return Response(content, media_type=media_type)
+
+
+STATIC = Path(__file__).parent / "static"
+PAGES = {"/": "playground.html", "/status": "status.html", "/docs": "docs.html"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Assets(StaticFiles):
+    """Scripts and styles with the pages' headers, so that browsers fetch those of a new release at once."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """The response of `StaticFiles` with the pages' headers."""
+        response = super().file_response(*args, **options)
+        response.headers.update(HEADERS)
+        return response
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add the playground, the state at `/status` and Swagger UI at `/docs`, which load nothing from other hosts."""
+    for path, name in PAGES.items():
+        app.add_api_route(path, _page(name), methods=["GET"], include_in_schema=False, name=name)
+    app.mount("/assets/swagger", Assets(packages=[("fastapi_swagger", "resources")]), name="swagger")
+    app.mount("/assets", Assets(directory=STATIC), name="assets")
+
+
+def _page(name: str) -> Callable[[], Awaitable[FileResponse]]:
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / name, headers=HEADERS)
+
+    return page

@@ -26,8 +26,8 @@ from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing, unread
 from cerberank_service.ranking.rank import Question, Ranking, Rendered
 from cerberank_service.ranking.read import Read, Reader
+from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
-from cerberank_service.rollout.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.logs import log_answer, request_fields
 from cerberank_service.telemetry.metrics import Metrics

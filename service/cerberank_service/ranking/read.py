@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerberank_service.call import RankCall
-from cerberank_service.dialects.dialect import Dialect, errors_in
-from cerberank_service.dialects.shared_paths import select_dialect
+from cerberank_service.dialects.dialect import Dialect, errors_in, select_dialect
 from cerberank_service.dialects.wire import Document, check_count, check_structure, read_json
 
 SHORT_LIST = 64

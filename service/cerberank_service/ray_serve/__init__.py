@@ -1,1 +1,1 @@
-"""The app as a Ray Serve deployment: the replica and the autoscaling policy."""
+"""The app as a Ray Serve deployment."""

@@ -1,4 +1,4 @@
-"""The settings of the service, and the limits that are no settings."""
+"""The settings of the service."""
 
 from cerberank_service.settings.environment import SettingsError, read_settings
 from cerberank_service.settings.fields import Settings

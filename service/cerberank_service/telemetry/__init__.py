@@ -1,1 +1,1 @@
-"""Telemetry: Prometheus series, log lines and OpenTelemetry spans."""
+"""Telemetry: all that the service tells operators of itself."""

@@ -1,1 +1,1 @@
-"""Versions in service: loading, checks, routing and unloading, from one folder or by the labels of a store."""
+"""The versions in service, from their load to their unload."""

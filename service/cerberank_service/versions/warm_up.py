@@ -1,21 +1,27 @@
 """Warms a model up over a range of lengths, so that the first request is not slower and the model's speed is known.
 
-On a GPU full steps are run as well (`step_size`).
+No step takes longer than a tenth of a second, because small questions wait for it. On a processor the size of a step is
+the one that takes so long by the measured speed: batches are cut to the size of the cache in any case, and fewer steps
+have less overhead. A GPU needs large steps to be busy, and how large follows from the model, the precision and the
+card: there full steps are run as well, and the smallest size that is nearly the fastest is taken.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.versions.rejection import TooSlowError
-from cerberank_service.versions.step_size import Input, warm_up_steps
 
 WORDS = (4, 16, 48, 96)
 """Lengths of the candidates: a short phrase up to the usual token limit."""
@@ -73,3 +79,102 @@ def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts:
     if first is None:
         return [(range(stages), pairs)]
     return [(range(1), first.candidates(texts)), (range(1, stages), pairs)]
+
+
+logger = logging.getLogger(__name__)
+
+PROCESSOR_TOKENS = (128, 8192)
+"""The smallest and the largest step on a processor; larger ones gain nothing."""
+SIZES = tuple(2**power for power in range(11, 18))
+"""2,048 to 131,072 tokens: those that are tried on a GPU."""
+ENOUGH = 0.95
+"""Share of the best rate that is good enough."""
+LONGEST_STEP_SECONDS = 0.1
+"""A step on a processor may take so long. On a GPU a size that takes longer ends the search: while a version loads,
+questions of the versions that serve wait for it too."""
+
+Input = tuple[range, EncodedPairs]
+"""What runs through which stages: pairs, or the texts of a first stage."""
+
+
+def choose_step_tokens(rates: Mapping[int, float]) -> int:
+    """The smallest size whose rate, in tokens a second, is `ENOUGH` of the best. Raises ValueError without sizes.
+
+    >>> choose_step_tokens({2048: 100.0, 4096: 190.0, 8192: 198.0, 16384: 200.0})
+    4096
+    """
+    best = max(rates.values())
+    return min(size for size, rate in rates.items() if rate >= ENOUGH * best)
+
+
+def warm_up_steps(
+    backend: Backend[Any],
+    inputs: Sequence[Input],
+    wanted: int,
+    speeds: StageSpeeds,
+    *,
+    pause: Callable[[], None],
+    clock: Callable[[], float],
+) -> int:
+    """The tokens of a step: `wanted`, or chosen where that is 0. On a GPU full steps are run, and observed in `speeds`.
+
+    The steps are made of the `inputs`, over and over. Each runs twice, because the first run pays for
+    kernels and memory. At the end the backend is prepared for full steps.
+    Raises MemoryError when not even the smallest size to be chosen fits into memory.
+    """
+    if backend.device_memory is None:
+        least, most = PROCESSOR_TOKENS
+        return wanted or max(least, min(speeds.tokens_within(LONGEST_STEP_SECONDS), most))
+    rates: dict[int, float] = {}
+    for size in (wanted,) if wanted else SIZES:
+        steps = [(stages, _repeated(tokens, size)) for stages, tokens in inputs]
+        seconds = _run_twice(backend, steps, speeds, pause, clock)
+        if seconds is None:
+            backend.free_memory()
+            logger.warning("a step of %d tokens does not fit into the device's memory", size)
+            break
+        rates[size] = steps[-1][1].tokens / max(sum(seconds), 1e-9)
+        if max(seconds) > LONGEST_STEP_SECONDS:
+            break
+    if wanted:
+        backend.prepare(wanted)
+        return wanted
+    if not rates:
+        raise MemoryError(f"a step of {SIZES[0]} tokens does not fit into the device's memory")
+    chosen = choose_step_tokens(rates)
+    measured = ", ".join(f"{size}: {rate:.0f}" for size, rate in rates.items())
+    logger.info("steps of %d tokens; tokens/s by size of a step: %s", chosen, measured)
+    backend.prepare(chosen)
+    return chosen
+
+
+def _repeated(tokens: EncodedPairs, size: int) -> EncodedPairs:
+    """About `size` tokens."""
+    return tokens.select(np.arange(max(1, size * len(tokens) // tokens.tokens)) % len(tokens))
+
+
+def _run_twice(
+    backend: Backend[Any],
+    steps: Sequence[Input],
+    speeds: StageSpeeds,
+    pause: Callable[[], None],
+    clock: Callable[[], float],
+) -> list[float] | None:
+    """Seconds of each stage in the second run; None when memory ran out."""
+    seconds: list[float] = []
+    try:
+        for run in range(2):
+            for stages, step in steps:
+                state = backend.start(step)
+                for stage in stages:
+                    pause()
+                    before = clock()
+                    state = backend.run(state, stage).state
+                    if run:
+                        seconds.append(clock() - before)
+                        speeds.observe(stage, step.tokens, seconds[-1])
+    except Exception as error:
+        if fault_of(error) is not Fault.MEMORY:
+            raise
+        return None
+    return seconds

@@ -90,7 +90,7 @@ def test_the_verb_makes_lists_and_removes(
     assert main(["server", "keys", "remove", "search"]) == 1
     assert "no key search" in capsys.readouterr().err
     assert main(["server", "keys", "add", "no/name"]) == 1
-    assert main(["server", "keys", "add", "a", "--tokens-per-minute", "0"]) == 1
+    assert main(["server", "keys", "add", "a", "--tokens-per-minute", "0"]) == 2
     monkeypatch.delenv("CERBERANK_KEYS_FILE")
     assert main(["server", "keys", "list"]) == 1
     assert "CERBERANK_KEYS_FILE" in capsys.readouterr().err

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
+import pytest
 from starlette.testclient import TestClient
+from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, loader
 from tests.service.observe import wait_until
 
@@ -13,9 +16,10 @@ from cerberank_models.encoding import Candidate
 from cerberank_service.app import create_app
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects import DIALECTS
-from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, validate
+from cerberank_service.dialects.dialect import Dialect, FormattedError, by_path, select_dialect
+from cerberank_service.dialects.wire import Document, Items, Wire, read_json, validate
 from cerberank_service.errors import ServiceError
+from cerberank_service.ranking.read import Reader
 from cerberank_service.settings import Settings
 
 
@@ -80,3 +84,86 @@ def test_another_dialect_is_one_file_and_a_name_in_a_list(tmp_path: Path, no_set
         refused = client.post("/toy", json={"ask": "how?"})
         assert (refused.status_code, refused.json()) == (418, {"why": "among: is required"})
         assert "/toy" in client.get("/openapi.json").json()["paths"]
+
+
+SHARED = {path: dialects for path, dialects in by_path(DIALECTS).items() if len(dialects) > 1}
+COMMON = {"model": "m", "query": "q", "documents": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "tag"),
+    [
+        ("/v1/rerank", COMMON, "cohere"),
+        ("/v1/rerank", COMMON | {"top_n": 1, "return_documents": True}, "cohere"),
+        ("/v1/rerank", COMMON | {"documents": [{"text": "a", "truncation": True}]}, "cohere"),
+        ("/v1/rerank", COMMON | {"model": "jina-reranker-v2-base-multilingual"}, "jina"),
+        ("/v1/rerank", COMMON | {"truncation": True}, "voyage"),
+        ("/v1/rerank", COMMON | {"top_k": None}, "voyage"),
+        ("/v1/rerank", COMMON | {"model": "rerank-2.5-lite"}, "voyage"),
+        ("/v1/rerank", COMMON | {"model": "rerank-lite-1"}, "voyage"),
+        ("/v1/rerank", COMMON | {"model": "rerank-v3.5"}, "cohere"),
+        ("/v1/rerank", COMMON | {"model": "rerank-english-v3.0"}, "cohere"),
+        ("/rerank", {"query": "q", "texts": ["documents"]}, "text-embeddings-inference"),
+        ("/rerank", COMMON, "vllm"),
+        ("/rerank", COMMON | {"raw_scores": False}, "infinity"),
+        ("/rerank", {"query": "q", "texts": ["a"], "raw_scores": False}, "text-embeddings-inference"),
+    ],
+)
+def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) -> None:
+    """Top-level names only: a document may have any."""
+    assert select_dialect(SHARED[path], read_json(json.dumps(fields).encode())).tag == tag
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b'{"top_k": "\xff"}'])
+def test_what_is_no_object_is_the_first_dialect_s(body: bytes) -> None:
+    """Which then says what is wrong with it."""
+    for dialects in SHARED.values():
+        with pytest.raises(FormattedError) as caught:
+            Reader(dialects, 10)(body)
+        assert caught.value.format_error is dialects[0].format_error
+
+
+def test_half_an_emoji_does_not_change_the_dialect() -> None:
+    """The repair that the parsers make is made here too."""
+    assert select_dialect(SHARED["/rerank"], read_json(b'{"query": "\\ud83d", "documents": ["a"]}')).tag == "vllm"
+
+
+def test_only_shared_paths_need_a_claim() -> None:
+    """The first dialect of each takes the rest; every other one can be told from it."""
+    assert set(SHARED) == {"/v1/rerank", "/rerank", "/invocations"}
+    for dialects in SHARED.values():
+        assert dialects[0].matches is None
+        assert all(dialect.matches for dialect in dialects[1:])
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "keys"),
+    [
+        ("/v1/rerank", {"model": "jina-x"}, {"detail"}),
+        ("/v1/rerank", {"truncation": True}, {"detail"}),
+        ("/v1/rerank", {}, {"id", "message", "detail"}),
+        ("/rerank", {}, {"error"}),
+    ],
+)
+def test_errors_after_parsing_have_the_selected_dialect_s_format(
+    client: TestClient, path: str, fields: dict[str, Any], keys: set[str]
+) -> None:
+    """An unknown model is found out after the body was read."""
+    response = client.post(path, json=COMMON | fields)
+    assert response.status_code == 404
+    assert set(response.json()) == keys
+
+
+@pytest.mark.parametrize(
+    ("path", "results"),
+    [
+        ("/jina/v1/rerank", "results"),
+        ("/voyage/v1/rerank", "data"),
+        ("/vllm/v1/rerank", "results"),
+        ("/infinity/rerank", "results"),
+    ],
+)
+def test_a_prefix_leaves_no_doubt(serve: Serve, path: str, results: str) -> None:
+    """A base URL of its own for each, for clients whose fields do not tell."""
+    answer = serve(FakeBackend(), aliases="m").post(path, json=COMMON).raise_for_status().json()
+    assert len(answer[results]) == 1

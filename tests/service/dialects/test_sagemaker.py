@@ -9,8 +9,8 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import service_of
 
+from cerberank_service.dialects.dialect import select_dialect
 from cerberank_service.dialects.sagemaker import INVOCATIONS
-from cerberank_service.dialects.shared_paths import select_dialect
 from cerberank_service.dialects.wire import read_json
 
 TEXTS = ["it is old", "330 metres"]

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cerberank_service.dialects import DIALECTS
-from cerberank_service.dialects.dialect import FormattedError
-from cerberank_service.dialects.shared_paths import by_path
+from cerberank_service.dialects.dialect import FormattedError, by_path
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.read import Reader
 

@@ -7,7 +7,7 @@ import pytest
 
 from cerberank_service import settings as settings_module
 from cerberank_service.settings import Settings, SettingsError, read_settings
-from cerberank_service.settings.removed import REMOVED
+from cerberank_service.settings.environment import REMOVED
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -124,5 +124,5 @@ def test_nothing_else_in_the_service_reads_the_environment() -> None:
         for path in package.rglob("*.py")
         if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
     }
-    clients = {"admin/command.py", "admin/own_service.py"}
+    clients = {"cli/server.py", "cli/probe.py"}
     assert readers == {"settings/environment.py", *clients}

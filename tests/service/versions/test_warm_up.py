@@ -19,15 +19,15 @@ from cerberank_models.backends.contract import StageOutput
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.encoding import PairEncoder
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.versions import step_size
-from cerberank_service.versions.step_size import (
+from cerberank_service.versions import warm_up as module
+from cerberank_service.versions.warm_up import (
     ENOUGH,
     LONGEST_STEP_SECONDS,
     PROCESSOR_TOKENS,
     SIZES,
     choose_step_tokens,
+    warm_up,
 )
-from cerberank_service.versions.warm_up import warm_up
 
 GPU = DeviceMemory(total=2**37, free=2**36)
 
@@ -72,7 +72,7 @@ def test_the_smallest_size_that_is_nearly_the_fastest_is_chosen(rates: dict[int,
 
 def test_the_example_holds_and_there_must_be_a_size() -> None:
     """The doctest; nothing can be chosen from nothing."""
-    assert doctest.testmod(step_size).failed == 0
+    assert doctest.testmod(module).failed == 0
     with pytest.raises(ValueError, match="empty"):
         choose_step_tokens({})
 

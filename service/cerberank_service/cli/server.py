@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
 
 from cyclopts import Parameter
 
 from cerberank_models.commands.store import check_target, moved
 from cerberank_models.output import UsageError, say, say_json
-from cerberank_service.admin.client import Admin, AdminError
-from cerberank_service.admin.own_service import own_address, pinned
+from cerberank_service.cli.probe import own_address, pinned
 
 TOKEN = "CERBERANK_ADMIN_TOKEN"
 POLL_SECONDS = 0.2
@@ -207,3 +210,49 @@ def _trusting(certificate: Path) -> ssl.SSLContext:
     except OSError as error:  # which does not name the file
         raise OSError(f"{certificate}: {error.strerror or error}") from error
     return context
+
+
+TIMEOUT_SECONDS = 60.0
+
+
+class AdminError(RuntimeError):
+    """The service refused the request or could not be reached; the message says why."""
+
+
+class Admin:
+    """A client of one admin port."""
+
+    def __init__(self, url: str, token: str, context: ssl.SSLContext | None = None) -> None:
+        """`context` says whom to trust over https, by default the system's authorities.
+
+        Raises AdminError for an invalid address.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise AdminError(f"{url} is no http or https address")
+        self._url, self._token, self._base = url, token, parts.path.rstrip("/")
+        self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
+            parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS
+        )
+        if parts.scheme == "https":
+            trusted = context or ssl.create_default_context()
+            self._connect = lambda: HTTPSConnection(
+                parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS, context=trusted
+            )
+
+    def ask(self, method: str, *path: str, body: Any = None) -> dict[str, Any]:
+        """Send a request to `/v1/<path>`; returns the answer. Raises AdminError."""
+        connection = self._connect()
+        try:
+            place = self._base + "/v1/" + "/".join(quote(part, safe="") for part in path)
+            headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+            connection.request(method, place, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            content = json.loads(response.read())
+        except (OSError, HTTPException, ValueError) as error:
+            raise AdminError(f"the admin port at {self._url} did not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise AdminError(content.get("error", {}).get("message", f"status {response.status}"))
+        return dict(content)

@@ -11,9 +11,8 @@ from tests.service.fakes import FakeBackend
 from tests.service.following import BODY
 from tests.service.observe import samples, wait_until
 
-from cerberank_service.engine import watchdog
-from cerberank_service.engine.engine import Engine
-from cerberank_service.engine.watchdog import TICK_SECONDS, Pause
+from cerberank_service.engine import engine as engine_module
+from cerberank_service.engine.engine import TICK_SECONDS, Engine, Pause
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
 
@@ -22,7 +21,7 @@ from cerberank_service.telemetry.metrics import Metrics
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are given up after some ticks of a hundredth of a second."""
     for name, value in (("LEAST_SECONDS", 0.05), ("SLOWNESS", 0.0), ("TICK_SECONDS", 0.01)):
-        monkeypatch.setattr(watchdog, name, value)
+        monkeypatch.setattr(engine_module, name, value)
 
 
 def test_only_a_pause_with_questions_and_without_progress_counts() -> None:
@@ -69,7 +68,7 @@ def test_an_engine_that_hangs_answers_everybody_once(start: Start, caplog: pytes
 def test_a_long_step_is_allowed_its_prediction_many_times(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that was predicted to take a minute may hang for longer than the least time."""
     for name, value in (("LEAST_SECONDS", 0.02), ("TICK_SECONDS", 0.01)):
-        monkeypatch.setattr(watchdog, name, value)
+        monkeypatch.setattr(engine_module, name, value)
     backend, gate = blocked()
     running = start(backend)
     running.engine.speeds.observe(0, 1, 60.0)

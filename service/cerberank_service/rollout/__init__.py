@@ -1,1 +1,0 @@
-"""Roll-out of versions: label moves, and shadow comparison."""
