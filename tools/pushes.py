@@ -31,7 +31,7 @@ from cerberank_benchmarks.clients.load import Load, percentile, request_of, stea
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_service.cli.server import Admin
+from cerberank_service.commands.server import Admin
 from tools.process import ROOT, another_machine, start, wait_until_ready
 from tools.versions import edit, versions_of
 

@@ -32,7 +32,7 @@ from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_models.windows import AS_SERVED
-from cerberank_service.cli.server import Admin
+from cerberank_service.commands.server import Admin
 from cerberank_service.ranking.shadow import compare
 from tools.process import start, wait_until_ready
 from tools.pushes import CONNECTIONS, TOKEN, WORDS

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from cerberank_models.commands.store import check_target, moved
 from cerberank_models.output import UsageError, say, say_json
-from cerberank_service.cli.probe import own_address, pinned
+from cerberank_service.commands.probe import own_address, pinned
 
 TOKEN = "CERBERANK_ADMIN_TOKEN"
 POLL_SECONDS = 0.2

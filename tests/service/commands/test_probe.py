@@ -16,7 +16,7 @@ from cerberank.cli import main
 from tests.service.observe import wait_until
 from tools.process import Process, start
 
-from cerberank_service.cli.probe import DEFAULT_PORTS, Address, NoAddressError, own_address, pinned
+from cerberank_service.commands.probe import DEFAULT_PORTS, Address, NoAddressError, own_address, pinned
 from cerberank_service.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("no_settings")
