@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from opentelemetry.trace import TracerProvider
@@ -21,7 +21,7 @@ from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import PRODUCTION, Limits
-from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, ScrapedGauge
+from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, Sample, ScrapedGauge
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import (
     BUILD_INFO,
@@ -32,6 +32,7 @@ from cerberank_service.telemetry.series import (
     STORE_POLL_AGE,
     TOKEN_CACHE,
     VECTOR_CACHE,
+    Series,
 )
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.labels import Labels
@@ -39,6 +40,7 @@ from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.rejection import Reason
 from cerberank_service.versions.single import SingleCheckpoint
+from cerberank_service.versions.state import Snapshot
 from cerberank_service.versions.watcher import Watcher
 
 JOIN_SECONDS = 5.0
@@ -85,20 +87,25 @@ class Service:
         self.metrics.registry.register(CacheCollector(self.ranking.vectors, VECTOR_CACHE))
 
     def _register_scraped(self) -> None:
-        register, versions, device = self.metrics.registry.register, self.versions, self.settings.device
-        source = self.source
-        register(ScrapedGauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in versions.labels()]))
-        register(
-            ScrapedGauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in versions.wanted_labels()])
-        )
-        register(ScrapedGauge(ENGINE_RUNNING, lambda: [(ref, float(alive)) for ref, alive in versions.engines()]))
-        register(ScrapedGauge(STALLED_SECONDS, versions.stalled))
+        source, device = self.source, self.settings.device
+
+        def gauge(series: Series, samples: Callable[[], Iterable[Sample]]) -> None:
+            self.metrics.registry.register(ScrapedGauge(series, samples))
+
+        def now() -> Snapshot:
+            return self.versions.snapshot
+
+        gauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in now().labels()])
+        gauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in now().wanted_labels()])
+        gauge(ENGINE_RUNNING, lambda: [(each.reference, float(each.engine.alive)) for each in now().live()])
+        gauge(STALLED_SECONDS, lambda: [(each.reference, each.engine.stalled_seconds) for each in now().live()])
         if isinstance(source, Watcher):
-            register(ScrapedGauge(STORE_POLL_AGE, lambda: [((), source.poll_age)]))
+            gauge(STORE_POLL_AGE, lambda: [((), source.poll_age)])
         build = _build(self.settings)  # once: it reads a file, and a scrape must do without descriptors
-        register(ScrapedGauge(BUILD_INFO, lambda: [(build, 1.0)]))
+        gauge(BUILD_INFO, lambda: [(build, 1.0)])
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
-        register(DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device)))
+        load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))
+        self.metrics.registry.register(load)
 
     def open(self, unusable: Callable[[Exception], None]) -> None:
         """Make what `start` needs, so that it cannot fail. Raises OSError when there is no place for local copies.

@@ -103,22 +103,6 @@ class VersionRegistry:
             _check_serving(self._snapshot)
         return self._routed(name, version, "")
 
-    def labels(self) -> list[tuple[str, Label, str]]:
-        """Model, label and version of every label that is set now."""
-        return self._snapshot.labels()
-
-    def wanted_labels(self) -> list[tuple[str, Label, bool]]:
-        """Model, label and whether another version serves it, for every label in the store."""
-        return self._snapshot.wanted_labels()
-
-    def engines(self) -> list[tuple[Reference, bool]]:
-        """Every loaded version, and whether its engine takes questions."""
-        return [(live.reference, live.engine.alive) for live in self._snapshot.live()]
-
-    def stalled(self) -> list[tuple[Reference, float]]:
-        """Every loaded version, and the seconds in which its questions have waited without any progress."""
-        return [(live.reference, live.engine.stalled_seconds) for live in self._snapshot.live()]
-
     def answering(self) -> bool:
         """Whether any request is being answered."""
         return any(live.leases for live in self._snapshot.live())

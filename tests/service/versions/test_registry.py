@@ -94,7 +94,7 @@ def test_a_label_that_moves_remembers_what_was_stable(registry: Registry) -> Non
     registry.flip(Flip(model="m", label="stable", version="2"))
     model = registry.snapshot.model("m")
     assert (model.serving, model.previous) == ({"stable": "2"}, "1")
-    assert registry.labels() == [("m", "stable", "2")]
+    assert registry.snapshot.labels() == [("m", "stable", "2")]
 
 
 def test_a_version_that_a_label_names_is_not_given_back(registry: Registry) -> None:
