@@ -82,7 +82,7 @@ class Service:
             seconds=limits.client_seconds,
             total_bytes=settings.max_bodies_bytes,
         )
-        self.ranking = Ranking(settings)
+        self.ranking = Ranking(settings, self.workers)
         self.metrics.registry.register(CacheCollector(self.ranking.tokens, TOKEN_CACHE))
         self.metrics.registry.register(CacheCollector(self.ranking.vectors, VECTOR_CACHE))
 

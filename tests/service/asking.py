@@ -18,7 +18,8 @@ from cerberank_models.backends.contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.engine.engine import Engine
-from cerberank_service.engine.job import Job, Outcome, Ranked
+from cerberank_service.engine.low_priority import LiveTraffic
+from cerberank_service.engine.work import Outcome, Ranked, Ticket, Work
 from cerberank_service.errors import ServiceError
 
 NO_DROP = RatioSchedule((0.0, 0.0))
@@ -31,15 +32,15 @@ class Running:
     engine: Engine
     encoder: PairEncoder
 
-    def ask(self, texts: Sequence[str], **job: Any) -> Future[Outcome]:
-        return self.submit(self.encoder.encode("how?", [Candidate(text=text) for text in texts]), **job)
+    def ask(self, texts: Sequence[str], **work: Any) -> Future[Outcome]:
+        return self.submit(self.encoder.encode("how?", [Candidate(text=text) for text in texts]), **work)
 
-    def submit(self, pairs: EncodedPairs, **job: Any) -> Future[Outcome]:
-        future: Future[Outcome] = Future()
-        times: dict[str, Any] = {"received": 0.0, "submitted": 0.0, "deadline": None}
-        options = {"policy": NO_DROP} | times | job
-        self.engine.submit(Job(pairs=pairs, resolve=future.set_result, **options))
-        return future
+    def submit(self, pairs: EncodedPairs, **work: Any) -> Future[Outcome]:
+        return self.ticket(pairs, **work).outcome
+
+    def ticket(self, pairs: EncodedPairs, *, live_traffic: LiveTraffic | None = None, **work: Any) -> Ticket:
+        fields: dict[str, Any] = {"policy": NO_DROP, "received": 0.0, "deadline": None} | work
+        return self.engine.submit(Work(pairs=pairs, **fields), live_traffic=live_traffic)
 
 
 def ranked(future: Future[Outcome]) -> Ranked:

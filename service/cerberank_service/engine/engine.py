@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -21,10 +22,12 @@ from cerberank_models.backends.contract import Backend
 from cerberank_service.engine.admission import MOST_TOKENS, Admission, Offer, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
-from cerberank_service.engine.job import Job, Outcome, client_gone, dead, stopped, too_late
+from cerberank_service.engine.low_priority import LiveTraffic
+from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.runner import LEAST_TOKENS, Part, Result, Runner
 from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.engine.waiting_states import default_state_bytes
+from cerberank_service.engine.work import Outcome, Ticket, Work, client_gone, dead, stopped, too_late
 from cerberank_service.errors import ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
 
@@ -63,10 +66,10 @@ class Engine:
         self._scheduler = Scheduler(step_tokens, work)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
         self._admission = Admission(self.speeds, queue_seconds, most_tokens)
-        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._jobs: dict[int, Job] = {}
+        self._inbox: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+        self._questions: dict[int, Pending] = {}
         """The questions that the thread has received; no other thread uses them."""
-        self._accepted: dict[int, Job] = {}
+        self._accepted: dict[int, Pending] = {}
         """The questions that are not answered yet. Whoever removes one, under the lock, answers it."""
         self._lock = threading.Lock()
         self._accepting, self._given_up = True, False
@@ -124,8 +127,10 @@ class Engine:
         self._thread.start()
         self._watchdog.start(self._progress, lambda: self._step_seconds, self._give_up)
 
-    def submit(self, job: Job) -> None:
-        """Accept a question, or the next job of one, whose room in the backlog is kept until then or until `release`.
+    def submit(self, work: Work, *, live_traffic: LiveTraffic | None = None) -> Ticket:
+        """Accept a question, or the next work of one, whose room in the backlog is kept until then or until `cancel`.
+
+        With `live_traffic` it yields to the requests of a service: its steps are short, and begin in idle moments.
 
         Raises ServiceError (503) when the engine has stopped or failed, and for a new question also when the backlog is
         too large for it (`Admission.check`).
@@ -134,22 +139,31 @@ class Engine:
             if not self._accepting:
                 raise stopped() if self._drain_deadline is not None else dead()
             offer = Offer(
-                tokens=job.queued_tokens,
-                stage_tokens=job.stage_tokens,
-                weight=weight_of(job.priority),
-                received=job.received,
-                deadline=inf if job.deadline is None else job.deadline,
+                tokens=work.queued_tokens,
+                stage_tokens=work.stage_tokens,
+                weight=weight_of(work.priority),
+                received=work.received,
+                deadline=inf if work.deadline is None else work.deadline,
             )
-            if job.follows is not None:
-                self._admission.leave(job.follows, answered=False)
+            if work.follows is not None:
+                self._admission.leave(work.follows, answered=False)
             else:
-                self._check(offer, job)
-            job.key, self._numbers = self._numbers, self._numbers + 1
-            self._admission.enter(job.key, offer)
-            self._accepted[job.key] = job
-            self._inbox.put(job)
+                self._check(offer, work, counts=live_traffic is None)
+            ticket, self._numbers = Ticket(self._numbers, Future()), self._numbers + 1
+            ticket.outcome.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel it
+            self._admission.enter(ticket.key, offer)
+            question = Pending(
+                work=work,
+                key=ticket.key,
+                outcome=ticket.outcome,
+                submitted=self._clock(),
+                live_traffic=live_traffic,
+            )
+            self._accepted[ticket.key] = question
+            self._inbox.put(question)
+            return ticket
 
-    def _check(self, offer: Offer, job: Job) -> None:
+    def _check(self, offer: Offer, work: Work, *, counts: bool) -> None:
         """Raises ServiceError where the question is refused; counts its seconds, unless it yields to live traffic."""
         accepted = False
         try:
@@ -157,16 +171,21 @@ class Engine:
             accepted = True
         except ServiceError as error:
             if error.refusal is not None:
-                error.refusal = replace(error.refusal, candidates=job.pairs.candidates)
+                error.refusal = replace(error.refusal, candidates=work.pairs.candidates)
             raise
         finally:
-            if job.live_traffic is None:
+            if counts:
                 self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=accepted)
 
-    def release(self, key: int) -> None:
-        """Give up the room of a job's next one, which will not come; without effect once it came."""
+    def cancel(self, key: int) -> None:
+        """End a work whose answer nobody waits for, or free the room that is kept for the work after it.
+
+        Without effect once the next work came.
+        """
         with self._lock:
-            if key not in self._accepted:
+            if (question := self._accepted.get(key)) is not None:
+                question.cancelled = True
+            else:
                 self._admission.leave(key, answered=False)
 
     def stop(self, drain_seconds: float) -> None:
@@ -204,10 +223,10 @@ class Engine:
             self._accepting = False
             left = list(self._accepted.values())
             self._accepted.clear()
-            for job in left:
-                self._admission.leave(job.key, answered=False)
-        for job in left:
-            job.resolve(error())
+            for question in left:
+                self._admission.leave(question.key, answered=False)
+        for question in left:
+            question.outcome.set_result(error())
 
     def _give_up(self, seconds: float) -> None:
         """End without the thread, for the watchdog."""
@@ -227,52 +246,53 @@ class Engine:
         """Receive new questions, and block while there is no work; False when the thread should end."""
         if self._given_up:
             return False
-        while not self._inbox.empty() or (not self._jobs and self._drain_deadline is None):
+        while not self._inbox.empty() or (not self._questions and self._drain_deadline is None):
             self._admit(self._inbox.get())
-        return self._drain_deadline is None or (bool(self._jobs) and self._clock() < self._drain_deadline)
+        return self._drain_deadline is None or (bool(self._questions) and self._clock() < self._drain_deadline)
 
-    def _admit(self, job: Job | None) -> None:
-        if job is None:
+    def _admit(self, question: Pending | None) -> None:
+        if question is None:
             return
         self._turns += 1
-        self._jobs[job.key] = job
-        deadline = inf if job.deadline is None else job.deadline
-        self._scheduler.add(job.key, job.own_tokens, weight=weight_of(job.priority), deadline=deadline)
-        rows = np.arange(len(job.pairs), dtype=np.int64)
-        self._scheduler.queue(job.key, job.first_stage, rows, job.lengths(rows))
+        work, key = question.work, question.key
+        self._questions[key] = question
+        deadline = inf if work.deadline is None else work.deadline
+        self._scheduler.add(key, work.own_tokens, weight=weight_of(work.priority), deadline=deadline)
+        rows = np.arange(len(work.pairs), dtype=np.int64)
+        self._scheduler.queue(key, work.first_stage, rows, question.lengths(rows))
 
     def _sweep(self) -> None:
         """Between steps: answer questions whose deadline has passed, remove those whose client has disconnected."""
         now = self._clock()
-        for job in list(self._jobs.values()):
-            if job.cancelled:
+        for question in list(self._questions.values()):
+            if question.cancelled:
                 self._metrics.cancelled()
-                self._resolve(job, client_gone())
-            elif job.deadline is not None and now >= job.deadline:
-                if job.has_order:
-                    self._resolve(job, job.ranked(now=now, complete=False))
-                elif len(self._jobs) > 1:  # a question without competitors gets its first step however late
-                    self._resolve(job, too_late(retry_after(self.queued_seconds / 2)))
+                self._resolve(question, client_gone())
+            elif question.work.deadline is not None and now >= question.work.deadline:
+                if question.has_order:
+                    self._resolve(question, question.ranked(now=now, complete=False))
+                elif len(self._questions) > 1:  # a question without competitors gets its first step however late
+                    self._resolve(question, too_late(retry_after(self.queued_seconds / 2)))
 
     def _next_step(self) -> Step | None:
         """The next step; when all questions yield to live traffic, a short one, after waiting for an idle moment."""
         self._scheduler.step_tokens = self._runner.step_tokens
-        traffic = [job.live_traffic for job in self._jobs.values()]
+        traffic = [question.live_traffic for question in self._questions.values()]
         if traffic and (first := traffic[0]) is not None and None not in traffic:
             short = self.speeds.tokens_within(SHORT_STEP_SECONDS)
             self._scheduler.step_tokens = min(self._runner.step_tokens, max(LEAST_TOKENS, short))
             before = self._clock()
             first.wait_until_idle()
-            for job in self._jobs.values():
-                job.waited += 0.0 if job.started is None else self._clock() - before
+            for question in self._questions.values():
+                question.waited += 0.0 if question.started is None else self._clock() - before
         return self._scheduler.next_step()
 
     def _execute(self, step: Step) -> None:
         now = self._clock()
-        parts = [Part(self._jobs[key], rows) for key, rows in step.parts]
+        parts = [Part(self._questions[key], rows) for key, rows in step.parts]
         for part in parts:
-            if part.job.started is None:
-                part.job.started = now
+            if part.question.started is None:
+                part.question.started = now
         self._step_seconds = self.speeds.step(step.stage, step.tokens)
         results = list(self._runner.run(step.stage, parts))
         self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, counts=self._backend.counts)
@@ -284,38 +304,38 @@ class Engine:
 
     def _record(self, step: Step, result: Result) -> None:
         part, output = result
-        job, stage = part.job, step.stage
-        if job.key not in self._jobs:  # other rows of this question have failed
+        question, stage = part.question, step.stage
+        if question.key not in self._questions:  # other rows of this question have failed
             return
         if isinstance(output, ServiceError):
-            self._resolve(job, output)
+            self._resolve(question, output)
             return
         with self._lock:
-            self._admission.ran(job.key, stage, part.tokens, reserved=job.key == step.reserved)
-        job.record(stage, part.rows, output, self._backend)
-        follow = job.follow(stage, part.rows, self._backend)
-        if job.done:
-            self._resolve(job, job.ranked(now=self._clock(), complete=True))
+            self._admission.ran(question.key, stage, part.tokens, reserved=question.key == step.reserved)
+        question.record(stage, part.rows, output, self._backend)
+        follow = question.follow(stage, part.rows, self._backend)
+        if question.done:
+            self._resolve(question, question.ranked(now=self._clock(), complete=True))
         else:
-            self._scheduler.queue(job.key, stage + 1, follow, job.lengths(follow))
+            self._scheduler.queue(question.key, stage + 1, follow, question.lengths(follow))
 
     def _bound_states(self) -> None:
         """Evict hidden states while they exceed the limit, first from the question that holds most."""
-        while (held := sum(job.held.size for job in self._jobs.values())) > self._state_bytes:
-            max(self._jobs.values(), key=lambda job: job.held.size).held.evict()
+        while (held := sum(question.held.size for question in self._questions.values())) > self._state_bytes:
+            max(self._questions.values(), key=lambda question: question.held.size).held.evict()
         self._metrics.held(held)
 
-    def _resolve(self, job: Job, outcome: Outcome) -> None:
-        del self._jobs[job.key]
-        self._scheduler.remove(job.key, answered=job.done)
+    def _resolve(self, question: Pending, outcome: Outcome) -> None:
+        del self._questions[question.key]
+        self._scheduler.remove(question.key, answered=question.done)
         with self._lock:
-            if self._accepted.pop(job.key, None) is None:  # answered when the engine was given up
+            if self._accepted.pop(question.key, None) is None:  # answered when the engine was given up
                 return
-            if job.cancelled or not (job.done and job.later_tokens):
-                self._admission.leave(job.key, answered=job.done)
-        job.release_states()
-        self._metrics.question_done(job.dropped, wasted=job.tokens_run if isinstance(outcome, ServiceError) else 0)
-        job.resolve(outcome)
+            if question.cancelled or not (question.done and question.work.later_tokens):
+                self._admission.leave(question.key, answered=question.done)
+        wasted = question.tokens_run if isinstance(outcome, ServiceError) else 0
+        self._metrics.question_done(question.dropped, wasted=wasted)
+        question.outcome.set_result(outcome)
 
 
 LEAST_SECONDS = 30.0

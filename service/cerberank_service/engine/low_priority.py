@@ -32,12 +32,15 @@ class LiveTraffic:
     def __init__(self, busy: Callable[[], bool]) -> None:
         """`busy` tells whether a request is being answered; it is polled every millisecond."""
         self._busy = busy
+        self.waited = 0.0
+        """Seconds that `wait_until_idle` has taken."""
 
     def wait_until_idle(self) -> None:
         """Block until no request is being answered, but at most `LONGEST_WAIT`."""
-        end = time.monotonic() + LONGEST_WAIT
-        while self._busy() and time.monotonic() < end:
+        start = time.monotonic()
+        while self._busy() and time.monotonic() < start + LONGEST_WAIT:
             time.sleep(POLL_SECONDS)
+        self.waited += time.monotonic() - start
 
 
 def at_low_priority(work: Callable[[], ResultT]) -> ResultT:

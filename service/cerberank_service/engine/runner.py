@@ -12,7 +12,7 @@ import numpy as np
 from cerberank_models.backends.contract import Backend, StageOutput
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of
-from cerberank_service.engine.job import Job
+from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.waiting_states import Rows
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics
@@ -34,13 +34,13 @@ def not_a_number() -> ServiceError:
 class Part:
     """Rows of one question in a batch."""
 
-    job: Job
+    question: Pending
     rows: Rows
 
     @property
     def tokens(self) -> int:
         """Tokens of these rows."""
-        return int(self.job.pairs.lengths[self.rows].sum())
+        return int(self.question.work.pairs.lengths[self.rows].sum())
 
 
 Result = tuple[Part, StageOutput[Any] | ServiceError]
@@ -128,11 +128,11 @@ class Runner:
 
     def _state_of(self, stage: int, part: Part) -> Any:
         """The input state of `stage` for these rows, in their order; evicted states are recomputed."""
-        found, missing = part.job.held.find(part.rows, self._backend)
+        found, missing = part.question.held.find(part.rows, self._backend)
         if len(missing):
-            state = self._backend.start(part.job.pairs.select(missing))
-            again = Part(part.job, missing)
-            for earlier in range(part.job.first_stage, stage):
+            state = self._backend.start(part.question.work.pairs.select(missing))
+            again = Part(part.question, missing)
+            for earlier in range(part.question.work.first_stage, stage):
                 state = self._run(earlier, state, [again]).state
                 self._metrics.recomputed(earlier, again.tokens)
             found.append((missing, state))
@@ -149,7 +149,7 @@ class Runner:
         output = self._backend.run(state, stage)
         self._speeds.observe(stage, sum(part.tokens for part in parts), self._clock() - before)
         for part in parts:
-            part.job.tokens_run += part.tokens
+            part.question.tokens_run += part.tokens
         return output
 
 
@@ -169,7 +169,7 @@ def _halve_rows(parts: list[Part]) -> list[list[Part]]:
         room -= cut
         for half, rows in zip(halves, (part.rows[:cut], part.rows[cut:]), strict=True):
             if len(rows):
-                half.append(Part(part.job, rows))
+                half.append(Part(part.question, rows))
     return halves
 
 

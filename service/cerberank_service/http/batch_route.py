@@ -18,7 +18,7 @@ from cerberank_service.access.access import Caller
 from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
 from cerberank_service.dialects.native_batch import Asked, read_batch, render_answer, render_batch, render_error
-from cerberank_service.engine.job import too_late
+from cerberank_service.engine.work import too_late
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
@@ -82,7 +82,7 @@ class BatchRoute:
         """
         rank, request, caller, latest = self.rank, call.request, call.caller, call.latest
         trace_id, request_id = None, f"{request_id_of(request)}-{place}"
-        read = partial(_read, Reader((NATIVE,), rank.settings.max_candidates), question)
+        unread = _UnreadPart(Reader((NATIVE,), rank.settings.max_candidates), question)
         try:
             with rank.tracing.request(PATH, request.headers, request_id) as span:
                 trace_id = span.trace_id
@@ -91,19 +91,27 @@ class BatchRoute:
                 if caller is not None and place > 0:
                     caller.enter()
                 now = time.monotonic()
-                rendered = await rank.ranked(read, caller, request_id, received=now, latest=latest, size=call.size)
+                rendered = await rank.ranked(unread, caller, request_id, received=now, latest=latest, size=call.size)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # as above
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
 
 
-def _read(reader: Reader, question: Asked) -> Read:
-    """What a question holds, with its share of windows."""
-    read = reader.read(question.document)
-    if (windowing := read.call.windowing) is None:
-        return read
-    return replace(read, call=replace(read.call, windowing=replace(windowing, most_rows=question.most_rows)))
+@dataclass(frozen=True, slots=True)
+class _UnreadPart:
+    """One question of a body with several."""
+
+    reader: Reader
+    question: Asked
+
+    def read(self) -> Read:
+        """Read the question, with its share of windows. Raises FormattedError."""
+        read = self.reader.read(self.question.document)
+        if (windowing := read.call.windowing) is None:
+            return read
+        share = replace(windowing, most_rows=self.question.most_rows)
+        return replace(read, call=replace(read.call, windowing=share))
 
 
 def _cause(error: Exception) -> Exception:

@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import Request, Response
+from pydantic_core import to_json
 
 from cerberank_service.access.access import Access, Caller, charged
 from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
-from cerberank_service.engine.job import Ranked
+from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.http.body import Bodies, Body
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.response_headers import LOAD_FORMAT, Load, load_report, server_timing, unread
-from cerberank_service.ranking.rank import Question, Ranking, Rendered
-from cerberank_service.ranking.read import Read, Reader
+from cerberank_service.ranking.rank import Question, Ranking
+from cerberank_service.ranking.read import Read, Reader, Unread
 from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
@@ -36,6 +37,29 @@ from cerberank_service.versions.registry import Lease, VersionRegistry
 
 CLIENT_GONE = 499
 """Status of a request whose client has disconnected; the same as in nginx's logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadBody:
+    """A body with one question."""
+
+    reader: Reader
+    body: Body
+
+    def read(self) -> Read:
+        """Read the body, which is empty once its request has ended. Raises FormattedError."""
+        return self.reader(self.body.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """An answer and its bytes in the dialect of the question."""
+
+    content: bytes
+    answer: RankAnswer
+    question: str
+    ranked: Ranked
+    """The ranking of the distinct candidates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +102,9 @@ class RankRoute:
         with self.metrics.families.requests_in_flight.track_inprogress():
             async with self.bodies.received(request) as body:
                 self.versions.check_serving()
-                read, received = partial(_read_body, reader, body), time.monotonic()
+                unread, received = UnreadBody(reader, body), time.monotonic()
                 latest, size = due(received, timeout_ms), len(body.content)
-                ranked = self.ranked(read, caller, request_id, received=received, latest=latest, size=size)
+                ranked = self.ranked(unread, caller, request_id, received=received, latest=latest, size=size)
                 rendered = await unless_disconnected(request, ranked)
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
@@ -110,7 +134,7 @@ class RankRoute:
 
     async def ranked(
         self,
-        read: Callable[[], Read],
+        unread: Unread,
         caller: Caller | None,
         request_id: str,
         *,
@@ -118,7 +142,7 @@ class RankRoute:
         latest: float | None,
         size: int = 0,
     ) -> Rendered:
-        """Rank what `read` gives, of a body of `size` bytes, by its own deadline or `latest`; raises what refuses it.
+        """Rank a question of a body of `size` bytes, by its own deadline or `latest`; raises what refuses it.
 
         The caller has checked that the service takes questions (`check_serving`). Both times are seconds on the
         monotonic clock.
@@ -126,38 +150,29 @@ class RankRoute:
         trace = exemplar()
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
-            question = await self.workers.run(
-                partial(self._prepared, read, caller, lease, received=received, latest=latest),
+            read, question = await self.workers.run(
+                partial(self._prepared, unread, caller, lease, received=received, latest=latest),
                 body_bytes=size,
             )
-            with errors_in(question.dialect), charged(caller, question.prepared.tokens) as charge:
-                ranked = await self.ranking.rank(question)
-                if question.awaits_pairs:
-                    key = question.job.key
-                    try:
-                        question = await self.workers.run(
-                            partial(self.ranking.read_survivors, question, ranked), body_bytes=size
-                        )
-                        ranked = replace(ranked, vectors=None)
-                        ranked = await self.ranking.rank(question) if ranked.complete else ranked
-                    finally:
-                        question.live.engine.release(key)
-                    charge.add(question.prepared.pairs.tokens)
-                rendered = await self.workers.run(partial(self._rendered, question, ranked, request_id, trace))
+            with errors_in(read.dialect), charged(caller, question.prepared.tokens) as charge:
+                before = question.prepared.tokens
+                question, ranked = await self.ranking.rank(question, body_bytes=size)
+                charge.add(question.prepared.tokens - before)  # the survivors' pairs, which a first stage chose
+                rendered = await self.workers.run(partial(self._rendered, read, question, ranked, request_id, trace))
             self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
 
     def _prepared(
         self,
-        read_call: Callable[[], Read],
+        unread: Unread,
         caller: Caller | None,
         lease: Lease,
         *,
         received: float,
         latest: float | None,
-    ) -> Question:
-        """The question of a body. For a worker. Raises FormattedError."""
-        read = read_call()
+    ) -> tuple[Read, Question]:
+        """A question as it was read, and ready for the engine. For a worker. Raises FormattedError."""
+        read = unread.read()
         with errors_in(read.dialect):
             self.metrics.ignored.saw(read.dialect.tag, read.ignored)
             call = read.call
@@ -165,14 +180,16 @@ class RankRoute:
                 call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later
             own = due(received, call.deadline_ms)
             deadline = latest if own is None else min(own, latest or own)
-            return self.ranking.prepare(call, lease, read.dialect, read.options, received=received, deadline=deadline)
+            return read, self.ranking.prepare(call, lease, received=received, deadline=deadline)
 
     def _rendered(
-        self, question: Question, ranked: Ranked, request_id: str, trace: Mapping[str, str] | None
+        self, read: Read, question: Question, ranked: Ranked, request_id: str, trace: Mapping[str, str] | None
     ) -> Rendered:
-        rendered, prepared = self.ranking.render(question, ranked, request_id), question.prepared
+        whole, prepared = question.whole(ranked), question.prepared
+        answer = self.ranking.answer(question, whole, request_id)
+        rendered = Rendered(to_json(read.dialect.render(answer, read.options)), answer, question.call.question, whole)
         self.metrics.answered(
-            rendered.answer,
+            answer,
             trace,
             duplicates=len(prepared.pair_of) - len(prepared.unique),
             vectors={} if question.texts is None else question.texts.sources,
@@ -187,8 +204,3 @@ class RankRoute:
             **server_timing(answer.timing),
             **load_report(request.headers.get(LOAD_FORMAT), self.load),
         }
-
-
-def _read_body(reader: Reader, body: Body) -> Read:
-    """What a body holds by the time a worker reads it."""
-    return reader(body.content)

@@ -7,7 +7,7 @@ import numpy as np
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.drop import UNSCORED
 from cerberank_service.call import RankAnswer, RankCall, Timing
-from cerberank_service.engine.job import Ranked
+from cerberank_service.engine.work import Ranked
 from cerberank_service.ranking.prepare import Prepared
 
 

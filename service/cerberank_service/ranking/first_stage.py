@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,8 @@ from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.windows import NO_SPAN, OVERLAP_SHARE
 from cerberank_service.call import RankCall
-from cerberank_service.engine.job import Ranked
 from cerberank_service.engine.runner import not_a_number
+from cerberank_service.engine.work import Ranked, Work
 from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 
@@ -31,7 +30,7 @@ SPECIAL_TOKENS = 3
 OVERLAPPING = OVERLAP_SHARE / (OVERLAP_SHARE - 1)
 """Tokens of a text's windows for each of its own."""
 VECTORS_ALONE = RatioSchedule(())
-"""The policy of a job that ends with its first stage."""
+"""The policy of a work that ends with its first stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +159,43 @@ def score_texts(
     return read, Scored(scores=scores, alive=alive, texts=ended)
 
 
-def job_options(prepared: Prepared, texts: Texts, scored: Scored | None) -> dict[str, Any]:
-    """The fields of `Job` that tell a question's vectors job, and once they are `scored` its pairs job."""
+def work_of(
+    prepared: Prepared,
+    texts: Texts | None,
+    scored: Scored | None,
+    *,
+    received: float,
+    deadline: float | None,
+    priority: int,
+    follows: int | None = None,
+) -> Work:
+    """The next work of a question: its pairs, or with a first stage its cold texts until they are `scored`."""
+    if texts is not None and scored is None:
+        return Work(
+            pairs=texts.encoded,
+            policy=VECTORS_ALONE,
+            received=received,
+            deadline=deadline,
+            priority=priority,
+            later_tokens=texts.stage_tokens(prepared.policy)[1:],
+            leads=texts.leads,
+            ordered=any(vector is not None for vector in texts.vectors),
+        )
     if scored is None:
-        return {
-            "pairs": texts.encoded,
-            "policy": VECTORS_ALONE,
-            "later_tokens": texts.stage_tokens(prepared.policy)[1:],
-            "leads": texts.leads,
-            "ordered": any(vector is not None for vector in texts.vectors),
-        }
-    dropped = len(scored.scores) - len(scored.alive)
-    return {
-        "pairs": prepared.pairs,
-        "policy": prepared.policy.after_first(),
-        "first_stage": 1,
-        "ordered": True,
-        "dropped": [(0, dropped)] if dropped else [],
-    }
+        return Work(
+            pairs=prepared.pairs, policy=prepared.policy, received=received, deadline=deadline, priority=priority
+        )
+    return Work(
+        pairs=prepared.pairs,
+        policy=prepared.policy.after_first(),
+        received=received,
+        deadline=deadline,
+        priority=priority,
+        first_stage=1,
+        follows=follows,
+        ordered=True,
+        dropped=len(scored.scores) - len(scored.alive),
+    )
 
 
 def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from cerberank_service.call import RankCall
 from cerberank_service.dialects.dialect import Dialect, errors_in, select_dialect
@@ -22,6 +22,13 @@ class Read:
     options: Any
     ignored: tuple[str, ...] = ()
     """Fields of the body that its dialect does not know, and takes without effect."""
+
+
+class Unread(Protocol):
+    """A question as it came, which a worker reads."""
+
+    def read(self) -> Read:
+        """Read it. Raises FormattedError."""
 
 
 @dataclass(frozen=True, slots=True)

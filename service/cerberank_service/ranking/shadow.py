@@ -13,10 +13,9 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,11 @@ from numpy.typing import NDArray
 from cerberank_models.backends.contract import Scores
 from cerberank_service.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
-from cerberank_service.engine.job import Job, Outcome, Ranked
 from cerberank_service.engine.low_priority import LiveTraffic
+from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.first_stage import Caches, job_options, read_texts, score_texts, whole_ranking
-from cerberank_service.ranking.prepare import fold, prepare
+from cerberank_service.ranking.first_stage import Caches, Scored, Texts, read_texts, score_texts, whole_ranking, work_of
+from cerberank_service.ranking.prepare import Prepared, fold, prepare
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import LiveVersion
@@ -140,37 +139,32 @@ class Shadow:
         """The shadow's ranking. Raises ServiceError, INTERNAL for a failure of the version."""
         call = mirrored.call
         # Not with the caches, which are for clients' requests.
+        texts = scored = None
         if live.first is None:
             prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule)
-            return self._run_job(live, mirrored, {"pairs": prepared.pairs, "policy": prepared.policy})
-        folded = fold(call, live.checkpoint, live.schedule)
-        texts, vectors = read_texts(call, folded, live, live.first, Caches()), None
-        if len(texts.encoded):
-            vectors = self._run_job(live, mirrored, job_options(folded, texts, None))
-        prepared, scored = score_texts(call, folded, texts, live, Caches(), ranked=vectors)
-        return whole_ranking(scored, self._run_job(live, mirrored, job_options(prepared, texts, scored)))
+        else:
+            prepared = fold(call, live.checkpoint, live.schedule)
+            texts, vectors = read_texts(call, prepared, live, live.first, Caches()), None
+            if len(texts.encoded):
+                vectors = self._ranked(live, mirrored, prepared, texts, None)
+            prepared, scored = score_texts(call, prepared, texts, live, Caches(), ranked=vectors)
+        ranked = self._ranked(live, mirrored, prepared, texts, scored)
+        return ranked if scored is None else whole_ranking(scored, ranked)
 
-    def _run_job(self, live: LiveVersion, mirrored: Mirrored, options: Mapping[str, Any]) -> Ranked:
-        """The engine's result for a job of these `options`. Raises as `_ask` does."""
-        future: Future[Outcome] = Future()
-        job = Job(
-            **options,
-            received=(now := time.monotonic()),
-            submitted=now,
-            deadline=None,
-            resolve=future.set_result,
-            priority=LAST_PRIORITY,
-            live_traffic=LiveTraffic(lambda: self._busy(mirrored.stable)),
-        )
-        live.engine.submit(job)
+    def _ranked(
+        self, live: LiveVersion, mirrored: Mirrored, prepared: Prepared, texts: Texts | None, scored: Scored | None
+    ) -> Ranked:
+        """The engine's result for the next work of the question. Raises as `_ask` does."""
+        traffic = LiveTraffic(partial(self._busy, mirrored.stable))
+        work = work_of(prepared, texts, scored, received=time.monotonic(), deadline=None, priority=LAST_PRIORITY)
+        ticket = live.engine.submit(work, live_traffic=traffic)
         try:
-            outcome = future.result(LONGEST_SECONDS)
+            outcome = ticket.outcome.result(LONGEST_SECONDS)
         except TimeoutError as error:
-            job.cancelled = True
-            kind = Kind.UNAVAILABLE if job.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
+            kind = Kind.UNAVAILABLE if traffic.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
             raise ServiceError(kind, "the shadow did not answer in time") from error
         finally:
-            live.engine.release(job.key)
+            live.engine.cancel(ticket.key)
         if isinstance(outcome, ServiceError):
             raise outcome
         return outcome

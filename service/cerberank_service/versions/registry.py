@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cerberank_models.checkpoint.store.contract import Label, Reference
-from cerberank_service.engine.job import client_gone, stopped
+from cerberank_service.engine.work import client_gone, stopped
 from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import Flip

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.service.asking import Clock, SlowBackend, blocked, error, ranked
+from tests.service.asking import Clock, Running, SlowBackend, blocked, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import wait_until
@@ -15,8 +15,9 @@ from tests.service.observe import wait_until
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank import rank_pairs
-from cerberank_service.engine.job import Ranked
+from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.low_priority import LiveTraffic
+from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
 
@@ -122,7 +123,7 @@ def test_a_deadline_is_answered_with_what_is_known(start: Start, deadline: float
     backend = SlowBackend()
     backend.clock = Clock()
     running = start(backend, clock=backend.clock)
-    got = ranked(running.ask(["a", "b", "c"], deadline=deadline, submitted=100.0))
+    got = ranked(running.ask(["a", "b", "c"], deadline=deadline))
     assert (got.stages.tolist(), got.complete) == ([stage] * 3, complete)
     pairs = running.encoder.encode("how?", [Candidate(text=text) for text in "abc"])
     assert got.scores.tolist() == _stage_scores(pairs, stage).tolist()
@@ -146,7 +147,7 @@ def test_a_deadline_within_the_first_stage_is_answered_with_a_part(start: Start)
     backend.clock = Clock()
     running = start(backend, clock=backend.clock, step_tokens=128)
     pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
-    got = ranked(running.submit(pairs, deadline=101.5, submitted=100.0))
+    got = ranked(running.submit(pairs, deadline=101.5))
     assert not got.complete
     scored = got.stages == 0
     assert 0 < scored.sum() < 40
@@ -239,12 +240,18 @@ def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Star
     assert answers == ["high", "low"]
 
 
-def test_times_add_up(start: Start) -> None:
+def test_times_add_up(encoder: PairEncoder) -> None:
     """Queue ends when the first step begins, compute when the answer is there."""
     backend = SlowBackend()
-    backend.clock = Clock()
-    running = start(backend, clock=backend.clock)
-    got = ranked(running.ask(["a"], submitted=97.0))
+    backend.clock = Clock(97.0)
+    counts = Metrics().for_model("fake-ranker", "7", 3)
+    engine = Engine(backend, step_tokens=10_000, metrics=counts, clock=backend.clock)
+    future = Running(engine, encoder).ask(["a"])
+    backend.clock.now = 100.0
+    engine.start()
+    got = ranked(future)
+    engine.stop(0.0)
+    engine.join(20.0)
     assert (got.queue_seconds, got.compute_seconds) == (3.0, 3.0)
 
 
@@ -298,7 +305,7 @@ def test_a_question_that_yields_to_live_traffic_runs_in_short_steps_and_gets_the
     alone, backend = rank_pairs(FakeBackend(), pairs, policy), SlowBackend()
     backend.clock = clock
     running = start(backend, clock=clock)
-    got = ranked(running.submit(pairs, policy=policy, live_traffic=LiveTraffic(busy), submitted=clock.now))
+    got = ranked(running.submit(pairs, policy=policy, live_traffic=LiveTraffic(busy)))
     np.testing.assert_array_equal(got.order, alone.order)
     np.testing.assert_array_equal(got.scores, alone.scores)
     assert max(rows for _, rows in backend.runs) < 60

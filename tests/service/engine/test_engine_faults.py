@@ -1,20 +1,21 @@
 from __future__ import annotations
 
-from concurrent.futures import Future
+import weakref
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from prometheus_client import generate_latest
-from tests.service.asking import NO_DROP, Clock, SlowBackend, blocked, error, ranked
+from tests.service.asking import Clock, SlowBackend, blocked, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
+from tests.service.observe import wait_until
 
 from cerberank_models.backends.contract import BackendCounts, StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
-from cerberank_service.engine.job import Job, Outcome, Ranked
+from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
 
@@ -105,24 +106,18 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     backend, gate = blocked()
     counted = Metrics()
     running = start(backend, metrics=counted.for_model("fake-ranker", "7", 3), step_tokens=128)
-    gone = Job(
-        pairs=running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40),
-        policy=RatioSchedule((0.0, 0.0)),
-        received=0.0,
-        submitted=0.0,
-        deadline=None,
-        resolve=(outcome := Future[Outcome]()).set_result,
-    )
-    running.engine.submit(gone)
+    pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
+    gone = running.ticket(pairs)
     assert backend.entered.wait(20)
-    gone.cancelled = True
+    running.engine.cancel(gone.key)
     other = running.ask(["b"])
     gate.set()
-    assert error(outcome).kind is Kind.UNAVAILABLE
+    assert error(gone.outcome).kind is Kind.UNAVAILABLE
     assert ranked(other).complete
-    assert [count for stage, count in backend.runs if count > 1] == [40 // -(-gone.pairs.tokens // 128)]
+    (ran,) = [count for stage, count in backend.runs if count > 1]
+    assert ran == 40 // -(-pairs.tokens // 128)
     text = generate_latest(counted.registry).decode()
-    assert f'cerberank_wasted_tokens_total{{model="fake-ranker",version="7"}} {float(gone.tokens_run)}' in text
+    assert f'cerberank_wasted_tokens_total{{model="fake-ranker",version="7"}} {float(pairs.tokens * ran / 40)}' in text
     assert 'cerberank_cancelled_requests_total{model="fake-ranker",version="7"} 1.0' in text
     assert running.engine.queued_tokens == 0
 
@@ -231,15 +226,28 @@ def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> N
     assert "Retry-After" in refused.value.headers
 
 
+class WatchedStates(SlowBackend):
+    """Knows which of the states that it has given are alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[weakref.ref[FakeState]] = []
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        output = super().run(state, stage)
+        if output.state is not None:
+            self.given.append(weakref.ref(output.state))
+        return output
+
+
 def test_hidden_states_are_freed_when_a_deadline_answers(start: Start) -> None:
     """Not when the answer has been rendered: until then they would lie outside the bound of waiting states."""
-    backend = SlowBackend()
+    backend = WatchedStates()
     backend.clock = Clock()
     running = start(backend, clock=backend.clock)
-    future: Future[Outcome] = Future()
-    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in "abc"])
-    times = {"received": 100.0, "submitted": 100.0, "deadline": 100.5}
-    job = Job(pairs=pairs, policy=NO_DROP, resolve=future.set_result, **times)
-    running.engine.submit(job)
-    assert not ranked(future).complete
-    assert job.held.size == 0
+    ticket = running.ticket(
+        running.encoder.encode("how?", [Candidate(text=text) for text in "abc"]), received=100.0, deadline=100.5
+    )
+    assert not ranked(ticket.outcome).complete
+    assert backend.given
+    wait_until(lambda: not any(state() for state in backend.given))

@@ -18,7 +18,7 @@ from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.rank import rank_pairs
 from cerberank_models.windows import Combine, Windows
-from cerberank_service.engine.job import stage_tokens
+from cerberank_service.engine.work import stage_tokens
 
 
 def windowed(counts: list[int], combine: Combine = "best") -> EncodedPairs:

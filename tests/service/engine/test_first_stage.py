@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.service.asking import Clock, error, ranked
+from tests.service.asking import Clock, error, held, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, Faults
 from tests.service.first_stages import with_first_stage
@@ -134,19 +134,22 @@ def test_a_continued_question_is_never_refused(start: Start) -> None:
     assert outcome.stages.tolist() == [-1] * len(TEXTS)
 
 
-def test_the_room_of_the_next_job_is_kept_until_it_comes_or_is_released(start: Start) -> None:
+def test_the_room_of_the_next_job_is_kept_until_it_comes_or_is_cancelled(start: Start) -> None:
     """A vectors job counts with the pairs' expected tokens, also after it is done; a cancelled one leaves nothing."""
-    running, _, _ = launch(start)
-    texts = running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS]).tokens
+    running, vectors, _ = launch(start)
+    texts = running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS])
     assert ranked(running.ask(TEXTS, **VECTORS)).complete
-    assert running.engine.queued_tokens == texts + 20
+    assert running.engine.queued_tokens == texts.tokens + 20
     assert ranked(running.ask(TEXTS, **PAIRS)).complete
     assert running.engine.queued_tokens == 0
     assert ranked(running.ask(TEXTS, **VECTORS)).complete
-    running.engine.release(2)
-    running.engine.release(2)
+    running.engine.cancel(2)
+    running.engine.cancel(2)
     assert running.engine.queued_tokens == 0
-    assert error(running.ask(TEXTS, cancelled=True, **VECTORS)).kind is Kind.UNAVAILABLE
+    with held(vectors):
+        ticket = running.ticket(texts, **VECTORS)
+        running.engine.cancel(ticket.key)
+    assert error(ticket.outcome).kind is Kind.UNAVAILABLE
     assert running.engine.queued_tokens == 0
 
 
@@ -178,9 +181,10 @@ def test_a_cancelled_vectors_job_frees_the_engine(start: Start) -> None:
     running, vectors, _ = launch(start, first=Faults(gate=gate))
     running.ask(["z"], **VECTORS)
     assert vectors.entered.wait(20)
-    gone = running.ask(TEXTS, cancelled=True, **VECTORS)
+    gone = running.ticket(running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS]), **VECTORS)
+    running.engine.cancel(gone.key)
     gate.set()
-    assert error(gone).kind is Kind.UNAVAILABLE
+    assert error(gone.outcome).kind is Kind.UNAVAILABLE
     assert sum(vectors.encoded) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +20,9 @@ from cerberank_models.backends.contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import DeviceFailedError
-from cerberank_service.engine.job import Job
+from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.runner import CALM_STEPS, LEAST_TOKENS, MOST_CALM_STEPS, Part, Runner, StepLimit
+from cerberank_service.engine.work import Work
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
 
@@ -78,23 +80,17 @@ class Device(Watched):
         super().free_memory()
 
 
-def job(count: int, *, poisoned: bool = False) -> Job:
+def question_of(count: int, *, poisoned: bool = False) -> Pending:
     """A question of `count` pairs, of 2, 3, ... tokens; a poisoned one makes the model raise."""
     pairs = numbered_pairs(count)
     if poisoned:
         pairs = replace(pairs, token_ids=np.full_like(pairs.token_ids, TOKEN_ID[RAISES]))
-    return Job(
-        pairs=pairs,
-        policy=RatioSchedule((0.0, 0.0), 1),
-        received=0.0,
-        submitted=0.0,
-        deadline=None,
-        resolve=lambda outcome: None,
-    )
+    work = Work(pairs=pairs, policy=RatioSchedule((0.0, 0.0), 1), received=0.0, deadline=None)
+    return Pending(work=work, key=0, outcome=Future(), submitted=0.0)
 
 
-def parts(*jobs: Job) -> list[Part]:
-    return [Part(each, np.arange(len(each.pairs))) for each in jobs]
+def parts(*questions: Pending) -> list[Part]:
+    return [Part(each, np.arange(len(each.work.pairs))) for each in questions]
 
 
 @dataclass
@@ -115,15 +111,15 @@ def runner(backend: FakeBackend, *, step_tokens: int = 10_000, metrics: Any = No
     return Runner(backend, step_tokens=step_tokens, speeds=StageSpeeds((1.0, 1.0, 1.0)), metrics=counts, clock=Clock())
 
 
-def expected(question: Job, stage: int = 0) -> np.ndarray:
-    return FakeBackend().run(FakeState(question.pairs, stage), stage).scores
+def expected(question: Pending, stage: int = 0) -> np.ndarray:
+    return FakeBackend().run(FakeState(question.work.pairs, stage), stage).scores
 
 
-def scores(question: Job, results: list[tuple[Part, Any]]) -> np.ndarray:
+def scores(question: Pending, results: list[tuple[Part, Any]]) -> np.ndarray:
     """What came back for `question`, by row; every row once."""
-    found = np.full(len(question.pairs), np.nan)
+    found = np.full(len(question.work.pairs), np.nan)
     for part, output in results:
-        if part.job is question:
+        if part.question is question:
             assert isinstance(output, StageOutput)
             assert np.isnan(found[part.rows]).all()
             found[part.rows] = output.scores
@@ -132,12 +128,12 @@ def scores(question: Job, results: list[tuple[Part, Any]]) -> np.ndarray:
 
 def test_a_guilty_question_is_found_by_halves() -> None:
     """One of eight: 1 + 2 + 2 + 2 runs, the guilty one alone gets an error, the others their own scores."""
-    backend, jobs = Watched(), [job(3, poisoned=number == 5) for number in range(8)]
-    results = list(runner(backend).run(0, parts(*jobs)))
+    backend, questions = Watched(), [question_of(3, poisoned=number == 5) for number in range(8)]
+    results = list(runner(backend).run(0, parts(*questions)))
     assert [pairs for _, pairs in backend.tried] == [24, 12, 12, 6, 3, 3, 6]
-    for question in jobs:
-        if question is jobs[5]:
-            ((_, error),) = [result for result in results if result[0].job is question]
+    for question in questions:
+        if question is questions[5]:
+            ((_, error),) = [result for result in results if result[0].question is question]
             assert isinstance(error, ServiceError)
             assert error.kind is Kind.INTERNAL
         else:
@@ -147,7 +143,7 @@ def test_a_guilty_question_is_found_by_halves() -> None:
 @pytest.mark.parametrize("says", [MemoryError(), RuntimeError("bad_alloc"), RuntimeError("Failed to allocate memory")])
 def test_what_does_not_fit_is_halved_by_rows(says: BaseException) -> None:
     """A question of 20 rows comes back in parts that hold every row once, and fails nobody."""
-    backend, questions = Watched(fits=200, says=says), [job(20), job(3)]
+    backend, questions = Watched(fits=200, says=says), [question_of(20), question_of(3)]
     running = runner(backend)
     results = list(running.run(0, parts(*questions)))
     assert len(results) > 2
@@ -157,19 +153,19 @@ def test_what_does_not_fit_is_halved_by_rows(says: BaseException) -> None:
 
 def test_steps_stay_as_small_as_the_memory_showed() -> None:
     """Half of what failed, never more than before, never less than LEAST_TOKENS; another error leaves them alone."""
-    tokens = job(40).pairs.tokens
+    tokens = question_of(40).work.pairs.tokens
     for fits, size, left in ((tokens - 1, 10_000, tokens // 2), (tokens - 1, 200, 200), (10, 10_000, LEAST_TOKENS)):
         running = runner(Watched(fits=fits), step_tokens=size)
-        list(running.run(0, parts(job(40))))
+        list(running.run(0, parts(question_of(40))))
         assert running.step_tokens == left
     other = runner(FakeBackend(faults=Faults(always=True)))
-    list(other.run(0, parts(job(40))))
+    list(other.run(0, parts(question_of(40))))
     assert other.step_tokens == 10_000
 
 
 def test_a_failed_attempts_tensors_are_dead_before_the_retry() -> None:
     """Before memory is freed, and before each later attempt, no tensor of a failed one lives."""
-    backend, question = Device(fits=60), job(20)
+    backend, question = Device(fits=60), question_of(20)
     results = list(runner(backend).run(0, parts(question)))
     np.testing.assert_array_equal(scores(question, results), expected(question))
     assert len(backend.failed) >= 6
@@ -179,15 +175,15 @@ def test_a_failed_attempts_tensors_are_dead_before_the_retry() -> None:
 
 def test_steps_grow_again_once_memory_is_there() -> None:
     """After enough steps that fit, the original size is tried again; that it fits is remembered."""
-    backend, question = Watched(fits=job(40).pairs.tokens - 1), job(40)
+    backend, question = Watched(fits=question_of(40).work.pairs.tokens - 1), question_of(40)
     running = runner(backend)
     list(running.run(0, parts(question)))
-    assert running.step_tokens == question.pairs.tokens // 2
+    assert running.step_tokens == question.work.pairs.tokens // 2
     backend.fits = None
     smaller = [Part(question, np.arange(28))]  # more than half of the limit
     for _ in range(10 * CALM_STEPS):
         list(running.run(0, smaller))
-    assert running.step_tokens > question.pairs.tokens
+    assert running.step_tokens > question.work.pairs.tokens
 
 
 def test_a_part_that_does_not_fit_beside_the_others_is_cut_too() -> None:
@@ -199,7 +195,7 @@ def test_a_part_that_does_not_fit_beside_the_others_is_cut_too() -> None:
                 raise MemoryError
             return super().select(state, rows)
 
-    questions = [job(4), job(3)]
+    questions = [question_of(4), question_of(3)]
     results = list(runner(Tight()).run(0, parts(*questions)))
     for question in questions:
         np.testing.assert_array_equal(scores(question, results), expected(question))
@@ -209,7 +205,7 @@ def test_a_failed_device_ends_the_run() -> None:
     """No halving: whatever is tried next would fail as well."""
     backend = Watched(faults=Faults(always=True, error=lambda: RuntimeError("CUDA error: unspecified launch failure")))
     with pytest.raises(DeviceFailedError, match="unspecified launch failure"):
-        list(runner(backend).run(0, parts(job(3), job(2))))
+        list(runner(backend).run(0, parts(question_of(3), question_of(2))))
     assert len(backend.tried) == 1
 
 
@@ -222,7 +218,7 @@ def test_memory_that_cannot_be_given_back_is_a_failed_device() -> None:
 
     says = RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
     with pytest.raises(DeviceFailedError, match="device-side assert"):
-        list(runner(Lost(fits=0, says=says)).run(0, parts(job(3))))
+        list(runner(Lost(fits=0, says=says)).run(0, parts(question_of(3))))
 
 
 def test_a_refused_call_while_memory_is_freed_ends_nothing() -> None:
@@ -232,21 +228,21 @@ def test_a_refused_call_while_memory_is_freed_ends_nothing() -> None:
         def free_memory(self) -> None:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
-    results = list(runner(Refusing(fits=3)).run(0, parts(job(2))))
+    results = list(runner(Refusing(fits=3)).run(0, parts(question_of(2))))
     assert [len(part.rows) for part, _ in results] == [1, 1]
     assert all(isinstance(output, StageOutput) for _, output in results)
 
 
 def test_a_single_row_that_does_not_fit_is_an_error() -> None:
     """There is nothing left to halve: its question fails, and the run ends."""
-    ((part, error),) = runner(Watched(fits=0)).run(0, parts(job(1)))
+    ((part, error),) = runner(Watched(fits=0)).run(0, parts(question_of(1)))
     assert len(part.rows) == 1
     assert isinstance(error, ServiceError)
 
 
 def test_states_that_were_given_up_are_run_again() -> None:
     """The rows without a state start from their tokens, the others go on; scores come in the order that was asked."""
-    backend, metrics, question = Watched(), Recomputed(), job(6)
+    backend, metrics, question = Watched(), Recomputed(), question_of(6)
     running = runner(backend, metrics=metrics)
     for rows in ([0, 1, 2], [3, 4, 5]):
         ((part, output),) = running.run(0, [Part(question, np.asarray(rows))])

@@ -19,7 +19,7 @@ from cerberank_service.call import RankCall
 from cerberank_service.dialects import cohere, voyage
 from cerberank_service.dialects.dialect import FormattedError, errors_in
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.http import batch_route
+from cerberank_service.http import batch_route, rank_route
 from cerberank_service.ranking import rank
 
 QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
@@ -102,14 +102,14 @@ def test_no_work_per_candidate_happens_on_the_event_loop(serve: Serve, monkeypat
         return call
 
     monkeypatch.setattr(rank, "prepare", noting("prepare", rank.prepare))
-    monkeypatch.setattr(rank, "Job", noting("job", rank.Job))
+    monkeypatch.setattr(rank, "work_of", noting("work", rank.work_of))
     monkeypatch.setattr(rank, "answer_of", noting("answer", rank.answer_of))
-    monkeypatch.setattr(rank, "to_json", noting("bytes", rank.to_json))
+    monkeypatch.setattr(rank_route, "to_json", noting("bytes", rank_route.to_json))
     client = serve(FakeBackend())
     metrics = service_of(client).metrics
     monkeypatch.setattr(metrics, "answered", noting("count", metrics.answered))
     assert client.post("/v1/rank", json=QUESTION).status_code == 200
-    assert seen.keys() == {"prepare", "job", "answer", "bytes", "count"}
+    assert seen.keys() == {"prepare", "work", "answer", "bytes", "count"}
     assert all(name.startswith("worker") for name in seen.values()), seen
 
 

@@ -9,7 +9,7 @@ from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.engine.job import Ranked
+from cerberank_service.engine.work import Ranked
 from cerberank_service.ranking.answer import answer_of
 from cerberank_service.ranking.prepare import Prepared
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -11,28 +12,28 @@ from tests.service.pairs import numbered_pairs
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.windows import Windows
-from cerberank_service.engine.job import Job, Outcome
+from cerberank_service.engine.pending import Pending
+from cerberank_service.engine.work import Work
 
 
-def job(count: int, schedule: tuple[float, ...] = (0.5, 0.0), minimum: int = 1, deadline: float | None = 9.0) -> Job:
-    def never(outcome: Outcome) -> None:
-        raise AssertionError("only the engine answers")
-
-    return Job(
-        pairs=numbered_pairs(count),
-        policy=RatioSchedule(schedule, minimum),
-        received=0.0,
-        submitted=0.0,
-        deadline=deadline,
-        resolve=never,
-    )
+def pending(work: Work) -> Pending:
+    return Pending(work=work, key=0, outcome=Future(), submitted=0.0)
 
 
-def run(question: Job, backend: FakeBackend, stage: int, rows: list[int]) -> list[int]:
+def work(count: int, schedule: tuple[float, ...] = (0.5, 0.0), minimum: int = 1, deadline: float | None = 9.0) -> Work:
+    policy = RatioSchedule(schedule, minimum)
+    return Work(pairs=numbered_pairs(count), policy=policy, received=0.0, deadline=deadline)
+
+
+def question_of(*args: Any, **options: Any) -> Pending:
+    return pending(work(*args, **options))
+
+
+def run(question: Pending, backend: FakeBackend, stage: int, rows: list[int]) -> list[int]:
     """Run rows through a stage; returns those that may go on."""
     asked = np.asarray(rows)
     found, missing = question.held.find(asked, backend)
-    parts = [*found, *([(missing, backend.start(question.pairs.select(missing)))] if len(missing) else [])]
+    parts = [*found, *([(missing, backend.start(question.work.pairs.select(missing)))] if len(missing) else [])]
     joined = backend.concat([state for _, state in parts])
     rows_run = np.concatenate([rows for rows, _ in parts])
     question.record(stage, rows_run, backend.run(joined, stage), backend)
@@ -41,7 +42,7 @@ def run(question: Job, backend: FakeBackend, stage: int, rows: list[int]) -> lis
 
 def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
     """Half of six go after the first exit, once all have passed it; they rank below every survivor."""
-    backend, question = FakeBackend(), job(6)
+    backend, question = FakeBackend(), question_of(6)
     assert run(question, backend, 0, [5, 4, 3]) == []
     kept = run(question, backend, 0, [2, 1, 0])
     assert len(kept) == 3
@@ -65,13 +66,13 @@ def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
 
 def test_a_drop_leaves_as_many_as_were_asked_for() -> None:
     """`top_k` results come from the last stage."""
-    assert len(run(job(6, schedule=(0.9, 0.0), minimum=4), FakeBackend(), 0, list(range(6)))) == 4
+    assert len(run(question_of(6, schedule=(0.9, 0.0), minimum=4), FakeBackend(), 0, list(range(6)))) == 4
 
 
 def test_drops_of_windows_are_counted_in_candidates() -> None:
     """Two of four candidates, whatever number of windows goes with them."""
     windows = Windows(first=np.asarray([0, 3, 4, 6, 7]), spans=np.zeros((7, 2), np.int64), combine="best")
-    question = replace(job(7), pairs=replace(numbered_pairs(7), windows=windows))
+    question = pending(replace(work(7), pairs=replace(numbered_pairs(7), windows=windows)))
     kept = run(question, FakeBackend(), 0, list(range(7)))
     assert question.dropped == [(0, 2)]
     assert len({int(np.searchsorted(windows.first, row, side="right")) for row in kept}) == 2
@@ -79,13 +80,13 @@ def test_drops_of_windows_are_counted_in_candidates() -> None:
 
 def test_rows_pass_an_exit_that_drops_nothing_unless_there_is_a_deadline() -> None:
     """With a deadline all rows finish a stage first, so that an order of all candidates is known early."""
-    assert run(job(4, schedule=(0.0, 0.5), deadline=None), FakeBackend(), 0, [3, 2]) == [3, 2]
-    assert run(job(4, schedule=(0.0, 0.5), deadline=9.0), FakeBackend(), 0, [3, 2]) == []
+    assert run(question_of(4, schedule=(0.0, 0.5), deadline=None), FakeBackend(), 0, [3, 2]) == [3, 2]
+    assert run(question_of(4, schedule=(0.0, 0.5), deadline=9.0), FakeBackend(), 0, [3, 2]) == []
 
 
 def test_rows_that_passed_an_exit_wait_at_the_next_one_that_drops() -> None:
     """All six are compared there, although they came in two lots."""
-    backend, question = FakeBackend(), job(6, schedule=(0.0, 0.5), deadline=None)
+    backend, question = FakeBackend(), question_of(6, schedule=(0.0, 0.5), deadline=None)
     for lot in ([5, 4, 3], [2, 1, 0]):
         assert run(question, backend, 0, lot) == lot
         kept = run(question, backend, 1, lot)
@@ -94,7 +95,7 @@ def test_rows_that_passed_an_exit_wait_at_the_next_one_that_drops() -> None:
 
 def test_a_part_of_the_first_stage_is_better_than_nothing() -> None:
     """The scored ones come first, the others say that no stage has seen them."""
-    backend, question = FakeBackend(), job(4)
+    backend, question = FakeBackend(), question_of(4)
     assert not question.has_order
     run(question, backend, 0, [3, 1])
     assert question.has_order
@@ -110,18 +111,8 @@ def test_a_part_of_the_first_stage_is_better_than_nothing() -> None:
     [(False, [0], False), (False, [0, 2], True), (True, [0], True), (True, [], False), (False, [2], False)],
 )
 def test_a_leading_row_is_no_order(known: bool, rows: list[int], has_order: bool) -> None:
-    """It is the question's own: an order needs it, and a candidate's vector, of this job or known before."""
-    texts = Job(
-        pairs=numbered_pairs(4),
-        policy=RatioSchedule(()),
-        later_tokens=(1.0, 1.0),
-        leads=True,
-        ordered=known,
-        received=0.0,
-        submitted=0.0,
-        deadline=9.0,
-        resolve=print,
-    )
+    """It is the question's own: an order needs it, and a candidate's vector, of this work or known before."""
+    texts = pending(replace(work(4, schedule=()), later_tokens=(1.0, 1.0), leads=True, ordered=known))
     output: StageOutput[Any] = StageOutput(
         state=None, scores=np.zeros(len(rows)), head_scores=None, vectors=[np.zeros(4, np.float16) for _ in rows]
     )
@@ -131,7 +122,7 @@ def test_a_leading_row_is_no_order(known: bool, rows: list[int], has_order: bool
 
 def test_a_part_of_a_later_stage_does_not_count() -> None:
     """The longest rows run first; that they were run is no reason to rank them above the others."""
-    backend, question = FakeBackend(), job(4, schedule=(0.0, 0.0))
+    backend, question = FakeBackend(), question_of(4, schedule=(0.0, 0.0))
     run(question, backend, 0, [3, 2, 1, 0])
     run(question, backend, 1, [3, 2])
     got = question.ranked(now=1.0, complete=False)
@@ -144,14 +135,14 @@ def test_the_expected_tokens_are_those_of_survivors_of_average_length(
     schedule: tuple[float, ...], rows: tuple[int, ...]
 ) -> None:
     """What admission and fairness count before anything has run."""
-    question = job(8, schedule=schedule)
+    question = work(8, schedule=schedule)
     mean = question.pairs.tokens / 8
     assert question.stage_tokens == tuple(count * mean for count in rows)
 
 
 def test_heads_are_kept_by_row() -> None:
     """Whatever the order in which the rows ran."""
-    question = job(3, schedule=())
+    question = question_of(3, schedule=())
     scores = np.asarray([0.1, 0.2, 0.3])
     heads = np.asarray([[0.1], [0.2], [0.3]])
     output: StageOutput[Any] = StageOutput(state=None, scores=scores, head_scores=heads)
