@@ -12,7 +12,7 @@ from typing import Literal
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
-from cerberank_models.commands.options import OWN, Backend, BackendOptions
+from cerberank_models.commands.options import OWN, Backend, BackendOptions, check_device
 from cerberank_models.commands.question_lines import read_line
 from cerberank_models.commands.values import Count
 from cerberank_models.first_stage.embed import Vectors, encoder_of, open_shard_encoder
@@ -51,6 +51,8 @@ def embed(
     """
     opened = read_checkpoint(checkpoint)
     chosen = backend.chosen()
+    if engine == "local":  # Ray's workers have devices of their own
+        check_device(chosen.device, chosen.kind)
     run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)
     inputs, count = check_texts(texts)
     shard_map, precision = _shard_map(opened, chosen, engine, threads=threads, workers=workers)

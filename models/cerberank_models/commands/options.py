@@ -70,6 +70,24 @@ OWN = BackendOptions()
 """The usual backend of this machine."""
 
 
+def check_device(device: str, backend: str = "torch") -> None:
+    """Raise ValueError, which names the option, unless the backend can compute on the device, such as cpu or cuda:1.
+
+    Of ONNX Runtime only the installed providers are checked: whether one starts shows when a graph is opened.
+    """
+    try:
+        if backend == "onnx":
+            from cerberank_models.backends.onnx_session import provider_of  # noqa: PLC0415 - an extra of its own
+
+            provider_of(device)
+        else:
+            import torch  # noqa: PLC0415 - ONNX Runtime needs none
+
+            torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device {device} cannot be used: {str(error).partition(chr(10))[0]}") from error
+
+
 def chosen_device(device: str) -> str:
     """`device`, or for `auto` the machine's first GPU that PyTorch can use, else the processor."""
     if device != "auto":

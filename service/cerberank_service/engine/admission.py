@@ -12,7 +12,7 @@ and at most twice as late: the scheduler reserves half of the work for the oldes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, exp, frexp, inf
+from math import ceil, exp, floor, inf, log2
 
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.fairness import FairClock
@@ -65,6 +65,16 @@ class Offer:
     deadline: float = inf
 
 
+SMALLER = 2
+"""Sizes between a question and those that are smaller: they cost at most 1/sqrt(2) of it. Questions that cost about the
+same do not overtake each other, on whichever side of a size's edge they lie."""
+
+
+def _size(seconds: float) -> int:
+    """The size of a question, in quarters of a doubling of its cost."""
+    return floor(4.0 * log2(max(seconds, 1e-9)))
+
+
 @dataclass(slots=True)
 class Pending:
     """The outstanding work of an accepted question."""
@@ -88,7 +98,7 @@ class Admission:
         self._clock = FairClock()
         self._accepted = self._refused = self._faded = 0.0
         self._offered: dict[int, float] = {}
-        """Accepted and refused seconds by size: the exponent of a question's seconds, as `frexp` gives it."""
+        """Accepted and refused seconds by `_size` of the questions."""
         self.tokens = 0
 
     @property
@@ -126,7 +136,7 @@ class Admission:
         """
         self._fade(now)
         own = self._speeds.shared(offer.stage_tokens)
-        self._offered[frexp(own)[1]] = self._offered.get(frexp(own)[1], 0.0) + own
+        self._offered[_size(own)] = self._offered.get(_size(own), 0.0) + own
         try:
             if self._pending:
                 self.check_room()
@@ -146,7 +156,7 @@ class Admission:
     def _overtaken(self, own: float, refused: float) -> float:
         """The share, 0 to 1, by which smaller questions that come later put off the end of one of `own` seconds."""
         served = max(self._accepted, self._bound)
-        smaller = sum(seconds for size, seconds in self._offered.items() if size < frexp(own)[1])
+        smaller = sum(seconds for size, seconds in self._offered.items() if size < _size(own) - SMALLER)
         return min(1.0, refused / served) * min(1.0, smaller / (OVERTAKING * served))
 
     def _check_deadline(self, offer: Offer, wait: float, now: float) -> None:

@@ -164,18 +164,21 @@ class Engine:
             return ticket
 
     def _check(self, offer: Offer, work: Work, *, counts: bool) -> None:
-        """Raises ServiceError where the question is refused; counts its seconds, unless it yields to live traffic."""
-        accepted = False
+        """Raises ServiceError where the question is refused; counts its seconds if it `counts` as load.
+
+        A question whose own deadline cannot be met is not load: another replica could not serve it in time either.
+        """
         try:
             self._admission.check(offer, self._clock())
-            accepted = True
         except ServiceError as error:
             if error.refusal is not None:
                 error.refusal = replace(error.refusal, candidates=work.pairs.candidates)
-            raise
-        finally:
+                counts = counts and error.refusal.reason != "deadline"
             if counts:
-                self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=accepted)
+                self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=False)
+            raise
+        if counts:
+            self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=True)
 
     def cancel(self, key: int) -> None:
         """End a work whose answer nobody waits for, or free the room that is kept for the work after it.

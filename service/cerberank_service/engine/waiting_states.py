@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.ma
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend

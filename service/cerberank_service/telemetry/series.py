@@ -174,8 +174,8 @@ class Families:
         )
         self.offered_seconds = counter(
             "offered_seconds",
-            "Predicted compute seconds of the questions that reached an engine, accepted or refused; "
-            "a rate of 1 is all that a replica can serve",
+            "Predicted compute seconds of the questions that reached an engine, accepted or refused, but not for their "
+            "own deadlines; a rate of 1 is all that a replica can serve",
             "outcome",
         )
         self.ignored_fields = counter(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cyclopts import CycloptsError
 
-from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, one_or_all
+from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device, one_or_all
 from cerberank_models.commands.values import Count, Integers, arguments_of
 
 
@@ -69,3 +69,11 @@ def test_a_wrong_value_is_told_with_a_right_one(words: tuple[str, ...], message:
     """The message has the option's form."""
     with pytest.raises(CycloptsError, match=message):
         parsed(*words)
+
+
+@pytest.mark.parametrize("device", ["quantum", "cuda:99", "cpu,cuda"])
+def test_a_device_that_is_not_there_is_named(device: str) -> None:
+    """Before data are read; torch's first line says why."""
+    check_device("cpu")
+    with pytest.raises(ValueError, match=f"^--device {device} cannot be used: [^\n]+$"):
+        check_device(device)

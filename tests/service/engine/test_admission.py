@@ -186,6 +186,18 @@ def test_while_much_is_refused_questions_count_the_smaller_ones_that_will_overta
     busy.check(offer(20.0, received=later), later)
 
 
+@given(st.floats(1.0, 20.0), st.floats(0.85, 1.0))
+def test_questions_of_about_the_same_cost_do_not_overtake_each_other(seconds: float, smaller: float) -> None:
+    """However much is refused, the wait of one is that of the questions before it, wherever its cost lies."""
+    busy = admission()
+    for key in range(round(20 * BOUND / seconds)):
+        busy.enter(key, offer(0.1 * seconds))  # these end before both
+    expected = refused(busy, offer(seconds)).refusal
+    for _ in range(1000):
+        refused(busy, offer(smaller * seconds))
+    assert refused(busy, offer(seconds)).refusal == expected
+
+
 def test_what_has_run_is_not_waited_for() -> None:
     """The prediction falls while a question is served, and never below zero."""
     busy = admission()

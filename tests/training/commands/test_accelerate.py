@@ -23,7 +23,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank import rank_pairs
-from cerberank_service.ranking.slo import choose
+from cerberank_service.ranking.slo import choose, loss_of
 from cerberank_training.commands.accelerate import unlabelled
 from cerberank_training.commands.tune import SECTION
 
@@ -85,10 +85,11 @@ def test_a_latency_target_chooses_among_its_schedules(made: Path) -> None:
     """The service quotes the points of agreement that the schedule costs, and no others."""
     config = read_checkpoint(made / "faster").config
     cheapest = config.tuned_schedules[-1]
-    choice = choose(config, 1, lambda policy: relative_cost(config.stage_layers, policy.ratios), cheapest.cost)
-    assert choice.policy == RatioSchedule(cheapest.schedule)
-    assert set(choice.loss) == {"agreement", "top1_agreement", "overlap@5"}
-    assert choice.loss["agreement"] > 0
+    policy = choose(config, 1, lambda policy: relative_cost(config.stage_layers, policy.ratios), cheapest.cost)
+    assert policy == RatioSchedule(cheapest.schedule)
+    loss = loss_of(config.tuned_schedules, policy.ratios)
+    assert set(loss) == {"agreement", "top1_agreement", "overlap@5"}
+    assert loss["agreement"] > 0
 
 
 def test_a_killed_run_goes_on_to_the_same_checkpoint(
@@ -158,8 +159,8 @@ def test_a_repeat_that_differs_is_refused_by_the_field(
     ("option", "message"),
     [
         (["--precision", "int4"], "for --precision. Choose from"),
-        (["--device", "cuda"], "--device cuda: "),
-        (["--device", "gpu"], "--device gpu: "),
+        (["--device", "cuda"], "--device cuda cannot be used: "),
+        (["--device", "gpu"], "--device gpu cannot be used: "),
         (["--exits", "a"], "for --exits: takes values with commas between them, such as 2,4, not 'a'"),
         (["--exits", "2,1"], "--exits 2,1 must come after distinct, ascending body layers 1..3"),
         (["--exits", "1,1"], "--exits 1,1 must"),

@@ -17,7 +17,7 @@ from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
-from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
@@ -107,7 +107,9 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
     if unknown := set(options.precisions) - set(PARITY):
         raise UsageError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
-    _run(read_checkpoint(checkpoint), replace(options, device=chosen_device(options.device)))
+    device = chosen_device(options.device)
+    check_device(device)
+    _run(read_checkpoint(checkpoint), replace(options, device=device))
 
 
 def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
@@ -120,7 +122,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
             f"--held-out {options.held_out} of {len(questions)} questions leaves {start} to train on: "
             f"there must be at least {LEAST} of either"
         )
-    body = _opened(ranker, options)
+    body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
     work = options.out.with_name(f"{options.out.name}.work")
     Bound(work, _settings(checkpoint, options, ranker.config, training)).begin()
     found = compute_vectors(work, body, checkpoint.encoder(), questions)
@@ -202,13 +204,6 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
         given = ",".join(map(str, places))
         raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
     return with_exits(source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.seed)
-
-
-def _opened(ranker: Ranker, options: AccelerateOptions) -> FrozenBody:
-    try:
-        return FrozenBody.of(ranker, device=options.device, precision=options.precision)
-    except RuntimeError as error:
-        raise ValueError(f"--device {options.device}: {error}") from error
 
 
 def _settings(

@@ -16,7 +16,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.card import read_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
-from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.encoding import PairEncoder
@@ -44,7 +44,7 @@ from cerberank_training.runs.card import dev_metric, read_summary, run_card, sum
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.kept import names_of
-from cerberank_training.runs.place import check_device, check_writable, writing
+from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
 from cerberank_training.runs.software import software
 from cerberank_training.runs.step_log import dev_at_start, last_step
@@ -135,8 +135,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     check_base(options.base, recipe.shape)
     base = find_base(options.base)
     dev = dev_set(options.dev, size)
-    teachers = [TeacherScoreCache.open(path) for path in options.teacher]
-    data = options.data
+    teachers, data = [TeacherScoreCache.open(path) for path in options.teacher], options.data
     if options.train:
         explicit = [name for name in given(options.changes.negatives) if name != "own"]
         sampling = possible_sampling(
@@ -194,11 +193,12 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
     first = Processes.join(torch.device(options.device)).rank == 0
+    shared = in_common(dev, questions.question_texts()) if first else ""
     if first:
         record.write(out)
         anew = NOTHING_SAVED if record.is_repeated and not (out / "state.pt").is_file() else ""
         starts = f"{student.start.replace(base.place, options.base)}; {first_sizes(run.first_step())}"
-        for line in filter(None, (anew, in_common(dev, questions.question_texts()), starts)):
+        for line in filter(None, (anew, shared, starts)):
             note_of("distil", line)
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
@@ -228,6 +228,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
     figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_start(start, best)}"
+    figures += f"; {shared}" if shared else ""
     kept = names.said(version)
     say(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))
     return Trained(checkpoint=checkpoint, dev_map=best)

@@ -24,6 +24,7 @@ from cerberank_models.output import UsageError, note, say
 from cerberank_training.data import open_questions, read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, measure_parity
 from cerberank_training.runs.card import FILE
+from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.students.calibration import calibration_texts
 
 GATE = GateBounds()
@@ -157,7 +158,9 @@ def _gate(form: Form, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, 
     if not form.gate:
         return lambda precision, backend: None
     size = 200 if form.gate_questions is None else form.gate_questions
-    questions = sampled(read_questions(form.gate), size=size, seed=0, name="clean")
+    every = list(read_questions(form.gate))
+    questions = sampled(every, size=size, seed=0, name="clean")
+    check_choice(questions, every, f"--gate {form.gate}")
     bounds = GateBounds(
         agreement=GATE.agreement if form.min_agreement is None else form.min_agreement,
         map_change=GATE.map_change if form.max_map_change is None else form.max_map_change,

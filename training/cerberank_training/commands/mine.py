@@ -15,7 +15,7 @@ from typing import Any, Literal
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import replacing
-from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
@@ -95,8 +95,11 @@ def mine(*, options: MineOptions) -> None:
     Args:
         options: Options.
     """
+    device = chosen_device(options.device)
+    if options.filter is not None or options.by != BM25:
+        check_device(device)
     try:
-        written = write_negatives(replace(options, device=chosen_device(options.device)))
+        written = write_negatives(replace(options, device=device))
     except (ValueError, ArithmeticError, OSError) as error:
         raise ValueError(" ".join(str(error).split())) from error
     note(f"cerberank data mine: {written}")

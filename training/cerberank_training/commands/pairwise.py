@@ -10,7 +10,7 @@ import torch
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole, whole
 from cerberank_models.config import TextEncodingConfig
 from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
@@ -30,7 +30,7 @@ from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content, folder_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.place import check_device, check_writable, writing
+from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, open_record, said_of_start
 from cerberank_training.runs.software import software
 from cerberank_training.runs.step_log import dev_at_start, last_step

@@ -13,14 +13,13 @@ from cyclopts import Parameter
 from numpy.typing import NDArray
 
 from cerberank_models.backends.registry import precisions_help
-from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
 from cerberank_training.data import Question, read_questions
-from cerberank_training.runs.place import check_device
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.run import Scores, score_into

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows
+from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import say
@@ -25,7 +25,6 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds
 from cerberank_training.evaluation.tune import tune as search
 from cerberank_training.runs.dev_set import check_choice
-from cerberank_training.runs.place import check_device
 
 FEW = 20
 """With fewer candidates per question than this, the cost on dev says little about large questions."""

@@ -1,4 +1,4 @@
-"""The folder and the device of a run: checked before anything is read, and a full disk said in one line."""
+"""The folder of a run: checked before anything is read, and a full disk told in one line."""
 
 from __future__ import annotations
 
@@ -27,24 +27,6 @@ def check_writable(out: Path) -> None:
             pass
     except OSError as error:
         raise OSError(f"--out {out} cannot be written: {error.strerror}") from error
-
-
-def check_device(device: str, backend: str = "torch") -> None:
-    """Raise ValueError, which names the option, unless the backend can compute on the device, such as cpu or cuda:1.
-
-    Of ONNX Runtime only the installed providers are checked: whether one starts shows when a graph is opened.
-    """
-    try:
-        if backend == "onnx":
-            from cerberank_models.backends.onnx_session import provider_of  # noqa: PLC0415 - an extra of its own
-
-            provider_of(device)
-        else:
-            import torch  # noqa: PLC0415 - an evaluation by ONNX Runtime needs none
-
-            torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device} cannot be used: {str(error).partition(chr(10))[0]}") from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
+from cerberank_models.commands.options import check_device
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED
@@ -32,7 +33,6 @@ from cerberank_training.evaluation.per_question import (
 )
 from cerberank_training.evaluation.report import agreement_markdown, markdown
 from cerberank_training.evaluation.sources.rankings import RankedQuestion, teacher_rankings
-from cerberank_training.runs.place import check_device
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 Agreements = dict[tuple[str, str], Agreement]

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.options import chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import arguments_of, listed, replaced
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
@@ -25,7 +25,6 @@ from cerberank_training.commands.sweep.runs import (
     run_command,
 )
 from cerberank_training.evaluation.trmd_table import ROWS, trmd_content, trmd_table
-from cerberank_training.runs.place import check_device
 from cerberank_training.students.text_rankers import SYSTEMS
 
 
