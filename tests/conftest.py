@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections import Counter
@@ -29,6 +30,16 @@ MOST_WORKERS = 8
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: the processors that this process may use, in a container too, up to MOST_WORKERS."""
     return min(usable_processors(), MOST_WORKERS)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the tests have imported to no garbage collection, and let others be rarer.
+
+    PyTorch's exporter makes objects by the million, and spends a third of its time on looking for cycles among them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.hookimpl(wrapper=True)

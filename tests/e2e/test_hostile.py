@@ -49,7 +49,7 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
         before = service.megabytes
         neighbour = Neighbour(url, pause=0.05)
         # Another address, as an attacker would have.
-        pool = stack.enter_context(ThreadPoolExecutor(4))
+        pool = stack.enter_context(ThreadPoolExecutor(12))
         with neighbour.asking():
             asked = [(case, case.outcomes(behind=behind)) for case in cases]
             came = list(pool.map(lambda each: play(url, *each, source="127.0.0.2"), asked))

@@ -49,22 +49,16 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
         *("--recipe", "electra-base-b11-3h1", "--base", bases["electra"], "--groups", f"jsonl:{groups}"),
         *("--dev", dev_jsonl(tmp_path)),
         *(*teachers, "--body-layers", 3, "--exits", "1,2", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", run),
+        "--no-export",
     )
     assert str(read_checkpoint(run / "checkpoint").config.architecture) == "B3 3H1"
     assert "`B3 3H1`" in (run / "checkpoint" / "README.md").read_text()
-    call(
-        program("evaluate"),
-        "--checkpoint",
-        run / "checkpoint",
-        "--data",
-        data,
-        "--precision",
-        "fp32",
-        "--schedule",
-        "0.3,0.3",
-    )
     served = tmp_path / "served"
     call(program("export"), run / "checkpoint", served, "--precisions", "fp32", "--version", "1")
+    call(
+        program("evaluate"),
+        *("--checkpoint", served, "--data", data, "--precision", "fp32", "--schedule", "0.3,0.3"),
+    )
     tuned = tmp_path / "tuned"
     call(
         program("train tune"),

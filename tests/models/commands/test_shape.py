@@ -22,13 +22,13 @@ def tokenizer(tmp_path: Path) -> str:
 def test_the_notation_of_the_paper_gives_the_shape(
     tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """B3 2H1 with exits and ONNX graphs, of a width of its own; the output says that the weights are random."""
+    """B2 2H1 with an exit and ONNX graphs, of a width of its own; the output says that the weights are random."""
     out = tmp_path / "out"
-    call = ["B3", "2H1", str(out), *SMALL, "--exits", "1,2", "--precisions", "fp32,int8", "--tokenizer", tokenizer]
+    call = ["B2", "2H1", str(out), *SMALL, "--exits", "1", "--precisions", "fp32,int8", "--tokenizer", tokenizer]
     assert main(call) == 0
     checkpoint = read_checkpoint(out)
-    assert f"{out}: random-b3-2h1-width-32 (B3 2H1, 3 stages), random weights" in capsys.readouterr().out
-    assert (str(checkpoint.config.architecture), len(checkpoint.config.stages)) == ("B3 2H1", 3)
+    assert f"{out}: random-b2-2h1-width-32 (B2 2H1, 2 stages), random weights" in capsys.readouterr().out
+    assert (str(checkpoint.config.architecture), len(checkpoint.config.stages)) == ("B2 2H1", 2)
     assert (checkpoint.config.transformer.hidden_size, checkpoint.config.encoding.max_length) == (32, 48)
     assert checkpoint.config.architecture.classifier_activation == "gelu"  # ELECTRA's, whose shape is the default
     assert checkpoint.precisions == ("fp32", "int8")

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from tests.bounds import PROBABILITIES
 from tests.program import program
+from tests.tiny import bert_tokenizer, random_ranker
 from tests.training.letters import jsonl, questions
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
 
 main = program("export")
@@ -44,12 +46,23 @@ def test_every_bound_is_kept(changes: dict[str, float], named: str) -> None:
         Parity(questions=5, **(good | changes)).check("int8", GateBounds())
 
 
+@pytest.fixture(scope="module")
+def plain_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of a ranker of one stage, which is exported in a third of the time."""
+    folder = tmp_path_factory.mktemp("plain") / "checkpoint"
+    ranker = random_ranker(body_layers=1, heads=2, exits=(), num_hidden_layers=2)
+    export_checkpoint(
+        ranker, bert_tokenizer(), folder, card="# random\n", version="1", source="tests", precisions=(), weights=True
+    )
+    return folder
+
+
 def test_the_verb_writes_nothing_that_fails(
-    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plain_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A bound that fp32 itself cannot keep leaves no folder; with the usual bounds fp32 passes."""
     out = tmp_path / "out"
-    call = [str(tiny_checkpoint), str(out), "--precisions", "fp32", "--gate", jsonl(tmp_path)]
+    call = [str(plain_checkpoint), str(out), "--precisions", "fp32", "--gate", jsonl(tmp_path)]
     assert main([*call, "--min-agreement", "101"]) == 1
     assert "does not rank like fp32 on 5 questions: top-1 agreement 100.0" in capsys.readouterr().err
     assert not out.exists()
@@ -69,14 +82,14 @@ def test_weights_are_kept_unless_told_otherwise(
     options: list[str],
     precisions: tuple[str, ...],
     kept: bool,
-    tiny_checkpoint: Path,
+    plain_checkpoint: Path,
     tmp_path: Path,
     *,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What torch serves on a GPU is in the new folder; --no-weights makes one for ONNX alone; its last line says so."""
-    given = read_checkpoint(tiny_checkpoint)
-    assert main([str(tiny_checkpoint), str(tmp_path / "out"), *options]) == 0
+    given = read_checkpoint(plain_checkpoint)
+    assert main([str(plain_checkpoint), str(tmp_path / "out"), *options]) == 0
     has = ", ".join(["weights"] * kept + [f"ONNX {each}" for each in precisions])
     assert f"{tmp_path / 'out'} has {has}; next: " in capsys.readouterr().err.splitlines()[-1]
     exported = read_checkpoint(tmp_path / "out")
