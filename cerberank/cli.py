@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ from cyclopts import App, CycloptsError
 
 from cerberank_models import __version__
 from cerberank_models.commands.values import DEFAULTS
-from cerberank_models.output import UsageError
+from cerberank_models.output import UsageError, say
 
 MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_training"
 TORCH = MappingProxyType({"torch": "torch"})
@@ -26,6 +27,7 @@ GROUPS = {
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
 """What each group is about; the first one is the top level."""
+COMPLETION = "--install-completion"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +48,15 @@ class Command:
     def group(self) -> str:
         """The first of two words; "" at the top level."""
         return self.name.rpartition(" ")[0]
+
+    @property
+    def is_installed(self) -> bool:
+        """True if the libraries that it imports are there."""
+        try:
+            import_module(self.target.partition(":")[0])
+        except ModuleNotFoundError:
+            return False
+        return True
 
     def extra_for(self, library: str) -> str:
         """The extra that brings a library which could not be imported."""
@@ -163,20 +174,21 @@ COMMANDS = (
 """Every command of the program."""
 
 
-def program(called: Command | None = None) -> App:
+def program(called: Command | None = None, commands: Sequence[Command] = COMMANDS) -> App:
     """The program. Of its commands only the one that is `called` is imported, when it runs or shows its help."""
     options: dict[str, Any] = {
         "default_parameter": DEFAULTS,
         "help_format": "markdown",
         "suppress_keyboard_interrupt": False,
     }
-    root = App(name="cerberank", version=__version__, help="Rank answers, serve rankers, train them.", **options)
+    about = f"Rank answers, serve rankers, train them. `cerberank {COMPLETION}` completes words in this shell."
+    root = App(name="cerberank", version=__version__, help=about, **options)
     apps = {"": root}
     for order, (name, help_) in enumerate(GROUPS.items()):
         if name:
             apps[name] = App(name=name, help=help_, version_flags=(), sort_key=len(COMMANDS) + order, **options)
             root.command(apps[name])
-    for order, command in enumerate(COMMANDS):
+    for order, command in enumerate(commands):
         target, word = apps[command.group], command.name.rpartition(" ")[2]
         # A line that is given here replaces the whole docstring, which is the help of the command itself.
         line = None if command is called else command.help
@@ -190,6 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _named(tokens)
     name = "cerberank" if command is None else f"cerberank {command.name}"
     try:
+        if tokens == [COMPLETION]:
+            installed = [each for each in COMMANDS if each.is_installed]
+            say(f"{program(commands=installed).install_completion()} is written; a new shell completes words by it")
+            return 0
         code = program(command)(tokens, result_action="return_value", exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
         message = str(error)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cerberank.cli import COMMANDS, GROUPS, Command, main
+from cerberank.cli import COMMANDS, COMPLETION, GROUPS, Command, main
 
 from cerberank_models import __version__
 from cerberank_models.commands import rank as rank_command
@@ -58,6 +59,18 @@ def test_a_wrong_call_is_one_line(words: list[str], message: str, capsys: pytest
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    """By a script that bash takes, for the commands whose libraries are installed."""
+    environment = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    command = [sys.executable, "-m", "cerberank", COMPLETION]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    path = Path(done.stdout.partition(" is written")[0])
+    assert path.is_relative_to(tmp_path)
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    assert all(option in path.read_text() for option in ("--top-k", "--body-layers"))
+    assert not Command(name="x", target="nowhere:x", help="").is_installed
 
 
 def test_no_command_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,5 +124,5 @@ def test_nothing_else_in_the_service_reads_the_environment() -> None:
         for path in package.rglob("*.py")
         if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
     }
-    clients = {"cli/server.py", "cli/probe.py"}
+    clients = {"commands/server.py", "commands/probe.py"}
     assert readers == {"settings/environment.py", *clients}
