@@ -67,7 +67,9 @@ def test_commands_of_the_pages_exist(page: Path) -> None:
 def test_every_file_of_the_architecture_exists() -> None:
     """docs/architecture.md names files that are there."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    names = {path.name for folder in ("cerberank", "models", "service", "training") for path in (ROOT / folder).rglob("*.py")}
+    names = {
+        path.name for folder in ("cerberank", "models", "service", "training") for path in (ROOT / folder).rglob("*.py")
+    }
     for name in re.findall(r"\b(\w+\.py)\b", text):
         assert name in names, name
 
