@@ -18,13 +18,14 @@ serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve th
 # Networks of a few weights: several threads only wait for each other, for minutes when the machine is busy.
 # A worker for each usable processor (tests/conftest.py); WORKERS=0 runs everything in one process.
 WORKERS ?= auto
-PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile
+PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile $(if $(COVERAGE),--cov --cov-report=)
 
 test: $(DEV)/.installed ## run the tests that guard everyday changes, a few minutes
 	$(PYTEST) -m "not slow"
 
-test-all: $(DEV)/.installed ## what make test runs, and the slow tests
+test-all: $(DEV)/.installed ## what make test runs, and the slow tests; COVERAGE=yes compares line coverage with tests/coverage.json
 	$(PYTEST)
+	$(if $(COVERAGE),$(DEV)/bin/python -m tools.coverage)
 
 test-clients: $(DEV)/.installed ## unmodified client packages from PyPI and npm: make test-clients [CLIENTS="cohere litellm"]
 	$(DEV)/bin/python -m tests.clients.run $(CLIENTS)

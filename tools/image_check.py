@@ -212,6 +212,7 @@ def save_cross_encoder(folder: Path) -> None:
     """Four narrow layers of ELECTRA with random weights, and the bundled model's tokenizer, for `from_pretrained`."""
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(BUNDLED / "tokenizer.json"),
+        model_input_names=["input_ids", "attention_mask", "token_type_ids"],
         **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep")},
     )
     config = transformers.ElectraConfig(

@@ -1,0 +1,70 @@
+"""Line coverage by package, against the recorded figures: `python -m tools.coverage`, after tests with `COVERAGE=yes`.
+
+Ends with 1 when a package has fallen by more than a point. `--record` writes the figures of this run, to be committed.
+Lines that only other processes run, such as those of a service that an end-to-end test starts, do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from coverage import Coverage
+
+from tools.process import ROOT
+
+RECORDED = ROOT / "tests" / "coverage.json"
+MOST_FALL = 1.0
+"""Points. A machine without some programs skips tests, and a race may take another branch."""
+
+
+def by_package(files: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """Percent of the statements that ran, of the files (paths with the numbers of those that ran and of all)."""
+    ran, all_ = Counter[str](), Counter[str]()
+    for path, (covered, statements) in files.items():
+        package = next(part for part in Path(path).parts if part.startswith("cerberank"))
+        ran[package] += covered
+        all_[package] += statements
+    return {package: round(100.0 * ran[package] / all_[package], 1) for package in sorted(all_)}
+
+
+def fallen(measured: Mapping[str, float], recorded: Mapping[str, float]) -> list[str]:
+    """The packages that are missing or have fallen by more than a point."""
+    return [name for name, percent in recorded.items() if measured.get(name, 0.0) < percent - MOST_FALL]
+
+
+def measure() -> dict[str, float]:
+    """The figures of the last run of the tests. Raises CoverageException where there was none."""
+    coverage = Coverage()
+    coverage.load()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "coverage.json")
+        coverage.json_report(outfile=str(out))
+        files = json.loads(out.read_text())["files"]
+    sums = {path: file["summary"] for path, file in files.items()}
+    return by_package({path: (each["covered_lines"], each["num_statements"]) for path, each in sums.items()})
+
+
+def main(argv: list[str]) -> int:
+    """Print the figures; 1 when one has fallen."""
+    parser = argparse.ArgumentParser(prog="python -m tools.coverage", description=__doc__)
+    parser.add_argument("--record", action="store_true", help="write the figures instead of comparing them")
+    record, measured = parser.parse_args(argv).record, measure()
+    if record:
+        RECORDED.write_text(json.dumps(measured, indent=2) + "\n")
+    recorded: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    for name, percent in measured.items():
+        sys.stdout.write(f"{name:24} {percent:5.1f} % of lines, recorded {recorded.get(name, 'nothing')}\n")
+    lost = fallen(measured, recorded)
+    if lost:
+        sys.stdout.write(f"fallen by more than {MOST_FALL:g} point: {', '.join(lost)}\n")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
