@@ -20,6 +20,10 @@ RESTARTS = 3
 """A worker whose process was killed is started again this many times; an exception ends the run at once."""
 
 
+class WorkerError(RuntimeError):
+    """A Ray worker failed; the message is the last line of its own error."""
+
+
 def map_here(work: Work[ItemT, ResultT]) -> ShardMap[ItemT, ResultT]:
     """Map one shard after another in this process."""
 
@@ -36,7 +40,7 @@ def map_on_ray(
     """Map with actors that each open their own work, on a GPU for `cuda` and on `threads` processors otherwise.
 
     One shard for each worker is in memory at a time. Workers that the cluster has no room for are not waited for. A
-    worker that fails ends the run with RuntimeError.
+    worker that fails ends the run with WorkerError.
     """
     import ray  # noqa: PLC0415 - an extra of its own
     import ray.exceptions  # noqa: PLC0415
@@ -69,7 +73,7 @@ def map_on_ray(
                     running[actor.run.remote(item)] = actor, number
                     left = next(rest, None)
         except ray.exceptions.RayError as error:
-            raise RuntimeError(f"a Ray worker failed: {str(error).strip().splitlines()[-1]}") from error
+            raise WorkerError(f"a Ray worker failed: {str(error).strip().splitlines()[-1]}") from error
         finally:
             for actor in actors:
                 ray.kill(actor)

@@ -23,6 +23,10 @@ Vector = NDArray[np.float16]
 State = TypeVar("State")
 
 
+class DeviceError(RuntimeError):
+    """The device, or the library that runs a model on it, is missing or could not start; the message is for users."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageOutput(Generic[State]):
     """The result of one stage for n pairs."""

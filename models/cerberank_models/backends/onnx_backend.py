@@ -50,7 +50,7 @@ class OnnxBackend:
     ) -> None:
         """Open the graphs; `threads` None takes all processors that this process may use.
 
-        Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
+        Raises ValueError when the number of graphs is not the number of stages, DeviceError when the device's
         provider is not installed.
         """
         self._config = config

@@ -76,7 +76,7 @@ class OnnxDeviceBackend:
     ) -> None:
         """Open the graphs on `device` (`cuda`, `cuda:1`; `cpu` serves to test results, not speed).
 
-        Raises ValueError when the number of graphs is not the number of stages, RuntimeError when the device's
+        Raises ValueError when the number of graphs is not the number of stages, DeviceError when the device's
         provider is not installed.
         """
         self._config, self._buckets, self._place = config, buckets, place_of(device)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from cerberank_models.backends.contract import DeviceError
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.config import RankerConfig
 
@@ -48,7 +49,7 @@ CUDA_OPTIONS = {
 def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
     """A session on `device` (`cpu`, `cuda`, `cuda:1`); `threads` None takes all processors of this process.
 
-    Raises RuntimeError when the device's provider is not installed or cannot run, or both runtimes are installed.
+    Raises DeviceError when the device's provider is not installed or cannot run, or both runtimes are installed.
     """
     refuse_two_runtimes()
     kind, provider = place_of(device)[0], provider_of(device)
@@ -85,13 +86,13 @@ def open_stages(
 
 
 def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:
-    """The execution provider for a device, with its options. Raises RuntimeError where it is not installed."""
+    """The execution provider for a device, with its options. Raises DeviceError where it is not installed."""
     kind, number = place_of(device)
     if kind == "cpu":
         return "CPUExecutionProvider"
     name = "CUDAExecutionProvider"
     if name not in onnxruntime.get_available_providers():
-        raise RuntimeError(f"device {device!r} needs ONNX Runtime's {name}: install cerberank[onnx-gpu]")
+        raise DeviceError(f"device {device!r} needs ONNX Runtime's {name}: install cerberank[onnx-gpu]")
     return name, {"device_id": number, **CUDA_OPTIONS}
 
 
@@ -110,13 +111,13 @@ def _exact(opened: Callable[[str], onnxruntime.InferenceSession], graph: Path) -
 
 
 def check_provider(running: Sequence[str], device: str) -> None:
-    """Raise RuntimeError when a session for a GPU runs on the processor.
+    """Raise DeviceError when a session for a GPU runs on the processor.
 
     ONNX Runtime lists its CUDA provider even where CUDA's libraries are missing, and then falls back without an error.
     """
     wanted = "CPUExecutionProvider" if place_of(device)[0] == "cpu" else "CUDAExecutionProvider"
     if not running or running[0] != wanted:
-        raise RuntimeError(
+        raise DeviceError(
             f"device {device!r} needs ONNX Runtime's {wanted}, which could not start (it runs {', '.join(running)}); "
             "CUDA's or cuDNN's libraries are missing, or of another version: install cerberank[onnx-gpu] anew"
         )
@@ -133,10 +134,10 @@ def place_of(device: str) -> tuple[str, int]:
 
 
 def refuse_two_runtimes() -> None:
-    """Raise RuntimeError when both ONNX Runtime wheels are installed: they overwrite each other's files."""
+    """Raise DeviceError when both ONNX Runtime wheels are installed: they overwrite each other's files."""
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
     if len(installed) == 2:
-        raise RuntimeError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")
+        raise DeviceError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")
 
 
 def _installed(distribution: str) -> bool:

@@ -135,7 +135,7 @@ def open_backend(
     steps of up to so many tokens run as CUDA graphs, captured here; None takes the backend's default, 0 captures none.
     The backend's `precision` tells whether it is computed in bf16 because fp16 would overflow.
     Raises ValueError for an unknown `kind` or precision or where there can be no CUDA graphs, CheckpointError when
-    the checkpoint lacks what `kind` and `precision` need, RuntimeError when the device's libraries are not installed.
+    the checkpoint lacks what `kind` and `precision` need, DeviceError when the device's libraries are not installed.
     """
     kind = kind or usual_backend(device, backends)
     precision = check_precision(kind, precision or usual_precision(kind, device, backends), backends)

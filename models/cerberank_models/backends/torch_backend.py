@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, StageOutput, consecutive, scored
+from cerberank_models.backends.contract import BackendCounts, DeviceError, StageOutput, consecutive, scored
 from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph_sizes
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
@@ -75,13 +75,13 @@ class TorchBackend:
         graphs or by `capture`; None takes `GRAPH_TOKENS`, and what `prepare` adds, where stages can be captured.
         `kernel` replaces the device's variable-length attention, and `fuse` compiles functions of the body's layers
         (`Body.fuse`).
-        Raises ValueError for an unknown precision, or where stages cannot be captured, RuntimeError without the device.
+        Raises ValueError for an unknown precision, or where stages cannot be captured, DeviceError without the device.
         """
         place, dtype = torch.device(device), dtype_of(precision)
         self.precision = precision
         """The precision that it computes in."""
         if place.type == "cuda" and not torch.cuda.is_available():
-            raise RuntimeError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
+            raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
         # A stream of its own: two versions on one GPU do not wait for each other, and the default stream cannot be
         # captured.
         self._stream = own_stream(place) if place.type == "cuda" else None

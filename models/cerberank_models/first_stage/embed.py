@@ -78,11 +78,11 @@ def encoder_of(backend: VectorBackend, encoder: TextEncoder) -> EncodeShard:
 
 
 def open_shard_encoder(checkpoint: Path, *, kind: str, precision: str, device: str, threads: int) -> EncodeShard:
-    """Open the encoder of a checkpoint; raises RuntimeError when it takes another precision than `precision`."""
+    """Open the encoder of a checkpoint; raises ValueError when it takes another precision than `precision`."""
     read = read_checkpoint(checkpoint)
     backend = open_first_stage(read, kind=kind, precision=precision, device=device, threads=threads)
     if backend.precision != precision:
-        raise RuntimeError(f"this encoder runs in {backend.precision}: give it as --precision")
+        raise ValueError(f"this encoder runs in {backend.precision}: give it as --precision")
     return encoder_of(backend, open_encoder(read))
 
 

@@ -35,7 +35,7 @@ class OnnxEncoder:
     ) -> None:
         """Open the graph; `threads` None takes all processors that this process may use.
 
-        Raises RuntimeError when the device's provider is not installed.
+        Raises DeviceError when the device's provider is not installed.
         """
         self.config = config
         """The bi-encoder's shape."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cerberank_models.backends.batching import buckets_of
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.contract import DeviceError, Vector
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
 from cerberank_models.backends.torch_stages import dtype_of, sum_in_fp32
@@ -36,11 +36,11 @@ class TorchEncoder:
         """Take over `network`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
 
         `kernel` replaces the device's variable-length attention. Raises ValueError for an unknown precision,
-        RuntimeError without the device.
+        DeviceError without the device.
         """
         place, dtype = torch.device(device), dtype_of(precision)
         if place.type == "cuda" and not torch.cuda.is_available():
-            raise RuntimeError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
+            raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
         self.precision = precision
         """The precision that it computes in."""
         self._device = place
