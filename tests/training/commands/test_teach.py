@@ -176,13 +176,8 @@ def test_what_it_starts_from_is_said_or_refused(
     for labels, said in ((1, "a cross-encoder of one logit"), (2, "a cross-encoder of two logits")):
         base = save_cross_encoder("bert", tmp_path / "base", num_labels=labels)
         assert call(tmp_path, "--steps", 1, "--out", tmp_path / f"out-{labels}") == 0
-        sizes = "the first step has 2 questions and 6 pairs, 2 positive and 4 negative"
+        sizes = "the first step has 2 questions and 10 pairs, 2 positive and 8 negative"
         assert f"cerberank train teach: starts from {base}, {said}; {sizes}\n" in (error := capsys.readouterr().err)
-        assert "the default --hard 2 and --random 1 have no effect" in error
-        sampling = read_record(tmp_path / f"out-{labels}").bound["sampling"]
-        assert (sampling["own"], sampling["hard"], sampling["random"]) == (2, 0, 0)
-    assert call(tmp_path, "--random", 1) == 1
-    assert "--random 1 would have no effect" in capsys.readouterr().err
     AutoModel.from_pretrained(base).save_pretrained(base)
     assert call(tmp_path, "--steps", 1) == 0
     assert "an encoder, and its classifier of two logits from random weights; " in capsys.readouterr().err

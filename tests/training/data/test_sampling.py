@@ -20,7 +20,6 @@ from cerberank_training.data.sampling import (
     PairSampling,
     SampledGroups,
     Sampler,
-    possible_sampling,
     sampler_for,
 )
 from cerberank_training.learning.processes import Processes
@@ -101,30 +100,33 @@ def test_positives_alone_teach_no_ranking() -> None:
     ):
         with pytest.raises(ValueError, match="no question has a negative candidate"):
             refused()
-    with pytest.raises(ValueError, match="--own is 0: no question would get a negative"):
-        Sampler(questions(), NegativeSampling(own=0), seed=1)
+    with pytest.raises(ValueError, match="--own, --hard and --random are 0"):
+        Sampler(questions(), NegativeSampling(own=0, hard=0, random=0), seed=1)
     outside = Sampler(data, NegativeSampling(), seed=1, outside=lambda _: [Candidate(text="other")])
     assert outside.step(0, 1)[0].labels == (1.0, 0.0)
     PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=True), seed=1)
 
 
-def test_negatives_from_articles_that_are_not_there(tmp_path: Path) -> None:
-    """Refused where an option asks for them; a default is left out with a line that says how many negatives remain."""
-    (tmp_path / "q.jsonl").touch()
-    spec, told = f"jsonl:{tmp_path / 'q.jsonl'}", list[str]()
-    for name in ("hard", "hard_pool", "random"):
-        flag = name.replace("_", "-")
-        with pytest.raises(ValueError, match=f"^--{flag} [0-9]+ would have no effect: jsonl:.* has no articles"):
-            possible_sampling(spec, NegativeSampling(), explicit=[name], report=told.append)
-    assert possible_sampling(spec, NegativeSampling(own=3), explicit=["own"], report=told.append) == NegativeSampling(
-        own=3, hard=0, random=0
-    )
-    assert "a question gets at most 3 negatives" in told.pop()
-    for fits in (NegativeSampling(hard=0, random=0), PairSampling()):
-        assert possible_sampling(spec, fits, explicit=["hard"], report=told.append) == fits
-    (tmp_path / "articles-q.jsonl").touch()
-    assert possible_sampling(spec, NegativeSampling(), explicit=["hard"], report=told.append) == NegativeSampling()
-    assert not told
+def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
+    """Every number has an effect: no candidate comes twice, and --hard is of those that share words."""
+    data = [
+        Question(
+            id="q",
+            text="where is the red tower",
+            candidates=tuple(
+                LabelledCandidate(Candidate(text=text), int(text == "there"))
+                for text in ("there", "a red tower", "one red house", "water", "fire", "earth")
+            ),
+        )
+    ]
+    hard = Sampler(data, NegativeSampling(own=0, hard=1, hard_pool=1, random=2), seed=1)
+    for step in range(20):
+        (group,) = hard.step(step, 1)
+        texts = [candidate.text for candidate in group.candidates]
+        assert texts[:2] == ["there", "a red tower"]
+        assert len(set(texts)) == 4
+    (group,) = Sampler(data, NegativeSampling(own=2, hard=2, random=9), seed=1).step(0, 1)
+    assert len({candidate.text for candidate in group.candidates}) == len(group.candidates) == 6
 
 
 def test_sampled_groups_come_in_order_and_again() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,13 +25,12 @@ from cerberank_training.commands.recipe_options import (
     UNCHANGED,
     RecipeOptions,
     changed_recipe,
-    given,
     read_recipe,
     recipe_help,
 )
 from cerberank_training.commands.run_options import DevQuestions, Track, note_of
 from cerberank_training.data import Question, open_questions
-from cerberank_training.data.sampling import SampledGroups, first_sizes, possible_sampling, sampler_for
+from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes, launched_processes
 from cerberank_training.learning.strategies import check_strategy
@@ -136,12 +134,6 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     base = find_base(options.base)
     dev = dev_set(options.dev, size)
     teachers, data = [TeacherScoreCache.open(path) for path in options.teacher], options.data
-    if options.train:
-        explicit = [name for name in given(options.changes.negatives) if name != "own"]
-        sampling = possible_sampling(
-            options.train, recipe.sampling, explicit=explicit, report=partial(note_of, "distil")
-        )
-        recipe = replace(recipe, sampling=sampling)
     questions = open_questions(data, training=True)
     groups = (
         SampledGroups(questions)

@@ -4,53 +4,80 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from cerberank_models.commands.values import Count, Whole
-from cerberank_models.output import note
+from cerberank_models.commands.values import Count, Share, Whole
+from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
 from cerberank_training.commands.recipe_options import read_recipe, recipe_help
 from cerberank_training.data import open_questions
-from cerberank_training.data.sampling import Group, possible_sampling, sampler_for
+from cerberank_training.data.mixture import Additions, Mixture
+from cerberank_training.data.sampling import Group, sampler_for
 
 
 def sample(
     *,
     recipe: Annotated[str, Parameter(help=recipe_help())],
-    train: str,
+    train: tuple[str, ...],
     questions: Count,
     out: Path,
+    temperature: Share = 1.0,
+    elsewhere: Whole = 0,
+    changed: Share = 0.0,
+    chat: Share = 0.0,
+    unanswered: Share = 0.0,
     seed: Whole = 1,
 ) -> None:
     """Write the groups that a recipe would train on, so that teachers can score them beforehand.
 
-    The groups follow from data, recipe and seed alone. The file is generic JSONL (gzip if its name ends in .gz): one
-    line a question, its candidates in the order of the step.
+    Several data sets are mixed. The groups follow from data, recipe and options alone. The file is generic JSONL (gzip
+    if its name ends in .gz): one line a question, its candidates in the order of the step.
 
     Args:
         recipe: Recipe.
-        train: Data as FORMAT:PATH.
+        train: Data as FORMAT:PATH; repeat for several sets.
         questions: Number of groups; epochs repeat as needed.
         out: File to make.
+        temperature: Power of a set's size that is its weight: 1 draws all questions equally often, 0 all sets.
+        elsewhere: Negatives of a group from other sets, or from other questions of the only one.
+        changed: Share of the groups with a positive that is made wrong: another number or name, or a `not`.
+        chat: Share of the questions in chat form: greeting, politeness, small letters, typing errors.
+        unanswered: Share of the groups without their positive; questions that have none are kept then, too.
         seed: Random seed.
     """
     chosen = read_recipe(recipe).recipe
-    data = open_questions(train, training=True)
-    sampling = possible_sampling(train, chosen.sampling, report=_say)
-    sampler = sampler_for(train, data, sampling, seed=seed)
+    if len(set(train)) < len(train):
+        raise UsageError("--train names a data set twice.")
+    tables = {name: open_questions(name, training=True) for name in train}
+    samplers = {
+        name: sampler_for(name, table, chosen.sampling, seed=seed, unanswered=unanswered > 0)
+        for name, table in tables.items()
+    }
+    additions = Additions(
+        temperature=temperature, elsewhere=elsewhere, changed=changed, chat=chat, unanswered=unanswered
+    )
+    groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)
+    drawn, pairs, positives = Counter[str](), 0, 0
     partial = out.with_name(f".{out.name}.partial")
     with (
         gzip.open(partial, "wt", encoding="utf-8")
         if out.suffix == ".gz"
         else partial.open("w", encoding="utf-8") as file
     ):
-        for index in progress(range(questions), unit="question"):
-            file.write(_line(sampler.step(index, 1)[0]))
+        for name, group in progress(groups, total=questions, unit="question"):
+            file.write(_line(group))
+            drawn[name] += 1
+            pairs, positives = pairs + len(group.labels), positives + sum(label > 0 for label in group.labels)
     partial.replace(out)
-    _say(f"{out} holds {questions} groups; next: cerberank data score CACHE --teacher TEACHER --data jsonl:{out}")
+    if len(train) > 1:
+        for name, count in drawn.most_common():
+            _say(f"{count} groups of {name}, {count / len(samplers[name]):.2f} epochs")
+    sizes = f"{questions} groups and {pairs} pairs, {positives} positive"
+    _say(f"{out} holds {sizes}; next: cerberank data score CACHE --teacher TEACHER --data jsonl:{out}")
 
 
 def _say(line: str) -> None:

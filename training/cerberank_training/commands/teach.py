@@ -23,7 +23,6 @@ from cerberank_training.data.sampling import (
     PairSampling,
     Sampling,
     first_sizes,
-    possible_sampling,
     sampler_for,
 )
 from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes
@@ -173,8 +172,6 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     check_room(opened, options.texts.max_length)
     base = find_base(options.base)
     dev = dev_set(options.dev, size)
-    explicit = [name for name in ("hard", "random") if getattr(options.sampling, name) is not None]
-    sampling = possible_sampling(options.train, sampling, explicit=explicit, report=_say)
     questions = open_questions(options.train, training=True)
     sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
     processes = launched_processes()

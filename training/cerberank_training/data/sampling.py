@@ -10,8 +10,8 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,16 +31,20 @@ NOTHING_TO_RANK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegativeSampling:
-    """Groups: one positive of a question, and how many negatives it gets from each source. Ours, in no paper."""
+    """Groups: one positive of a question, and how many negatives it gets from each source. Ours, in no paper.
+
+    The article of `hard` and `random` is what lies outside the answer's paragraph; for data without articles it is the
+    question's own candidates, so that every number has an effect on every format.
+    """
 
     own: int = 2
     """Negatives from the question's own candidates (for squad-as2: the paragraph of the answer)."""
     hard: int = 2
-    """Negatives from the rest of the article: sentences that share the rarest words with the question."""
+    """Negatives from the article: sentences that share the rarest words with the question."""
     hard_pool: int = 12
     """How many such sentences the hard negatives are drawn from."""
     random: int = 1
-    """Negatives from the rest of the article: any sentences."""
+    """Negatives from the article: any other sentences."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +71,7 @@ class Group:
 
 
 class Sampler:
-    """Draws the groups of each step; `outside(question)` gives the article's unlabelled sentences."""
+    """Draws the groups of each step; `outside(question)` gives the article's unlabelled sentences, if there are any."""
 
     def __init__(
         self,
@@ -76,19 +80,26 @@ class Sampler:
         *,
         seed: int,
         outside: Callable[[Question], Sequence[Candidate]] | None = None,
+        unanswered: bool = False,
     ) -> None:
-        """Questions without a positive are left out; raises ValueError when none is left, or none has a negative."""
+        """Questions without a positive are left out unless `unanswered`; their groups have negatives alone.
+
+        Raises ValueError when no question is left, or none has a negative.
+        """
         self._questions = QuestionTable.of(questions)
-        self._usable = np.flatnonzero(self._questions.positives)
+        self._kept = (self._questions.positives > 0) | unanswered
+        self._usable = np.flatnonzero(self._kept)
         if not len(self._usable):
             raise ValueError("no question has a positive candidate: nothing can be learnt")
         self._sampling = sampling
         self._seed = seed
         self._outside = outside
-        own = sampling.own and (self._questions.sizes > self._questions.positives)[self._usable].any()
+        if not sampling.own + sampling.hard + sampling.random:
+            raise ValueError("--own, --hard and --random are 0: no question would get a negative")
+        own = self._draws_own and (self._questions.sizes > self._questions.positives)[self._usable].any()
         if not own and not self.draws_outside:
-            raise ValueError(NOTHING_TO_RANK if sampling.own else "--own is 0: no question would get a negative")
-        self._rarity = _rarity(self._questions[int(index)].text for index in (() if outside is None else self._usable))
+            raise ValueError(NOTHING_TO_RANK)
+        self._rarity = _rarity(self._questions.question_texts() if sampling.hard else ())
         self._words: dict[str, frozenset[str]] = {}
         self._order = EpochOrder(len(self._usable), seed=seed)
 
@@ -101,9 +112,14 @@ class Sampler:
         """Whether groups have negatives from articles, which are not among `known_pairs`."""
         return self._outside is not None and self._sampling.hard + self._sampling.random > 0
 
+    @property
+    def _draws_own(self) -> bool:
+        """Whether groups have negatives from a question's own candidates."""
+        return self._sampling.own > 0 or self._outside is None
+
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with those of their own candidates that can be drawn."""
-        return self._questions.texts(self._questions.positives > 0, relevant=not self._sampling.own)
+        return self._questions.texts(self._kept, relevant=not self._draws_own)
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups of step `step`, counted from 0; each epoch has its own order."""
@@ -111,19 +127,21 @@ class Sampler:
         return [self._group(self._questions[int(self._usable[index])], rng) for index in self._order.step(step, size)]
 
     def _group(self, question: Question, rng: random.Random) -> Group:
-        positive = rng.choice([c.candidate for c in question.candidates if c.label])
+        positives = [c.candidate for c in question.candidates if c.label]
+        positive = [rng.choice(positives)] if positives else []
         own = [c.candidate for c in question.candidates if not c.label]
         negatives = rng.sample(own, min(self._sampling.own, len(own)))
-        if self._outside is not None:
-            outside = self._outside(question)
-            hardest = self._hardest(question.text, outside)
+        if self._sampling.hard + self._sampling.random:
+            article = own if self._outside is None else self._outside(question)
+            outside = [candidate for candidate in article if candidate not in negatives]
+            hardest = self._hardest(question.text, outside) if self._sampling.hard else []
             hard = rng.sample(hardest, min(self._sampling.hard, len(hardest)))
             others = [candidate for candidate in outside if candidate not in hard]
             negatives += hard + rng.sample(others, min(self._sampling.random, len(others)))
         return Group(
             question=question.text,
-            candidates=(positive, *negatives),
-            labels=(1.0, *(0.0 for _ in negatives)),
+            candidates=(*positive, *negatives),
+            labels=(*(1.0 for _ in positive), *(0.0 for _ in negatives)),
         )
 
     def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -137,7 +155,9 @@ class Sampler:
         return [candidates[index] for index in ranked[: self._sampling.hard_pool]]
 
     def _candidate_words(self, text: str) -> frozenset[str]:
-        """The words of a candidate; cached, because every question of an article reads all of its sentences."""
+        """The words of a candidate; those of articles are kept, because every question of one reads all of them."""
+        if self._outside is None:
+            return _words(text)
         if text not in self._words:
             self._words[text] = _words(text)
         return self._words[text]
@@ -207,28 +227,6 @@ class SampledGroups:
         ]
 
 
-def possible_sampling(
-    spec: str, sampling: Sampling, *, explicit: Collection[str] = (), report: Callable[[str], object]
-) -> Sampling:
-    """The sampling without negatives from articles, where `FORMAT:PATH` has no articles; `report` gets a line then.
-
-    Raises ValueError, which names the option, for such negatives that an option asks for: `explicit` are the fields
-    that options set.
-    """
-    if isinstance(sampling, PairSampling) or _articles(spec) or not sampling.hard + sampling.random:
-        return sampling
-    why = f"{spec} has no articles (no file articles-* beside it) to draw negatives from"
-    for name in ("hard", "hard_pool", "random"):
-        if name in explicit and (number := getattr(sampling, name)):
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} {number} would have no effect: {why}; --own takes a question's own candidates")
-    report(
-        f"the default --hard {sampling.hard} and --random {sampling.random} have no effect: {why}; a question gets at "
-        f"most {sampling.own} negatives, of its own candidates (--own)"
-    )
-    return replace(sampling, hard=0, random=0)
-
-
 def first_sizes(groups: Sequence[Group]) -> str:
     """The sizes of the first step, for people.
 
@@ -244,13 +242,18 @@ def first_sizes(groups: Sequence[Group]) -> str:
     )
 
 
-def sampler_for(spec: str, questions: Sequence[Question], sampling: Sampling, *, seed: int) -> Sampler | PairSampler:
-    """A sampler for `FORMAT:PATH`; groups draw negatives from articles if there is an `articles-*` file beside PATH."""
+def sampler_for(
+    spec: str, questions: Sequence[Question], sampling: Sampling, *, seed: int, unanswered: bool = False
+) -> Sampler | PairSampler:
+    """A sampler for `FORMAT:PATH`; groups draw negatives from articles if there is an `articles-*` file beside PATH.
+
+    `unanswered` keeps questions without a positive among the groups; for pairs `sampling` tells.
+    """
     if isinstance(sampling, PairSampling):
         return PairSampler(questions, sampling, seed=seed)
     articles = _articles(spec)
     outside = Articles(articles).outside if articles and sampling.hard + sampling.random else None
-    return Sampler(questions, sampling, seed=seed, outside=outside)
+    return Sampler(questions, sampling, seed=seed, outside=outside, unanswered=unanswered)
 
 
 def _articles(spec: str) -> Path | None:

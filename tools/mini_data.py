@@ -1,0 +1,216 @@
+"""Writes the data that cerberank-mini 3 is trained, calibrated and measured on: `python -m tools.mini_data DATA OUT`.
+
+DATA holds `squad-as2/` and `domains/SET/`. A set's documents are divided by their titles:
+
+- `OUT/train/SET.jsonl.gz` is trained on, and `OUT/carved/SET.jsonl.gz` is for calibration and choices: 6 % of the
+  documents of DATA's train files, at most 400 questions of a set.
+- `OUT/dev.jsonl.gz` holds at most 25 questions of every carved set that has answers, squad-as2's with whole articles.
+- `OUT/hard-distractors.jsonl.gz` is measured on, and made of DATA's dev and test files: a positive, four hard sentences
+  of its document, and the statements that these rules make of it (each at most once, each only where it applies).
+  Training changes numbers and names that the question names, and adds `not`; none of the rules here does that.
+  - vague: the short answer is replaced by `something`, `someone`, `somewhere`, `some time` or `a number of`
+  - antonym: a word of ANTONYMS that the question has too is replaced by its opposite
+  - counted: a number word (two, third) that the question has too becomes another
+  - swapped: two names with at least two words between them change their places, and the question has one of them
+  - echo: the question itself, as lists of questions have it
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from cerberank_training.data import Question, open_questions
+from cerberank_training.data.bm25 import Bm25Index
+from cerberank_training.data.question import folded, read_lines
+
+SETS = (
+    *("squadshifts-wiki", "fairytaleqa", "medquad", "dstc11-reviews", "epqa", "covidqa", "timeqa", "tatqa"),
+    *("msdocs-faq", "vagov-faq", "open-faq", "covid-gov-faq", "epqa-unanswerable", "timeqa-unanswerable"),
+)
+CARVED, MOST_CARVED = 0.06, 400
+FROM_SQUAD, FROM_DOMAIN = 400, 60
+DEV = 25
+WITH_DISTRACTORS = ("squadshifts-wiki", "fairytaleqa", "medquad", "covidqa", "tatqa", "timeqa")
+DISTRACTORS = 4
+OPPOSITES = (
+    "first last,largest smallest,biggest smallest,highest lowest,high low,higher lower,most least,more less,"
+    "before after,north south,northern southern,east west,eastern western,increase decrease,increased decreased,"
+    "early late,old new,"
+    "older younger,oldest youngest,male female,men women,man woman,boy girl,king queen,brother sister,father mother,"
+    "son daughter,husband wife,begin end,began ended,start end,started ended,open close,opened closed,win lose,"
+    "won lost,buy sell,bought sold,rich poor,longest shortest,long short,good bad,better worse,best worst,"
+    "import export,inside outside,public private,summer winter,day night,child adult,children adults,major minor,"
+    "maximum minimum,positive negative,common rare,strong weak,fast slow,left right,upper lower,internal external"
+)
+ANTONYMS = {word: other for pair in OPPOSITES.split(",") for word, other in (pair.split(), pair.split()[::-1])}
+NUMBER_WORDS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+VAGUE = (
+    (r"\bhow (many|much)\b", "a number of"),
+    (r"\bwho|whom|whose\b", "someone"),
+    (r"\b(when|what year|which year|what date|what time)\b", "some time"),
+    (r"\bwhere\b", "somewhere"),
+)
+NAME = re.compile(r"(?<!^)\b[A-Z][\w-]+(?: [A-Z][\w-]+)*")
+Rule = Callable[[str, str, tuple[str, ...], random.Random], str | None]
+
+
+def vague(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
+    """The statement with its short answer replaced by an indefinite word; whole questions are not short answers."""
+    held = [answer for answer in answers if 1 <= len(answer.split()) <= 5 and answer in text and len(answer) > 2]
+    if not held:
+        return None
+    word = next((word for pattern, word in VAGUE if re.search(pattern, question, re.I)), "something")
+    return text.replace(max(held, key=len), word)
+
+
+def antonym(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
+    """The statement with the opposite of a word that the question has too."""
+    return _replaced(question, text, ANTONYMS)
+
+
+def counted(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
+    """The statement with another number word than the question's."""
+    others = {
+        word: rng.choice([other for other in words if other != word])
+        for words in (NUMBER_WORDS, ORDINALS)
+        for word in words
+    }
+    return _replaced(question, text, others)
+
+
+def swapped(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
+    """The statement with two of its names in each other's place."""
+    pairs = [
+        (one, two)
+        for one, two in pairwise(NAME.finditer(text))
+        if (one.group() in question) != (two.group() in question)
+        and re.fullmatch(
+            r"(?: [a-z]+){2,} ", text[one.end() : two.start()]
+        )  # no list, which says the same in any order
+    ]
+    if not pairs:
+        return None
+    one, two = rng.choice(pairs)
+    between = text[one.end() : two.start()]
+    return f"{text[: one.start()]}{two.group()}{between}{one.group()}{text[two.end() :]}"
+
+
+def echo(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
+    """The question itself."""
+    return question
+
+
+RULES: tuple[Rule, ...] = (vague, antonym, counted, swapped, echo)
+
+
+def _replaced(question: str, text: str, others: Mapping[str, str]) -> str | None:
+    # Small letters alone: South Africa is a name.
+    shared = [word for word in others if all(re.search(rf"\b{word}\b", each) for each in (question, text))]
+    return re.sub(rf"\b{shared[0]}\b", others[shared[0]], text) if shared else None
+
+
+def with_distractors(question: Question, rng: random.Random) -> dict[str, Any] | None:
+    """The question with its first positive, hard sentences of its document and changed statements.
+
+    None where no rule but `echo` applies or the document has too few sentences.
+    """
+    positive = next(row.candidate.text for row in question.candidates if row.relevant)
+    relevant = {folded(row.candidate.text) for row in question.candidates if row.relevant}
+    others = [
+        row.candidate.text
+        for row in question.candidates
+        if not row.relevant
+        and folded(row.candidate.text) not in relevant
+        and not question.holds_answer(row.candidate.text)
+    ]
+    made = {rule.__name__: text for rule in RULES if (text := rule(question.text, positive, question.answers, rng))}
+    made = {name: text for name, text in made.items() if folded(text) != folded(positive)}
+    if len(others) < DISTRACTORS or len(made) < 2:
+        return None
+    hard = [others[place] for place in Bm25Index(others).top(question.text, DISTRACTORS)]
+    hard += rng.sample([text for text in others if text not in hard], DISTRACTORS - len(hard))
+    candidates = [{"text": positive, "label": 1}, *({"text": text, "label": 0} for text in (*hard, *made.values()))]
+    rng.shuffle(candidates)
+    return {"question": question.text, "rules": sorted(made), "candidates": candidates}
+
+
+def hard_distractors(data: Path) -> Iterator[dict[str, Any]]:
+    """The lines of the hard-distractor set, in an order that follows from the data alone."""
+    sources = {"squad-as2": (f"squad-as2-article:{data / 'squad-as2' / 'test.jsonl.gz'}", FROM_SQUAD)}
+    sources |= {
+        name: (f"jsonl:{data / 'domains' / name / 'dev.jsonl.gz'}", FROM_DOMAIN)
+        for name in WITH_DISTRACTORS
+        if (data / "domains" / name).is_dir()
+    }
+    for name, (spec, most) in sources.items():
+        table, rng = open_questions(spec), random.Random(f"distractors/{name}")
+        lines = (with_distractors(table[place], rng) for place in rng.sample(range(len(table)), len(table)))
+        for number, line in zip(range(most), filter(None, lines), strict=False):
+            yield {"id": f"{name}/{number}"} | line
+
+
+def dev_lines(carved: Path) -> Iterator[dict[str, Any]]:
+    """The lines of the dev set."""
+    for path in sorted(carved.glob("*.jsonl.gz")):
+        name = path.name.removesuffix(".jsonl.gz")
+        if name.startswith("articles-"):
+            continue
+        table = open_questions(f"{'squad-as2-article' if name == 'squad-as2' else 'jsonl'}:{path}")
+        answered = [place for place, positives in enumerate(table.positives) if positives]
+        for place in random.Random(f"dev/{name}").sample(answered, min(DEV, len(answered))):
+            question = table[place]
+            rows = [{"text": row.candidate.text, "label": row.label} for row in question.candidates]
+            yield {"id": f"{name}/{place}", "question": question.text, "candidates": rows}
+
+
+def is_carved(title: str) -> bool:
+    """Whether the document of this title is held back from training."""
+    return int(sha256(title.encode()).hexdigest(), 16) % 10_000 < 10_000 * CARVED
+
+
+def divide(source: Path, train: Path, carved: Path) -> None:
+    """Divide the lines of a file of questions by the title of their document."""
+    rows = [(line, json.loads(line)["title"]) for _, line in read_lines(source)]
+    held = [line + "\n" for line, title in rows if is_carved(title)]
+    write(train, (line + "\n" for line, title in rows if not is_carved(title)))
+    if held:
+        write(carved, random.Random(source.name).sample(held, min(MOST_CARVED, len(held))))
+
+
+def write(path: Path, lines: Iterable[str]) -> None:
+    """Write a compressed file of lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=6) as file:
+        file.writelines(lines)
+
+
+def main() -> None:
+    """Read the arguments and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder of squad-as2/ and domains/")
+    parser.add_argument("out", type=Path, help="folder to fill")
+    options = parser.parse_args()
+    data, out = options.data, options.out
+    files = {"squad-as2": data / "squad-as2" / "train.jsonl.gz"}
+    files |= {name: data / "domains" / name / "train.jsonl.gz" for name in SETS}
+    for name, source in files.items():
+        divide(source, out / "train" / f"{name}.jsonl.gz", out / "carved" / f"{name}.jsonl.gz")
+    articles = (data / "squad-as2" / "articles-train.jsonl.gz").read_bytes()
+    for part in ("train", "carved"):
+        (out / part / "articles-squad-as2.jsonl.gz").write_bytes(articles)
+    for name, lines in (("dev", dev_lines(out / "carved")), ("hard-distractors", hard_distractors(data))):
+        write(out / f"{name}.jsonl.gz", (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Statements that look like the answer and are not: a positive in which a number, a name or the polarity is changed.
+
+Only what the question names too is changed: nobody could tell a wrong year from the right one where the question does
+not state it, and a ranker that learnt to would have learnt our rules alone.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cerberank_models.encoding import Candidate
+
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+"""Numbers, years, dates and versions."""
+NAME = re.compile(r"\b[A-Z][\w'\u2019-]*(?:\s+[A-Z][\w'\u2019-]*)*")
+"""Words in a row that begin with capitals."""
+AUXILIARY = re.compile(r"\b(is|are|was|were|has|had|can|could|will|would|may|must|should)\b(?!['\u2019])")
+"""A verb that a `not` may follow."""
+NEGATIVE = re.compile(r"\b(no|not|never|none|nothing|nobody|neither|without|cannot)\b|n['\u2019]t\b", re.I)
+ASKS_FOR_A_FACT = re.compile(r"(in |at |on |by )?(who|whom|whose|when|where|which|what|why|how)\b(?!['\u2019])", re.I)
+"""The start of a question that no yes or no answers, which a negated statement would be."""
+
+
+def changed(question: str, positive: Candidate, others: Sequence[Candidate], rng: random.Random) -> Candidate | None:
+    """`positive` with another number or name where it repeats one of the question, else with a `not`.
+
+    Names come from `others`, candidates of the same document. None if no rule applies.
+    """
+    rules = [_other_number, _other_name]
+    rng.shuffle(rules)
+    for rule in (*rules, _negated):
+        if (text := rule(question, positive.text, others, rng)) is not None:
+            return replace(positive, text=text)
+    return None
+
+
+def _other_number(question: str, text: str, others: Sequence[Candidate], rng: random.Random) -> str | None:
+    """The digits in the second half of a shared number become others: 1998 stays in its century."""
+    shared = sorted(set(NUMBER.findall(question)) & set(NUMBER.findall(text)))
+    if not shared:
+        return None
+    number = rng.choice(shared)
+    kept = len(number) // 2
+    other = number[:kept] + "".join(_other_digit(mark, rng) if mark.isdigit() else mark for mark in number[kept:])
+    return re.sub(rf"(?<![\d.,]){re.escape(number)}(?!\d)", other, text)
+
+
+def _other_digit(digit: str, rng: random.Random) -> str:
+    return rng.choice([other for other in "123456789" if other != digit])
+
+
+def _other_name(question: str, text: str, others: Sequence[Candidate], rng: random.Random) -> str | None:
+    shared = [name for name in _names(text) if re.search(rf"\b{re.escape(name)}\b", question)]
+    known = {name for other in others for name in _names(other.text)}
+    strange = sorted(name for name in known if name not in question and name not in text)
+    if not shared or not strange:
+        return None
+    name = rng.choice(shared)
+    same_length = [other for other in strange if len(other.split()) == len(name.split())]
+    return re.sub(rf"\b{re.escape(name)}\b", rng.choice(same_length or strange).replace("\\", ""), text)
+
+
+def _names(text: str) -> list[str]:
+    """The names in a text; a single word that begins a sentence is none, because any word has a capital there."""
+    return [
+        match.group()
+        for match in NAME.finditer(text)
+        if len(match.group()) > 2
+        and (" " in match.group() or not (match.start() == 0 or text[: match.start()].rstrip()[-1:] in ".!?:\"'“"))
+    ]
+
+
+def _negated(question: str, text: str, others: Sequence[Candidate], rng: random.Random) -> str | None:
+    places = list(AUXILIARY.finditer(text))
+    if not places or NEGATIVE.search(text) or not ASKS_FOR_A_FACT.match(question):
+        return None
+    end = rng.choice(places).end()
+    return f"{text[:end]} not{text[end:]}"
