@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -23,11 +24,13 @@ GROUPS = {
     "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
     "train": "Training: teach, distil, pretrain, pairwise, accelerate, tune, sweep, recipes, runs.",
     "data": "Training data and teachers' scores: mine, sample, score, embed.",
-    "eval": "Comparisons: compare, table, ensemble.",
+    "eval": "Calibration and comparisons: calibrate, compare, table, ensemble.",
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
 """What each group is about; the first one is the top level."""
 COMPLETION = "--install-completion"
+OPTIONS = (COMPLETION, "--help", "-h", "--version")
+"""The options that stand in the place of a command."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +111,7 @@ COMMANDS = (
             "commands.evaluation.compare:compare",
             "Compare evaluations question by question, with a test.",
         ),
+        ("eval calibrate", "commands.evaluation.calibrate:calibrate", "Make a checkpoint's scores probabilities."),
         ("eval table", "commands.evaluation.table:table", "Put systems, seeds and sets into one table."),
         ("eval ensemble", "commands.evaluation.ensemble:ensemble", "Combine the scores of several evaluations."),
     ),
@@ -202,6 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _named(tokens)
     name = "cerberank" if command is None else f"cerberank {command.name}"
     try:
+        _check_words(tokens)
         if tokens == [COMPLETION]:
             installed = [each for each in COMMANDS if each.is_installed]
             say(f"{program(commands=installed).install_completion()} is written; a new shell completes words by it")
@@ -230,6 +235,23 @@ def _named(tokens: Sequence[str]) -> Command | None:
     """The command that the first words name."""
     by_name = {command.name: command for command in COMMANDS}
     return by_name.get(" ".join(tokens[:1])) or by_name.get(" ".join(tokens[:2]))
+
+
+def _check_words(tokens: Sequence[str]) -> None:
+    """Raise UsageError for a first word, or a second one in a group, that names no command.
+
+    The library would import every command to say so, also those whose libraries are not installed.
+    """
+    group = next((token for token in tokens[:1] if token in GROUPS), "")
+    word = next(iter(tokens[1:] if group else tokens), "")
+    known = [command.name.removeprefix(group).strip() for command in COMMANDS if command.group == group]
+    known += [] if group else list(filter(None, GROUPS))
+    if word in ("", *known, *OPTIONS):
+        return
+    elsewhere = [command.name for command in COMMANDS if command.name.split()[-1] == word]
+    near = elsewhere or get_close_matches(word, known, n=1)
+    hint = f'Did you mean "{near[0]}"?' if near else f"There are {', '.join(sorted(known))}."
+    raise UsageError(f'Unknown command "{word}"{f" of {group}" if group else ""}. {hint}')
 
 
 def _is_expected(error: Exception) -> bool:

@@ -19,6 +19,8 @@ class Result:
     """That stage, counted from 0; -1 for none. A later stage ranks above an earlier one."""
     truncated: bool = False
     """True if the end of its text was not read."""
+    raw_score: float | None = None
+    """The network's own score, from which a calibrated model's `score` is made; None for other models."""
     text: str | None = None
     id: str | int | None = None
     """The caller's id for the candidate."""
@@ -35,6 +37,8 @@ class Result:
             "stage": self.stage,
             "truncated": self.truncated,
         }
+        if self.raw_score is not None:
+            values["raw_score"] = self.raw_score
         if self.id is not None:
             values["id"] = self.id
         if self.heads is not None:
@@ -54,6 +58,7 @@ class Result:
             score=values["score"],
             stage=values["stage"],
             truncated=values.get("truncated", False),
+            raw_score=values.get("raw_score"),
             text=values.get("text"),
             id=values.get("id"),
             heads=None if heads is None else tuple(heads),
@@ -72,6 +77,8 @@ class Answer(Sequence[Result]):
     """The share of the candidates that each exit dropped."""
     complete: bool = True
     """False if a deadline ended the ranking early; the order is then the best that was known."""
+    answerable: float | None = None
+    """P(any candidate answers the question); None for a model that is not calibrated, or without any score."""
     candidates: int = 0
     """All candidates of the question; `results` may hold fewer."""
     tokens: int = 0
@@ -106,6 +113,7 @@ class Answer(Sequence[Result]):
             "version": self.version,
             "drop_schedule": list(self.drop_schedule),
             "complete": self.complete,
+            "answerable": self.answerable,
             "results": [result.to_json() for result in self.results],
             "usage": {"candidates": self.candidates, "tokens": self.tokens},
             "warnings": list(self.warnings),
@@ -120,6 +128,7 @@ class Answer(Sequence[Result]):
             version=values["version"],
             drop_schedule=tuple(values["drop_schedule"]),
             complete=values["complete"],
+            answerable=values.get("answerable"),
             candidates=values["usage"]["candidates"],
             tokens=values["usage"]["tokens"],
             warnings=tuple(values.get("warnings", ())),

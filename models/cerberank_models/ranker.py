@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cerberank_models.answer import Answer, Result
 from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.backends.registry import check_precision, open_backend, spec_of, usual_backend, usual_precision
+from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.cache import ImportOptions, cached_checkpoint, default_cache
@@ -116,6 +117,7 @@ class Ranker:
         *,
         top_k: int | None = None,
         min_score: float | None = None,
+        min_precision: float | None = None,
         drop_ratio: float | Sequence[float] | None = None,
         deadline_ms: float | None = None,
         windows: Reading = "best",
@@ -125,7 +127,8 @@ class Ranker:
 
         The options mean what they mean for `POST /v1/rank` (docs/api.md). After `deadline_ms` no stage but the first is
         begun; a stage that runs is finished. Raises ValueError for a blank question, no candidate, or an option out of
-        its range, NonFiniteScoreError when the network gives a score that is not a number.
+        its range, CalibrationError where `min_precision` cannot be kept, NonFiniteScoreError when the network gives a
+        score that is not a number.
         """
         end = None if deadline_ms is None else time.monotonic() + deadline_ms / 1000.0
         if not question.strip():
@@ -134,6 +137,9 @@ class Ranker:
             raise ValueError(f"top_k must be at least 1, not {top_k}")
         if isinstance(candidates, str):
             raise ValueError("candidates are a list of texts, not one text")
+        least = min_score
+        if min_precision is not None:
+            least = max(least or 0.0, threshold_for(self.checkpoint.calibration, min_precision))
         items = list(map(candidate_of, candidates))
         ids = [item.get("id") if isinstance(item, Mapping) else None for item in candidates]
         config, windowing = self.checkpoint.config, windowing_of(windows)
@@ -167,11 +173,16 @@ class Ranker:
         ]
         if not ranking.complete:
             warnings.append("the deadline passed: the order is what was known then")
-        order = ranking.order[:top_k].tolist()
+        calibration, calibrated = self.checkpoint.calibration, None
+        if calibration is not None:
+            calibrated = probabilities(calibration, items, ranking.scores, ranking.stages)
+        told = ranking.scores if calibrated is None else calibrated.scores
         results = [
-            _result(ranking, index, truncated=bool(truncated[index]), text=items[index].text, id_=ids[index])
-            for index in order
-            if min_score is None or ranking.scores[index] >= min_score
+            _result(
+                ranking, calibrated, index, truncated=bool(truncated[index]), text=items[index].text, id_=ids[index]
+            )
+            for index in ranking.order[:top_k].tolist()
+            if least is None or told[index] >= least
         ]
         return Answer(
             results=tuple(results if return_text else (replace(result, text=None) for result in results)),
@@ -179,6 +190,7 @@ class Ranker:
             version=self.version,
             drop_schedule=tuple(policy.ratios),
             complete=ranking.complete,
+            answerable=None if calibrated is None else calibrated.answerable,
             candidates=len(items),
             tokens=tokens,
             warnings=tuple(warnings),
@@ -250,11 +262,15 @@ def _located(source: str | Path | None, revision: str | None, options: ImportOpt
     return cached_checkpoint(find_source(text, revision), options, cache)
 
 
-def _result(ranking: Ranking, index: int, *, truncated: bool, text: str, id_: str | int | None) -> Result:
+def _result(
+    ranking: Ranking, calibrated: Probabilities | None, index: int, *, truncated: bool, text: str, id_: str | int | None
+) -> Result:
+    raw = float(ranking.scores[index])
     heads, span = ranking.head_scores, None if ranking.spans is None else ranking.spans[index].tolist()
     return Result(
         index=index,
-        score=float(ranking.scores[index]),
+        score=raw if calibrated is None else float(calibrated.scores[index]),
+        raw_score=None if calibrated is None else raw,
         stage=int(ranking.stages[index]),
         truncated=truncated,
         text=text,

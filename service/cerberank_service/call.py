@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores
+from cerberank_models.calibration import Probabilities
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import NO_SPAN, Windowing
 
@@ -39,6 +40,8 @@ class RankCall:
     """Read candidates that do not fit in windows, within the service's limits; None, an explicit wish, cuts them."""
     most_tokens: int | None = None
     """Read at most so many tokens of each candidate."""
+    min_precision: float | None = None
+    """Leave results out below the score from which on first results of a calibrated model have this precision."""
     instruction: str | None = None
     """What a model with a prompt is told beside the question; no present model reads it."""
     tenant: str = ""
@@ -70,7 +73,7 @@ class RankAnswer:
     order: NDArray[np.int64]
     """The best first, already cut to `top_k`."""
     scores: Scores
-    """NaN for candidates that no stage scored before the deadline."""
+    """The network's own; NaN for candidates that no stage scored before the deadline."""
     stages: NDArray[np.int64]
     """The last stage that scored each candidate, -1 for none."""
     heads: Scores | None
@@ -86,10 +89,21 @@ class RankAnswer:
     question_unknown: bool = False
     """True where the vocabulary lacks most tokens of the question."""
     warnings: tuple[str, ...] = field(default=())
+    calibrated: Probabilities | None = None
+    """None for a version that is not calibrated."""
+    calibrated_everywhere: bool = False
+    """True if dialects that do not know of calibration tell calibrated scores too."""
+    least: float | None = None
+    """The calibrated score of the call's `min_precision`: only results that reach it are told."""
     expected_loss: Mapping[str, float] = field(default_factory=dict)
     """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""
     spans: NDArray[np.int64] | None = None
     """Shape [n, 2]: each candidate's best window (`Windows.folded`); None where none was read in windows."""
+
+    @property
+    def told(self) -> Scores:
+        """The scores that the native dialect tells: calibrated ones where there are any."""
+        return self.scores if self.calibrated is None else self.calibrated.scores
 
     def window(self, index: int) -> tuple[int, int] | None:
         """The best window's span of a candidate, in code points of its text; None if it was not read in windows."""
@@ -105,7 +119,8 @@ class RankAnswer:
         ranked above it. Clients of dialects without a stage field sort by score; the cap keeps the order. Candidates
         without a score get 0, which those dialects cannot express otherwise; a warning says so.
         """
-        return np.minimum.accumulate(np.nan_to_num(self.scores[self.order]))
+        told = self.told if self.calibrated_everywhere else self.scores
+        return np.minimum.accumulate(np.nan_to_num(told[self.order]))
 
     def falling_log_odds(self) -> Scores:
         """The falling scores as log-odds; finite, because JSON has no infinity."""

@@ -6,6 +6,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Literal
 
 from opentelemetry.trace import TracerProvider
 
@@ -25,6 +26,8 @@ from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollect
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import (
     BUILD_INFO,
+    CALIBRATED_ANSWERABLE,
+    CALIBRATED_TOP_SCORE,
     ENGINE_RUNNING,
     LABEL_DIFFERS,
     LABELLED_VERSION,
@@ -99,6 +102,8 @@ class Service:
         gauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in now().wanted_labels()])
         gauge(ENGINE_RUNNING, lambda: [(each.reference, float(each.engine.alive)) for each in now().live()])
         gauge(STALLED_SECONDS, lambda: [(each.reference, each.engine.stalled_seconds) for each in now().live()])
+        gauge(CALIBRATED_TOP_SCORE, lambda: _calibrated(now(), "mean_score"))
+        gauge(CALIBRATED_ANSWERABLE, lambda: _calibrated(now(), "mean_answerable"))
         if isinstance(source, Watcher):
             gauge(STORE_POLL_AGE, lambda: [((), source.poll_age)])
         build = _build(self.settings)  # once: it reads a file, and a scrape must do without descriptors
@@ -147,6 +152,12 @@ class Service:
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()
+
+
+def _calibrated(snapshot: Snapshot, figure: Literal["mean_score", "mean_answerable"]) -> list[Sample]:
+    """A figure of the calibration questions of every version that is calibrated."""
+    known = [(each.reference, each.checkpoint.calibration) for each in snapshot.live()]
+    return [(reference, getattr(calibration, figure)) for reference, calibration in known if calibration is not None]
 
 
 def _build(settings: Settings) -> tuple[str, ...]:

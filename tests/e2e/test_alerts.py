@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import yaml
+from tests.calibrations import calibrated
 from tests.e2e.prometheus import FOLDER, WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.fakes import RAISES
 from tests.service.observe import wait_until
@@ -41,14 +42,15 @@ TOLD = {
     *("CerberankQueueLong", "CerberankQuestionsRefused", "CerberankQueueStuck", "CerberankDeadlinesMissed"),
     *("CerberankVersionRejected", "CerberankWantedVersionNotServed", "CerberankVersionDead", "CerberankOutOfMemory"),
     *("CerberankStoreUnreachable", "CerberankStoreNotFollowed", "CerberankDiskFull", "CerberankKeysStale"),
-    *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut"),
+    *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut", "CerberankCalibrationDrift"),
 }
 BURN = {"CerberankErrorBudgetBurnsFast", "CerberankErrorBudgetBurnsSlowly"}
 SMALL = {"question": "q", "candidates": ["a", "b"]}
 
 
 def in_seconds(rules: str) -> str:
-    """The rules with short windows, and with two seconds in the place of those that a hang must last."""
+    """The rules with short windows, with two seconds in the place of those that a hang must last, and few questions."""
+    rules = re.sub(r"> 500\b", "> 2", rules)
     rules = re.sub(r"((?:stalled|poll_age)_seconds\{.*\}) > \d+", r"\1 > 2", rules)
     rules = re.sub(r"(\[|offset )(\d+[mhd])\b", lambda found: found[1] + SHORT[found[2]], rules)
     return at_once(rules)
@@ -192,6 +194,15 @@ def test_a_rejected_version_is_told(watched: Watched) -> None:
     """It does not reproduce its golden scores; and its label means another version than the one that serves."""
     push(watched.store, version_at(watched.folder / "made", "2", golden_shift=0.5), "canary")
     watched.wait_for({"CerberankVersionRejected", "CerberankWantedVersionNotServed"})
+    watched.store.move_label("fake-ranker", "canary", None)
+
+
+def test_scores_unlike_those_of_the_calibration_questions_are_told(watched: Watched) -> None:
+    """Nearly 0, where these had .6 in the mean."""
+    made = version_at(watched.folder / "made", "3").path
+    drifted = calibrated(made, watched.folder / "made" / "drifted", version="4", constant=-9.0)
+    push(watched.store, drifted, "canary")
+    watched.wait_for({"CerberankCalibrationDrift"}, {**SMALL, "model": "fake-ranker@canary"})
     watched.store.move_label("fake-ranker", "canary", None)
 
 

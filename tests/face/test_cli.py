@@ -48,6 +48,9 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: Com
     [
         (["evalute"], 'Did you mean "evaluate"?'),
         (["store", "psh"], 'Did you mean "push"?'),
+        (["pull", "store"], 'Did you mean "store pull"?'),
+        (["help"], "There are checkpoint, data, eval"),
+        (["eval", "--data", "x"], "There are calibrate, compare"),
         (["store", "push"], "requires an argument"),
         (["store", "push", "a", "b", "--label", "newest"], "Choose from"),
         (["server", "load", "m"], "'m' is not MODEL@VERSION"),
@@ -59,6 +62,15 @@ def test_a_wrong_call_is_one_line(words: list[str], message: str, capsys: pytest
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_wrong_word_needs_no_library() -> None:
+    """With the smallest installation, too: nothing is imported to find what was meant."""
+    absent = dict.fromkeys(("fastapi", "torch", "transformers", "onnxruntime", "scipy", "fsspec"))
+    code = f"import sys; sys.modules.update({absent}); from cerberank.cli import main; sys.exit(main(['trian', 'foo']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == 'cerberank: Unknown command "trian". Did you mean "train"? See cerberank --help\n'
 
 
 def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cerberank_service.engine.engine import Engine
 from cerberank_service.service import Service
 
 
-def wait_until(condition: Callable[[], object], *, seconds: float = 20.0, every: float = 0.002) -> None:
+def wait_until(condition: Callable[[], object], *, seconds: float = 60.0, every: float = 0.002) -> None:
     """Poll; fails the test when the condition does not come true."""
     end = time.monotonic() + seconds
     while not condition():

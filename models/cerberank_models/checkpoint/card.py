@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-HEADING = "## Terms"
+TERMS = "Terms"
 UNSTATED = (
     "Licence and terms of the data are not stated. `checkpoint card CHECKPOINT --terms TEXT` states them: do so before "
     "the checkpoint is given away."
 )
-SECTION = re.compile(rf"(?ms)^{HEADING}\n(.*?)(?=^## |\Z)")
 FILES = (".md", ".txt", ".rst")
 
 
@@ -28,10 +27,19 @@ def read_terms(given: str) -> str:
 
 def with_terms(card: str, terms: str | None) -> str:
     """The card with these terms as its section of terms, in place of the one that it has; None: they are not stated."""
-    # A heading within the terms must not look like the next section.
-    body = re.sub(r"(?m)^#{1,2} ", "### ", terms or UNSTATED)
-    section = f"{HEADING}\n\n{body}\n"
-    found = SECTION.search(card)
+    return with_section(card, TERMS, terms or UNSTATED)
+
+
+def with_section(card: str, title: str, body: str) -> str:
+    r"""The card with this section at its end, or in the place of an earlier one with the same title.
+
+    >>> with_section("# a\n\n## b\n\nold\n\n## c\n\nd\n", "b", "new")
+    '# a\n\n## b\n\nnew\n\n## c\n\nd\n'
+    """
+    # A heading within the body must not look like the next section.
+    body = re.sub(r"(?m)^#{1,2} ", "### ", body)
+    section = f"## {title}\n\n{body}\n"
+    found = _section(card, title)
     if found is None:
         return f"{card.rstrip()}\n\n{section}"
     rest = card[found.end() :]
@@ -40,9 +48,13 @@ def with_terms(card: str, terms: str | None) -> str:
 
 def terms_of(card: str) -> str | None:
     """The terms that the card states; None where they are not stated."""
-    found = SECTION.search(card)
+    found = _section(card, TERMS)
     stated = found[1].strip() if found else ""
     return stated if stated not in ("", UNSTATED) else None
+
+
+def _section(card: str, title: str) -> re.Match[str] | None:
+    return re.search(rf"(?ms)^## {re.escape(title)}\n(.*?)(?=^## |\Z)", card)
 
 
 def with_title(card: str, old: str, new: str) -> str:

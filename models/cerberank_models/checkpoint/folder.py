@@ -1,7 +1,7 @@
 """The checkpoint folder: atomic write, verified strict read.
 
     config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
-    onnx/<precision>/stage-<i>.onnx[.data]  [first-stage/...]  [tune.json, tune.png, ...]  manifest.json
+    onnx/<precision>/stage-<i>.onnx[.data]  [first-stage/...]  [calibration.json]  [tune.json, ...]  manifest.json
 
 Further files, such as the curves of `train tune`, are hashed and verified like the rest; nothing here reads them.
 A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
@@ -22,6 +22,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
+from cerberank_models import calibration
+from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.external_data import external_files
@@ -53,7 +55,7 @@ DATA = ".data"
 """Behind a graph's name: the file beside it that holds its tensors where these take 2 GB."""
 BLOCK = 1 << 20
 """Bytes that are read at once."""
-LARGEST = {"config.json": SMALL, "golden.jsonl": 64 << 20, "tokenizer.json": 256 << 20}
+LARGEST = {"config.json": SMALL, calibration.FILE: SMALL, "golden.jsonl": 64 << 20, "tokenizer.json": 256 << 20}
 """Bytes that files with these names may have, because they are read whole; a vocabulary of 250,000 takes 33 MB."""
 ModelT = TypeVar("ModelT", bound=Frozen)
 
@@ -66,6 +68,8 @@ class Checkpoint:
     config: RankerConfig
     manifest: Manifest
     golden: tuple[GoldenQuestion, ...]
+    calibration: Calibration | None = None
+    """None for a checkpoint that was not calibrated."""
 
     @property
     def weights(self) -> Path | None:
@@ -139,7 +143,20 @@ def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
     golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
     if not golden:
         raise CheckpointError(f"{path / 'golden.jsonl'} holds no question, so nothing can be checked")
-    return Checkpoint(path=path, config=config, manifest=manifest, golden=golden)
+    return Checkpoint(
+        path=path, config=config, manifest=manifest, golden=golden, calibration=_calibration(path, manifest, config)
+    )
+
+
+def _calibration(path: Path, manifest: Manifest, config: RankerConfig) -> Calibration | None:
+    """What `calibration.json` states. Raises CheckpointError for a file that does not fit the stages."""
+    if calibration.FILE not in manifest.files:
+        return None
+    file = path / calibration.FILE
+    read = _parse(Calibration, file, file.read_bytes())
+    if len(read.curves) != config.scored_stages:
+        raise CheckpointError(f"{file} has {len(read.curves)} curves, config.json has {config.scored_stages} stages")
+    return read
 
 
 def write_checkpoint(

@@ -29,7 +29,7 @@ def info(checkpoint: Path | None = None, /, *, json: bool = False) -> None:
 
 def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
     """The facts that people ask for, by name."""
-    config, manifest = checkpoint.config, checkpoint.manifest
+    config, manifest, calibration = checkpoint.config, checkpoint.manifest, checkpoint.calibration
     forms = [f"onnx {precision}" for precision in checkpoint.precisions]
     return {
         "model": f"{config.name}@{manifest.version}",
@@ -43,6 +43,7 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
         "default_drops": list(config.drop_schedule or ()),
         "schedules": [{"drops": list(each.schedule), "cost": each.cost} for each in config.tuned_schedules],
         "first_stage": None if config.first_stage is None else config.first_stage.name,
+        "calibration_questions": None if calibration is None else calibration.data.questions,
         "metrics": dict(manifest.metrics),
     }
 

@@ -48,6 +48,7 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
         deadline_ms=request.deadline_ms,
         latency_target_ms=request.latency_target_ms,
         priority=request.priority,
+        min_precision=request.min_precision,
         windowing=None if request.windows == "off" else Windowing(combine=request.windows),
         instruction=request.instruction,
     )
@@ -81,6 +82,7 @@ def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
         "drop_schedule": list(answer.drop_schedule),
         "expected_loss": dict(answer.expected_loss),
         "complete": answer.complete,
+        "answerable": None if answer.calibrated is None else answer.calibrated.answerable,
         "results": [_result(answer, options, index) for index in _shown(answer, options.min_score)],
         "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
         "timing_ms": {
@@ -94,18 +96,21 @@ def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
 
 
 def _shown(answer: RankAnswer, min_score: float | None) -> list[int]:
-    """The places in `order` whose score, as it is told, is at least `min_score`."""
+    """The places in `order` whose score, as it is told, is at least `min_score`, and enough for `min_precision`."""
     order: list[int] = answer.order.tolist()
-    return order if min_score is None else [index for index in order if float(answer.scores[index]) >= min_score]
+    bounds = [bound for bound in (min_score, answer.least) if bound is not None]
+    return [index for index in order if float(answer.told[index]) >= max(bounds)] if bounds else order
 
 
 def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "index": index,
-        "score": None if np.isnan(answer.scores[index]) else float(answer.scores[index]),
+        "score": None if np.isnan(answer.scores[index]) else float(answer.told[index]),
         "stage": int(answer.stages[index]),
         "truncated": bool(answer.truncated[index]),
     }
+    if answer.calibrated is not None and result["score"] is not None:
+        result["raw_score"] = float(answer.scores[index])
     if (window := answer.window(index)) is not None:
         result["window"] = dict(zip(("start", "end"), window, strict=True))
     if (name := options.ids[index]) is not None:

@@ -73,6 +73,15 @@ class RankRequest(Wire):
             description="Leave results with a lower `score`, or with none, out; applied last, after `top_k`.",
         ),
     ] = None
+    min_precision: Annotated[
+        float | None,
+        Field(
+            gt=0.0,
+            lt=1.0,
+            description="Leave results out below the score from which on first results of this calibrated model are "
+            "right with at least this probability (`calibration` in `/v1/models`).",
+        ),
+    ] = None
     drop_ratio: Annotated[
         DropRatioIn | None,
         Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
@@ -116,7 +125,11 @@ class Result(Wire):
 
     index: Annotated[int, Field(description="The candidate's place in the request.")]
     id: Annotated[str | int | None, Field(description="Its id, if it came with one.")] = None
-    score: Annotated[float | None, Field(description="P(correct) at the stage reached, 0..1; null before any.")]
+    score: Annotated[
+        float | None,
+        Field(description="P(the candidate answers) at the stage reached, 0..1; null before any."),
+    ]
+    raw_score: Annotated[float | None, Field(description="The network's own score; only of a calibrated model.")] = None
     stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
     truncated: Annotated[bool, Field(description="Whether its end was not read.")]
     window: Annotated[
@@ -157,6 +170,10 @@ class RankResponse(Wire):
         ),
     ]
     complete: Annotated[bool, Field(description="False when the deadline passed before the last stage.")]
+    answerable: Annotated[
+        float | None,
+        Field(description="P(any candidate answers); null for a model that is not calibrated, or without any score."),
+    ]
     results: list[Result]
     usage: Usage
     timing_ms: TimingMs

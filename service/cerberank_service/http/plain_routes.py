@@ -63,6 +63,7 @@ class ModelEntry(BaseModel):
     drop_schedule: list[float] | None = None
     drop_minimum: int | None = None
     tuned_schedules: list[dict[str, JsonValue]] | None = None
+    calibration: dict[str, JsonValue] | None = None
     max_length: int | None = None
     context: bool | None = None
     backend: str | None = None

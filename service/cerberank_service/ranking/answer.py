@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from cerberank_models.calibration import Calibration, probabilities
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.drop import UNSCORED
 from cerberank_service.call import RankAnswer, RankCall, Timing
@@ -18,15 +21,24 @@ def answer_of(
     reference: Reference,
     request_id: str,
     *,
+    calibration: Calibration | None = None,
+    calibrated_everywhere: bool = False,
     encode_seconds: float,
     total_seconds: float,
 ) -> RankAnswer:
-    """The answer; duplicates share a place and keep the order of the request among themselves."""
+    """The answer; duplicates share a place and keep the order of the request among themselves.
+
+    `calibrated_everywhere` is the setting CERBERANK_CALIBRATED_SCORES.
+    """
     pair_of = prepared.pair_of
     place = np.empty(len(prepared.unique), dtype=np.int64)
     place[ranked.order] = np.arange(len(ranked.order))
     by_place = np.argsort(place[pair_of], kind="stable")
     stages = ranked.stages[pair_of]
+    calibrated = None
+    if calibration is not None:
+        calibrated = probabilities(calibration, prepared.unique, ranked.scores, ranked.stages)
+        calibrated = replace(calibrated, scores=calibrated.scores[pair_of])
     return RankAnswer(
         request_id=request_id,
         model=reference.model,
@@ -36,6 +48,9 @@ def answer_of(
         complete=ranked.complete,
         order=by_place[: call.top_k],
         scores=ranked.scores[pair_of],
+        calibrated=calibrated,
+        calibrated_everywhere=calibrated_everywhere,
+        least=prepared.least,
         stages=stages,
         heads=None if ranked.heads is None else ranked.heads[pair_of],
         truncated=prepared.truncated[pair_of],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.calibration import CalibrationError, threshold_for
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
@@ -46,6 +47,8 @@ class Prepared:
     loss: Mapping[str, float]
     """Expected loss of the policy in points of each metric."""
     warnings: tuple[str, ...]
+    least: float | None = None
+    """The calibrated score that results must reach for the call's `min_precision`; None without one."""
     text_tokens: int = 0
     """Tokens of the texts whose vectors a first stage had to compute."""
 
@@ -67,13 +70,17 @@ def prepare(
 
     Tokens are looked up and kept in `cache`, in the part of the call's tenant.
 
-    Raises ServiceError (422) for invalid drop ratios, and for texts that are too long when the call refuses truncation.
+    Raises ServiceError (422) for invalid drop ratios, for a precision that the checkpoint cannot keep, and for texts
+    that are too long when the call refuses truncation.
     """
     return read_pairs(call, fold(call, checkpoint, default), checkpoint, encoder, cache=cache)
 
 
 def fold(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None = None) -> Prepared:
-    """Check and deduplicate a call; no pair is encoded. Raises ServiceError (422) for invalid drop ratios."""
+    """Check and deduplicate a call; no pair is encoded.
+
+    Raises ServiceError (422) for invalid drop ratios, and for a precision that the checkpoint cannot keep.
+    """
     policy = _policy(call, checkpoint, default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
@@ -85,6 +92,7 @@ def fold(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | No
         unique=tuple(first),
         policy=policy,
         loss=loss_of(checkpoint.config.tuned_schedules, policy.ratios),
+        least=_least(call, checkpoint),
         warnings=tuple(_warnings(call, checkpoint)),
     )
 
@@ -134,6 +142,13 @@ def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] |
         return checkpoint.config.drop_policy(call.drop_ratio, default=default, keep=call.top_k or 1)
     except ValueError as error:
         raise ServiceError(Kind.INVALID, f"drop_ratio: {error}") from error
+
+
+def _least(call: RankCall, checkpoint: Checkpoint) -> float | None:
+    try:
+        return None if call.min_precision is None else threshold_for(checkpoint.calibration, call.min_precision)
+    except CalibrationError as error:
+        raise ServiceError(Kind.INVALID, str(error)) from error
 
 
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:

@@ -66,6 +66,7 @@ class Ranking:
         """The settings contain the sizes of all caches and the default latency target."""
         self._workers = workers
         self._latency_target_ms = settings.latency_target_ms
+        self._calibrated_everywhere = settings.calibrated_scores
         self._most_windows, self._most_rows = settings.max_windows, settings.max_candidates
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
@@ -156,8 +157,7 @@ class Ranking:
         encoded = question.encode_seconds + time.monotonic() - began
         return replace(question, prepared=prepared, texts=texts.released(), scored=scored, encode_seconds=encoded)
 
-    @staticmethod
-    def answer(question: Question, ranked: Ranked, request_id: str) -> RankAnswer:
+    def answer(self, question: Question, ranked: Ranked, request_id: str) -> RankAnswer:
         """The answer by the ranking of all candidates. For a worker, because it may have 10,000 results."""
         return answer_of(
             question.call,
@@ -165,6 +165,8 @@ class Ranking:
             ranked,
             question.live.reference,
             request_id,
+            calibration=question.live.checkpoint.calibration,
+            calibrated_everywhere=self._calibrated_everywhere,
             encode_seconds=question.encode_seconds,
             total_seconds=time.monotonic() - question.received,
         )

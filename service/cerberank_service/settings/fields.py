@@ -257,6 +257,13 @@ class Settings(BaseSettings):
     latency_target_ms: Annotated[
         float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
     ] = 0.0
+    calibrated_scores: Annotated[
+        bool,
+        Field(
+            description="Give calibrated scores to clients of other services' dialects, too, where a model is "
+            "calibrated; `/v1/rank` always does."
+        ),
+    ] = False
     token_cache_bytes: Annotated[
         int,
         Field(

@@ -197,6 +197,7 @@ class AnswerMetrics:
         self._vectors = {source: families.vectors.labels(source, *of) for source in VECTOR_SOURCES}
         self._truncated = families.truncated_candidates.labels(*of)
         self._agreement = {agree: families.head_agreement.labels(name, *of) for agree, name in EITHER}
+        self._answerable = families.answerable.labels(*of)
         self._top_score = families.top_score.labels(*of)
         self._top_score_squares = families.top_score_squares.labels(*of)
 
@@ -227,6 +228,8 @@ class AnswerMetrics:
         self._truncated.inc(int(answer.truncated.sum()))
         if (agree := heads_agree(answer.heads)) is not None:
             self._agreement[agree].inc()
+        if answer.calibrated is not None and answer.calibrated.answerable is not None:
+            self._answerable.observe(answer.calibrated.answerable, example)
         if (score := top_score(answer)) is not None:
             self._top_score.observe(score, example)
             self._top_score_squares.inc(score * score)
@@ -307,5 +310,5 @@ def heads_agree(heads: Scores | None) -> bool | None:
 
 def top_score(answer: RankAnswer) -> float | None:
     """The score of the first candidate; None when the deadline came before any score."""
-    score = float(answer.scores[answer.order[0]])
+    score = float(answer.told[answer.order[0]])
     return None if np.isnan(score) else score

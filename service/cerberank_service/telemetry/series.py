@@ -157,7 +157,12 @@ class Families:
             "agree",
             *VERSION,
         )
-        self.top_score = histogram("top_score", "Score of the first candidate", SCORES, *VERSION)
+        self.top_score = histogram(
+            "top_score", "Score of the first candidate, calibrated where the version is", SCORES, *VERSION
+        )
+        self.answerable = histogram(
+            "answerable", "P(any candidate answers), of versions that are calibrated", SCORES, *VERSION
+        )
         self.top_score_squares = counter(
             "top_score_squares", "Sum of the squares of first candidates' scores, for their deviation", *VERSION
         )
@@ -239,6 +244,15 @@ ENGINE_RUNNING = Series(
 STALLED_SECONDS = Series(
     "stalled_seconds", "gauge", "Seconds in which accepted questions have waited without any progress", VERSION
 )
+CALIBRATED_TOP_SCORE = Series(
+    "calibrated_top_score",
+    "gauge",
+    "Mean score of first candidates on the questions that a version was calibrated on; no sample for other versions",
+    VERSION,
+)
+CALIBRATED_ANSWERABLE = Series(
+    "calibrated_answerable", "gauge", "Mean P(any candidate answers) on these questions", VERSION
+)
 STORE_POLL_AGE = Series(
     "store_poll_age_seconds",
     "gauge",
@@ -270,6 +284,8 @@ SCRAPED = (
     LABEL_DIFFERS,
     ENGINE_RUNNING,
     STALLED_SECONDS,
+    CALIBRATED_TOP_SCORE,
+    CALIBRATED_ANSWERABLE,
     STORE_POLL_AGE,
     BUILD_INFO,
     DEVICE_MEMORY,

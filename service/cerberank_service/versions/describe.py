@@ -9,6 +9,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.store.contract import LABELS, Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
@@ -85,6 +86,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
             {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
             for entry in config.tuned_schedules
         ],
+        "calibration": _calibration(live.checkpoint.calibration),
         "max_length": config.encoding.max_length,
         "context": config.encoding.segments == 3,
         "backend": settings.backend,
@@ -92,6 +94,21 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "aliases": sorted(settings.alias_names),
         "metrics": manifest.metrics,
         "source": _named(manifest.source, settings),
+    }
+
+
+def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
+    """The questions that scores were calibrated on and the thresholds; None for a version that is not calibrated."""
+    if calibration is None:
+        return None
+    data = calibration.data
+    return {
+        "questions": data.questions,
+        "unanswered": data.unanswered,
+        "sets": list(data.sets),
+        "confidence": calibration.confidence,
+        "precision": [row.model_dump() for row in calibration.precision],
+        "recall": [row.model_dump() for row in calibration.recall],
     }
 
 

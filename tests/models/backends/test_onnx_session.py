@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +132,12 @@ def test_products_saturate_on_no_processor_that_has_vnni_or_is_not_x86() -> None
         pytest.skip("no /proc/cpuinfo to compare with")
     flags = set(information.read_text().split())
     assert products_saturate() == flags.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
+
+
+def test_the_runtime_tells_its_maker_nothing(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """ONNX Runtime 1.31 keeps a device id and a database of events in the user's folder unless it is told not to."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
+    script = f"from cerberank import Ranker; Ranker.load({str(tiny_checkpoint)!r}).rank('q', ['a', 'b'])"
+    home = {"HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", script], env=environment | home, check=True)
+    assert list(tmp_path.rglob("*")) == []

@@ -22,6 +22,7 @@ from cerberank_training.commands.evaluation.trec_output import TrecOutput
 from cerberank_training.data import DataError, Question
 from cerberank_training.evaluation.agreement import Agreement, agreement
 from cerberank_training.evaluation.evaluate import Evaluation, Ranks
+from cerberank_training.evaluation.first_results import FirstResult, first_result_figures, sentence
 from cerberank_training.evaluation.metrics import TITLES, QuestionMetrics
 from cerberank_training.evaluation.per_question import (
     QuestionRecord,
@@ -67,12 +68,13 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
         raise ValueError("--plot needs costs, which only a checkpoint has")
     trec.check(costs)
     evaluation, agreements, same_top = Evaluation(options.measures), Agreements(), []
-    reading = Counter[str]()
+    reading, firsts = Counter[str](), list[FirstResult]()
     with replacing(options.per_question) if options.per_question else nullcontext() as file, trec.files():
         for ranked in progress(source.rankings, total=source.questions, unit="question"):
             metrics = evaluation.add(ranked.question, ranked.ranks)
             _add_agreements(agreements, ranked, teachers)
             trec.add(ranked)
+            firsts += [ranked.first] * (ranked.first is not None)
             reading.update(
                 candidates=len(ranked.question.candidates), in_windows=ranked.in_windows, truncated=ranked.truncated
             )
@@ -86,7 +88,9 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
     say(markdown(shown, costs, columns))
     if evaluation.without_positive and options.subset != "raw":
         say(f"{evaluation.without_positive} questions without a positive are not in the means.")
-    for line in filter(None, (source.note, _reading(reading, options.windows), trec.summary())):
+    first_figures = first_result_figures(firsts) if firsts else None
+    told = None if first_figures is None else sentence(first_figures)
+    for line in filter(None, (told, source.note, _reading(reading, options.windows), trec.summary())):
         say(line)
     if same_top:
         share = 100 * np.mean(same_top)
@@ -96,7 +100,8 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
     if options.json:
         write_json(
             options.json,
-            _content(options, source.data, evaluation, costs=costs, agreements=agreements, reading=reading),
+            _content(options, source.data, evaluation, costs=costs, agreements=agreements, reading=reading)
+            | {"first_results": None if first_figures is None else asdict(first_figures)},
         )
     if options.plot:
         from cerberank_training.evaluation.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots

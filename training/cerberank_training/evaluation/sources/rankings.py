@@ -16,6 +16,7 @@ from cerberank_models.drop import DropPolicy
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
+from cerberank_training.evaluation.calibrate import Scored, first_result
 from cerberank_training.evaluation.evaluate import (
     Ranks,
     dropping_ranks,
@@ -23,6 +24,7 @@ from cerberank_training.evaluation.evaluate import (
     flat_scores,
     score_questions,
 )
+from cerberank_training.evaluation.first_results import FirstResult
 from cerberank_training.evaluation.sources.given_scores import given_scores
 from cerberank_training.evaluation.sources.remote import rank_remotely
 
@@ -40,6 +42,8 @@ class RankedQuestion:
     """The scores of the variants that drop nothing, because only theirs are comparable with each other."""
     judgements: str | None = None
     """As in `QuestionRecord`."""
+    first: FirstResult | None = None
+    """The first result with the score that the ranker tells; None where scores are not probabilities."""
     in_windows: int = 0
     """As in `AllScores`."""
     truncated: int = 0
@@ -63,6 +67,7 @@ def ranker_rankings(
             question=question,
             ranks=flat_ranks(flat) | dropping_ranks(scores, policies),
             scores=flat,
+            first=first_result(ranker.checkpoint.calibration, Scored.of(question, scores)),
             in_windows=scores.in_windows,
             truncated=scores.truncated,
         )
@@ -95,8 +100,8 @@ def service_rankings(
     url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None, windows: str | None = None
 ) -> Iterator[RankedQuestion]:
     """Rank by a service's answers, and by its heads. Raises the errors of `rank_remotely`."""
-    for question, ranks in rank_remotely(url, questions, drop_ratio=schedule, windows=windows):
-        yield RankedQuestion(question=question, ranks=ranks)
+    for question, ranks, first in rank_remotely(url, questions, drop_ratio=schedule, windows=windows):
+        yield RankedQuestion(question=question, ranks=ranks, first=first)
 
 
 def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQuestion]:

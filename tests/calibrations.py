@@ -1,0 +1,46 @@
+"""Calibrations for tests, and checkpoints with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cerberank_models.calibration import FILE, Calibration
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
+
+ROW = {"precision": 0.9, "recall": 0.5, "bound": 0.8}
+
+
+def calibration(**changes: Any) -> Calibration:
+    """A calibration of two stages; `changes` are of its JSON."""
+    curves = [{"score": 0.5, "rival": 0.0, "constant": -1.0}, {"score": 0.8, "rival": -0.6, "constant": -0.4}]
+    known = {
+        "curves": curves,
+        "alone": -2.0,
+        "answerable": [0.6, -0.1, 0.0, 0.0, 0.0, -0.5],
+        "precision": [ROW | {"wanted": 0.7, "threshold": 0.4}, ROW | {"wanted": 0.9, "threshold": 0.8}],
+        "recall": [],
+        "confidence": 0.9,
+        "mean_score": 0.6,
+        "mean_answerable": 0.5,
+        "data": {
+            "sets": ["a"],
+            "questions": 300,
+            "unanswered": 0,
+            "removed": 300,
+            "candidates": 900,
+            "precision": "int8",
+        },
+    }
+    return Calibration.model_validate(known | changes)
+
+
+def calibrated(folder: Path, path: Path, *, version: str = "2", constant: float = -0.4, **changes: Any) -> Checkpoint:
+    """The checkpoint `folder` with a curve for each of its stages, as a new one."""
+    source = read_checkpoint(folder)
+    curves = [
+        {"score": 0.5 + stage, "rival": -0.3, "constant": constant} for stage in range(source.config.scored_stages)
+    ]
+    content = calibration(**{"curves": curves} | changes).model_dump_json().encode()
+    return revise_checkpoint(source, path, version=version, files={FILE: content})

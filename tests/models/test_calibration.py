@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.calibrations import ROW, calibration
+
+from cerberank_models.calibration import CalibrationError, probabilities, threshold_for
+from cerberank_models.drop import UNSCORED, order
+
+scored = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=12)
+
+
+@given(scored)
+def test_probabilities_keep_the_order_within_a_stage(rows: list[tuple[float, int]]) -> None:
+    """Whatever rivals there are: the ranking of raw scores is one of calibrated scores, too."""
+    raw, stages = np.array([score for score, _ in rows]), np.array([stage for _, stage in rows])
+    got = calibration().scores(raw, stages)
+    assert ((got >= 0) & (got <= 1)).all()
+    for stage in (0, 1):
+        inside = [index for index in order(stages, raw).tolist() if stages[index] == stage]
+        assert (np.diff(got[inside]) <= 1e-12).all()
+
+
+def test_a_high_score_is_worth_less_beside_another_one() -> None:
+    """The same raw score with a distant rival, with a near one, and without any."""
+    one, last = calibration(), np.array([1, 1])
+    far, near = (one.scores(np.array([0.9, rival]), last)[0] for rival in (0.1, 0.85))
+    assert near < far
+    odds = np.log(9.0)
+    expected = 1.0 / (1.0 + np.exp(-(0.8 * odds - 0.6 * -2.0 - 0.4)))
+    assert one.scores(np.array([0.9]), np.array([1])) == pytest.approx([expected])
+
+
+def test_a_candidate_without_a_score_has_no_probability_and_is_nobodys_rival() -> None:
+    """A deadline passed; with no score at all there is no answer to whether anything answers."""
+    one, stages = calibration(), np.array([1, UNSCORED])
+    got = one.scores(np.array([0.9, np.nan]), stages)
+    assert got[0] == one.scores(np.array([0.9]), np.array([1]))[0]
+    assert np.isnan(got[1])
+    assert one.any_answers(np.array([np.nan]), np.array([UNSCORED])) is None
+
+
+def test_equal_candidates_are_not_each_others_rivals() -> None:
+    """A text that comes twice has the probability that it has alone."""
+    one = calibration()
+    twice = probabilities(one, ["a", "b", "a"], np.array([0.9, 0.2, 0.9]), np.array([1, 1, 1]))
+    once = probabilities(one, ["a", "b"], np.array([0.9, 0.2]), np.array([1, 1]))
+    assert twice.scores.tolist() == [once.scores[0], once.scores[1], once.scores[0]]
+    assert twice.answerable == once.answerable
+
+
+def test_only_the_latest_stage_tells_whether_anything_answers() -> None:
+    """What an exit dropped had scores of another stage."""
+    one = calibration()
+    dropped = one.any_answers(np.array([0.3, 0.99]), np.array([1, 0]))
+    assert dropped == one.any_answers(np.array([0.3]), np.array([1]))
+
+
+def test_a_precision_between_two_rows_gets_the_higher_ones_threshold() -> None:
+    """Never less than what was wanted; beyond the highest there is none."""
+    one = calibration()
+    assert [threshold_for(one, wanted) for wanted in (0.1, 0.7, 0.71, 0.9)] == [0.4, 0.4, 0.8, 0.8]
+    with pytest.raises(CalibrationError, match=r"precision of 0\.95: the highest is 0\.9"):
+        threshold_for(one, 0.95)
+    with pytest.raises(CalibrationError, match="none is reached"):
+        threshold_for(calibration(precision=[]), 0.5)
+    with pytest.raises(CalibrationError, match="not calibrated"):
+        threshold_for(None, 0.5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"curves": [{"score": -0.5, "rival": 0.0, "constant": 0.0}]},
+        {"curves": [{"score": 0.5, "rival": 0.1, "constant": 0.0}]},
+        {"answerable": [1.0, 0.0]},
+        {"precision": [ROW | {"wanted": 0.9, "threshold": 0.8}, ROW | {"wanted": 0.7, "threshold": 0.4}]},
+        {"format": 2},
+    ],
+)
+def test_what_would_change_the_order_or_cannot_be_read_is_refused(changes: dict[str, Any]) -> None:
+    """A curve that falls, weights for another number of scores, rows that are not sorted, a later format."""
+    with pytest.raises(ValidationError):
+        calibration(**changes)

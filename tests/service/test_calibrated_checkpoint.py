@@ -1,0 +1,104 @@
+"""Calibrated checkpoints through HTTP: native answers have probabilities, other dialects what they had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.calibrations import ROW, calibrated
+from tests.service.conftest import Serve
+from tests.service.observe import samples, service_of, wait_until
+
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.ranker import Ranker
+from cerberank_service.versions.loading import load
+from cerberank_service.versions.state import State
+
+QUESTION, TEXTS = "how tall is the tower ?", ["330 metres", "the tower", "what do bees make", "the tower"]
+BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "drop_ratio": 0}
+
+
+def opened(open_app: Serve, folder: Path, **settings: Any) -> TestClient:
+    client = open_app(load, checkpoint=folder, precision="fp32", threads=1, **settings)
+    versions = service_of(client).versions
+    wait_until(lambda: versions.snapshot.state is not State.LOADING)
+    assert versions.snapshot.state is State.READY, versions.snapshot.reason
+    return client
+
+
+def rank(client: TestClient, **fields: object) -> dict[str, Any]:
+    answer: dict[str, Any] = client.post("/v1/rank", json=BODY | fields).raise_for_status().json()
+    return answer
+
+
+@pytest.fixture
+def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    rows = [ROW | {"wanted": 0.5, "threshold": 0.0}, ROW | {"wanted": 0.9, "threshold": 1.0}]
+    return calibrated(tiny_checkpoint, tmp_path / "calibrated", precision=rows).path
+
+
+def test_native_answers_have_the_probabilities_of_the_python_face(open_app: Serve, folder: Path) -> None:
+    """Scores, raw scores and `answerable`; the metrics show them beside those of the calibration questions."""
+    client = opened(open_app, folder)
+    answer, local = rank(client), Ranker.load(folder, precision="fp32").rank(QUESTION, TEXTS, drop_ratio=0)
+    assert answer["answerable"] == pytest.approx(local.answerable)
+    for got, expected in zip(answer["results"], local, strict=True):
+        assert got["index"] == expected.index
+        assert got["score"] == pytest.approx(expected.score, abs=1e-6)
+        assert got["raw_score"] == pytest.approx(expected.raw_score, abs=1e-6)
+    counted = samples(client)
+    of = "{model=random-tiny,version=2}"
+    assert counted[f"cerberank_answerable_sum{of}"] == pytest.approx(answer["answerable"])
+    assert counted[f"cerberank_top_score_sum{of}"] == pytest.approx(answer["results"][0]["score"])
+    assert counted[f"cerberank_calibrated_top_score{of}"] == 0.6
+    assert counted[f"cerberank_calibrated_answerable{of}"] == 0.5
+    (entry,) = client.get("/v1/models").json()["models"]
+    assert entry["calibration"]["questions"] == 300
+    assert [row["wanted"] for row in entry["calibration"]["precision"]] == [0.5, 0.9]
+
+
+def test_min_precision_leaves_out_what_is_below_its_threshold(open_app: Serve, folder: Path) -> None:
+    """Here all, or none; beyond the highest precision the request is refused."""
+    client = opened(open_app, folder)
+    assert len(rank(client, min_precision=0.5)["results"]) == len(TEXTS)
+    assert rank(client, min_precision=0.8)["results"] == []
+    refused = client.post("/v1/rank", json=BODY | {"min_precision": 0.99})
+    assert refused.status_code == 422
+    assert "the highest is 0.9" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_other_dialects_have_raw_scores_unless_a_setting_says_otherwise(
+    open_app: Serve, folder: Path, everywhere: bool
+) -> None:
+    """Clients have cut these scores at thresholds of their own."""
+    client = opened(open_app, folder, calibrated_scores=everywhere)
+    native = rank(client)["results"]
+    cohere = client.post("/v2/rerank", json={"model": "random-tiny", "query": QUESTION, "documents": TEXTS}).json()
+    told = [result["score" if everywhere else "raw_score"] for result in native]
+    assert [result["relevance_score"] for result in cohere["results"]] == pytest.approx(told)
+
+
+def test_a_version_without_calibration_says_so(open_app: Serve, tiny_checkpoint: Path) -> None:
+    """Its score is the network's, `answerable` is null, no sample compares it, and a precision is refused."""
+    client = opened(open_app, tiny_checkpoint)
+    answer = rank(client)
+    assert answer["answerable"] is None
+    assert not any("raw_score" in result for result in answer["results"])
+    assert not [name for name in samples(client) if name.startswith("cerberank_calibrated_")]
+    refused = client.post("/v1/rank", json=BODY | {"min_precision": 0.5})
+    assert refused.status_code == 422
+    assert "not calibrated" in refused.json()["error"]["message"]
+
+
+def test_curves_for_other_stages_are_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A calibration belongs to one network."""
+    with pytest.raises(CheckpointError, match=r"calibration\.json has 2 curves, config\.json has 3 stages"):
+        calibrated(
+            tiny_checkpoint,
+            tmp_path / "wrong",
+            curves=[{"score": 0.5, "rival": 0.0, "constant": -1.0}] * 2,
+        )
+    assert read_checkpoint(tiny_checkpoint).calibration is None

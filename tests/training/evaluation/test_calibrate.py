@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cerberank_models.calibration import Calibration
+from cerberank_training.data import DataError
+from cerberank_training.evaluation.calibrate import (
+    Scored,
+    cross_validated,
+    first_result,
+    fit,
+    lower_bound,
+    precision_thresholds,
+)
+from cerberank_training.evaluation.first_results import FirstResult, first_result_figures
+
+
+def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+
+
+def questions(count: int, *, seed: int, steepness: float = 4.0, answered: float = 1.0) -> list[Scored]:
+    """Questions with 2 to 12 candidates, one of them right, or none.
+
+    The network's log-odds are `steepness` times what would be true: with 4, it is far too sure.
+    """
+    rng, made = np.random.default_rng(seed), []
+    for _ in range(count):
+        size = int(rng.integers(2, 13))
+        right = np.zeros(size, dtype=bool)
+        right[0] = rng.random() < answered
+        logits = rng.normal(-1.5, 1.0, size) + 2.0 * right
+        made.append(Scored((sigmoid(0.5 * steepness * logits), sigmoid(steepness * logits)), right))
+    return made
+
+
+def fitted(rows: list[Scored]) -> Calibration:
+    return fit(rows, sets=("a",), precision="fp32")
+
+
+def figures(calibration: Calibration | None, rows: list[Scored]) -> tuple[float, float]:
+    got = first_result_figures([first_result(calibration, row) for row in rows])
+    return got.ece, got.brier
+
+
+def test_three_hundred_questions_halve_the_error_on_others() -> None:
+    """An overconfident network: the error on 2,000 other questions is below half of it, and the Brier score falls."""
+    calibration, others = fitted(questions(300, seed=1)), questions(2000, seed=2)
+    before, after = figures(None, others), figures(calibration, others)
+    assert after[0] < 0.5 * before[0]
+    assert after[0] < 0.06  # standard error of a bin of 200 questions: .035 at most, of 300 fitted ones: .03
+    assert after[1] < before[1]
+
+
+def test_figures_of_the_cross_validation_are_those_of_other_questions() -> None:
+    """Within two standard errors of a Brier score of 300 questions, .02 each."""
+    rows = questions(300, seed=3)
+    got = cross_validated(rows, fitted)
+    assert got.questions == 300
+    assert got.brier == pytest.approx(figures(fitted(rows), questions(2000, seed=4))[1], abs=0.04)
+
+
+def test_answerable_tells_questions_without_an_answer_although_none_was_fitted_on() -> None:
+    """Copies without their answers take their part."""
+    calibration = fitted(questions(300, seed=5))
+    assert calibration.data.unanswered == 0
+    assert calibration.data.removed == 300
+    mixed = questions(600, seed=6, answered=0.5)
+    got = first_result_figures([first_result(calibration, row) for row in mixed])
+    assert got.auroc is not None
+    assert got.auroc > 0.7
+
+
+def test_a_threshold_keeps_its_precision_on_other_questions_as_often_as_it_promises() -> None:
+    """Forty draws of 300 questions with true probabilities: at most a tenth may fail; 9 failures have P < .01."""
+    rng, failed, rows_found = np.random.default_rng(7), 0, 0
+
+    def firsts(count: int) -> list[FirstResult]:
+        scores = rng.uniform(0.2, 1.0, count)
+        return [FirstResult(float(s), right=bool(rng.random() < s), answered=True, answerable=1.0) for s in scores]
+
+    for _ in range(40):
+        rows = {row.wanted: row for row in precision_thresholds(firsts(300))}
+        if 0.8 in rows:
+            rows_found += 1
+            threshold = rows[0.8].threshold
+            failed += (threshold + 1.0) / 2.0 < 0.8  # the mean of uniform scores from the threshold to 1
+            assert rows[0.8].bound >= 0.8
+    assert rows_found >= 30
+    assert failed <= 9
+
+
+def test_a_bound_is_clopper_and_pearsons() -> None:
+    """The smallest share of which 18 or more of 20 right ones have a probability of a tenth."""
+    share, rng = lower_bound(18, 20), np.random.default_rng(8)
+    assert np.mean(rng.binomial(20, share, 200_000) >= 18) == pytest.approx(0.1, abs=0.003)
+
+
+def test_what_cannot_be_calibrated_is_refused() -> None:
+    """Too few questions, scores that say nothing or the opposite, and only right or only wrong candidates."""
+    with pytest.raises(DataError, match="99 questions are too few"):
+        fitted(questions(99, seed=9))
+    with pytest.raises(DataError, match="no higher for right candidates"):
+        fitted(questions(200, seed=10, steepness=-2.0))
+    with pytest.raises(DataError, match="all wrong"):
+        fitted(questions(200, seed=11, answered=0.0))
+    with pytest.raises(DataError, match="one candidate"):
+        fitted([Scored((np.array([0.5]),), np.array([True]))] * 100)

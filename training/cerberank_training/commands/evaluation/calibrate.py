@@ -1,0 +1,135 @@
+"""`cerberank eval calibrate`: a checkpoint whose scores are probabilities."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cyclopts import Parameter
+
+from cerberank_models.calibration import FILE, Calibration, Threshold
+from cerberank_models.checkpoint.card import with_section
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.commands.options import OWN, Backend, BackendOptions, Windows, check_device
+from cerberank_models.commands.values import Count, Whole
+from cerberank_models.output import say
+from cerberank_models.progress import progress
+from cerberank_models.ranker import Ranker
+from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_training.data import read_questions, sampled
+from cerberank_training.evaluation.calibrate import Scored, cross_validated, first_result, fit
+from cerberank_training.evaluation.evaluate import score_questions
+from cerberank_training.evaluation.first_results import first_result_figures, sentence
+from cerberank_training.evaluation.report import table
+
+SECTION = "Calibration"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions:
+    """The options of `eval calibrate`."""
+
+    data: tuple[str, ...]
+    """Questions as FORMAT:PATH that the model was not trained on, 200 to 500 in all; repeat for several sets."""
+    out: Path
+    """Checkpoint folder to make."""
+    version: str | None = None
+    """Version of the new folder (default: the old one's with -calibrated)."""
+    sample: Count | None = None
+    """Number of questions to draw of each set (default: all)."""
+    seed: Whole = 0
+    """Random seed."""
+    windows: Windows = None
+    backend: BackendOptions = OWN
+
+
+def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
+    """Fit probabilities to a checkpoint's scores, and write them into a new checkpoint.
+
+    The new folder has the same network. Its scores are P(the candidate answers), each question's answer says whether
+    any candidate answers it, and a request may ask for a precision. The figures are those of fivefold cross-validation.
+
+    Args:
+        checkpoint: Checkpoint folder.
+        options: Options.
+    """
+    if options.out.exists():
+        raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
+    source, form = read_checkpoint(checkpoint), options.backend.chosen()
+    check_device(form.device, form.kind)
+    questions = _scored(checkpoint, form, options)
+    names = tuple(_name(data) for data in options.data)
+    fitted = partial(fit, sets=names, precision=form.precision)
+    calibration = fitted(questions)
+    before = first_result_figures([first_result(None, each) for each in questions])
+    after = cross_validated(questions, fitted)
+    lines = (
+        sentence(before, "First scores before calibration"),
+        sentence(after, "Afterwards, by fivefold cross-validation"),
+        thresholds(calibration),
+        _fitted_on(calibration, options.windows or AS_SERVED.combine),
+    )
+    for line in lines:
+        say(line)
+    revise_checkpoint(
+        source,
+        options.out,
+        version=options.version or f"{source.manifest.version}-calibrated",
+        card=with_section((source.path / "README.md").read_text(encoding="utf-8"), SECTION, "\n\n".join(lines)),
+        files={FILE: calibration.model_dump_json(indent=1).encode() + b"\n"},
+    )
+    say(f"{options.out}: calibrated on {after.questions} questions; calibration error {after.ece:.3f}")
+
+
+def thresholds(calibration: Calibration) -> str:
+    """Markdown tables of the thresholds."""
+
+    def rows(found: tuple[Threshold, ...]) -> list[list[str]]:
+        return [[f"{value:.2f}" for value in row.model_dump().values()] for row in found]
+
+    columns = ["score of the first result", "precision", "recall", "guaranteed"]
+    return "\n\n".join(
+        table([f"wanted {name}", *columns], rows(found))
+        for name, found in (("precision", calibration.precision), ("recall", calibration.recall))
+        if found
+    )
+
+
+def _fitted_on(calibration: Calibration, windows: str) -> str:
+    data = calibration.data
+    return (
+        f"Fitted on {data.questions} questions with {data.candidates} candidates of {', '.join(data.sets)} "
+        f"({data.unanswered} without an answer; {data.precision}, windows: {windows}), and P(any candidate answers) on "
+        f"{data.removed} of them once more without their answers, so that at least half of them have none. A "
+        f"guaranteed precision holds with probability {calibration.confidence:g} for questions like these, "
+        "and so does not where more of them have no answer."
+    )
+
+
+def _scored(checkpoint: Path, form: Backend, options: CalibrateOptions) -> list[Scored]:
+    chosen = [
+        question
+        for data in options.data
+        for question in sampled(read_questions(data), size=options.sample, seed=options.seed, name="raw")
+    ]
+    # The folds of the cross-validation are taken in turns.
+    random.Random(options.seed).shuffle(chosen)
+    ranker = Ranker.load(checkpoint, device=form.device, backend=form.kind, precision=form.precision)
+    scored = score_questions(
+        ranker.backend,
+        ranker.checkpoint.encoder(),
+        chosen,
+        ranker.first_stage,
+        windowing=windowing_of(options.windows),
+    )
+    return [Scored.of(*each) for each in progress(scored, total=len(chosen), unit="question", desc="score")]
+
+
+def _name(data: str) -> str:
+    """`FORMAT:FILE` of `FORMAT:PATH`: a model card names no folder of the machine that it was made on."""
+    name, _, path = data.partition(":")
+    return f"{name}:{Path(path).name}"

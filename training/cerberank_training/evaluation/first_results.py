@@ -1,0 +1,124 @@
+"""Figures of questions' first results: is the score a probability, and does it tell which questions have an answer?
+
+In: for each question its first result's score, P(any candidate answers), and the labels. Out: AUROC, expected
+calibration error, Brier score, and precision by the share of questions that are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+BINS = 10
+"""Bins of equal width of the expected calibration error."""
+PRECISION = 0.85
+"""The precision at which `recall` is told."""
+COVERAGES = tuple(round(0.1 * step, 1) for step in range(1, 11))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstResult:
+    """The first result of one question."""
+
+    score: float
+    right: bool
+    answered: bool
+    """True if any candidate answers the question."""
+    answerable: float
+    """P(any candidate answers); the score again where a model is not calibrated."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstResultFigures:
+    """Figures of n questions; all but `questions` and `answered` lie in 0..1."""
+
+    questions: int
+    answered: int
+    """Questions with an answer among their candidates."""
+    ece: float
+    """Expected calibration error of the first scores, in BINS bins: mean distance of score and share of right ones."""
+    brier: float
+    """Mean squared distance of the first score from 1 for a right result and 0 for a wrong one."""
+    base_brier: float
+    """Brier score of a constant, the share of right first results."""
+    auroc: float | None
+    """P(a question with an answer has a higher `answerable` than one without); None unless there are both."""
+    recall: float
+    """Largest share of the questions with an answer whose first result is right and above a threshold at which
+    PRECISION is kept."""
+    precision_at: dict[str, float]
+    """Precision among the share of questions with the highest first scores, by that share."""
+
+
+def first_result_figures(results: Sequence[FirstResult]) -> FirstResultFigures:
+    """Figures of the results of one data set. Raises ValueError without any."""
+    if not results:
+        raise ValueError("there is no question to measure first results on")
+    scores = np.array([each.score for each in results])
+    right = np.array([each.right for each in results])
+    answered = np.array([each.answered for each in results])
+    best_first = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(right[best_first])
+    precision = hits / np.arange(1, len(results) + 1)
+    # A threshold separates different scores alone: every one but the last of equal scores is passed over.
+    cuts = np.append(np.diff(scores[best_first]) != 0, True)
+    kept = hits[cuts & (precision >= PRECISION)]
+    share = right.mean()
+    return FirstResultFigures(
+        questions=len(results),
+        answered=int(answered.sum()),
+        ece=calibration_error(scores, right),
+        brier=float(np.mean((scores - right) ** 2)),
+        base_brier=float(share * (1.0 - share)),
+        auroc=auroc(np.array([each.answerable for each in results]), answered),
+        recall=float(kept.max() / answered.sum()) if len(kept) and answered.any() else 0.0,
+        precision_at={
+            f"{coverage:g}": float(precision[max(1, round(coverage * len(results))) - 1]) for coverage in COVERAGES
+        },
+    )
+
+
+def calibration_error(scores: Floats, right: Flags) -> float:
+    """Expected calibration error (Guo et al., 2017) in bins of equal width: `scores` and `right` have shape [n].
+
+    >>> calibration_error(np.array([0.8, 0.8, 0.8, 0.8]), np.array([True, True, True, False]))
+    0.05
+    """
+    bins = np.minimum((scores * BINS).astype(int), BINS - 1)
+    counts = np.bincount(bins, minlength=BINS)
+    distance = np.abs(np.bincount(bins, scores, BINS) - np.bincount(bins, right, BINS))
+    return float(np.round(distance.sum() / counts.sum(), 12))
+
+
+def auroc(scores: Floats, positive: Flags) -> float | None:
+    """Area under the ROC curve, ties counted half; None unless there are positives and negatives.
+
+    >>> auroc(np.array([0.1, 0.4, 0.4]), np.array([False, True, False]))
+    0.75
+    """
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    if not positives or not negatives:
+        return None
+    ranks = rankdata(scores)[positive].sum()
+    return float((ranks - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def sentence(figures: FirstResultFigures, what: str = "First scores") -> str:
+    """The figures in words, for people; `what` they are of."""
+    skill = 1.0 - figures.brier / figures.base_brier if figures.base_brier else 0.0
+    text = (
+        f"{what}: calibration error {figures.ece:.3f}, Brier score {figures.brier:.3f} "
+        f"({100 * abs(skill):.0f} % {'below' if skill >= 0 else 'above'} a constant's), "
+        f"recall {figures.recall:.2f} at precision {PRECISION:g}"
+    )
+    if figures.auroc is not None:
+        unanswered = figures.questions - figures.answered
+        text += f"; AUROC {figures.auroc:.3f} for the {unanswered} of {figures.questions} questions without an answer"
+    shares = ", ".join(f"{figures.precision_at[at]:.2f} ({100 * float(at):.0f} %)" for at in ("0.2", "0.5", "0.8", "1"))
+    return f"{text}. Precision among the questions with the highest first scores: {shares}."
