@@ -64,6 +64,7 @@ class ModelEntry(BaseModel):
     drop_minimum: int | None = None
     tuned_schedules: list[dict[str, JsonValue]] | None = None
     max_length: int | None = None
+    languages: list[str] | None = None
     context: bool | None = None
     backend: str | None = None
     precision: str | None = None

@@ -86,6 +86,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
             for entry in config.tuned_schedules
         ],
         "max_length": config.encoding.max_length,
+        "languages": list(config.languages),
         "context": config.encoding.segments == 3,
         "backend": settings.backend,
         "precision": live.precision,
