@@ -137,7 +137,7 @@ def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] |
 
 
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
-    warnings = call_warnings(call.candidates, checkpoint.config, call.drop_ratio)
+    warnings = call_warnings(call.question, call.candidates, checkpoint.config, call.drop_ratio)
     if call.instruction:
         warnings.append("this model has no prompt: instruction has no effect")
     if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
