@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cerberank_models.drop import DropPolicy, RatioSchedule, drop_ratios
+from cerberank_models.language import CODE
 from cerberank_models.transformer import (
     PAIR_TEMPLATES,
     Count,
@@ -21,6 +22,7 @@ from cerberank_models.transformer import (
     TransformerConfig,
 )
 
+LanguageCode = Annotated[str, Field(pattern=CODE.pattern)]
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
@@ -202,6 +204,8 @@ class RankerConfig(Frozen):
     nothing."""
     tuned_schedules: tuple[TunedSchedule, ...] = ()
     """Schedules to choose from under load, the costliest and most accurate first; empty before `train tune`."""
+    languages: Annotated[tuple[LanguageCode, ...], Field(exclude_if=lambda languages: languages == ())] = ()
+    """The languages of the texts that it is for; empty, and left out of `config.json`, where none is stated."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

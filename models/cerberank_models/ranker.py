@@ -169,7 +169,7 @@ class Ranker:
                 windowing=windowing,
             ),
             *unknown_warnings(question=pairs.question_unknown, candidates=int(pairs.unknown_candidates.sum())),
-            *call_warnings(items, config, ratio),
+            *call_warnings(question, items, config, ratio),
         ]
         if not ranking.complete:
             warnings.append("the deadline passed: the order is what was known then")

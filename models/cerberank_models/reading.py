@@ -1,4 +1,4 @@
-"""Warnings on what a model does not read of a question and its candidates, as answers have them."""
+"""Warnings on what a model does not read, or does not know the language of, as answers have them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Sequence
 
 from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.encoding import Candidate
+from cerberank_models.language import names_of, other_language
 from cerberank_models.windows import Windowing
+
+SAMPLE, SAMPLE_CHARACTERS = 8, 60
+"""The language of the candidates is told by so many of them, evenly spread, and by so many characters of each."""
 
 
 def call_warnings(
-    candidates: Sequence[Candidate], config: RankerConfig, drop_ratio: float | Sequence[float] | None
+    question: str,
+    candidates: Sequence[Candidate],
+    config: RankerConfig,
+    drop_ratio: float | Sequence[float] | None,
 ) -> list[str]:
-    """Warnings on empty texts and on what has no effect with this model."""
+    """Warnings on empty texts, on other languages than the model's, and on what has no effect with this model."""
     warnings = []
     if empty := sum(not candidate.text.strip() for candidate in candidates):
         warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
@@ -20,7 +27,24 @@ def call_warnings(
         warnings.append("this model does not read the previous and next sentence")
     if drop_ratio and config.scored_stages == 1:
         warnings.append("this model has no exits: drop_ratio has no effect")
-    return warnings
+    return warnings + language_warnings(question, candidates, config.languages)
+
+
+def language_warnings(question: str, candidates: Sequence[Candidate], languages: Sequence[str]) -> list[str]:
+    """Warnings on a question and on candidates that seem to be in another language than the model's `languages`.
+
+    Nothing is looked at where no language is stated.
+    """
+    if not languages:
+        return []
+    sample = candidates[:: -(-len(candidates) // SAMPLE) or 1]
+    asked = other_language(question, languages)
+    told = other_language("\n".join(candidate.text[:SAMPLE_CHARACTERS] for candidate in sample), languages)
+    found = {"the question seems": asked, "most candidates seem": told}
+    if asked == told:
+        found = {"the question and most candidates seem": asked}
+    model = f"this model is for {names_of(languages)}: the order means little"
+    return [f"{what} to be {language}, {model}" for what, language in found.items() if language]
 
 
 def cut_warnings(

@@ -177,3 +177,13 @@ def test_a_first_stage_reads_texts_alone_and_at_once(changes: dict[str, object],
     first = TextRankerConfig(transformer=TEXT_TRANSFORMER, encoding=ENCODING, **changes)
     with pytest.raises(ValueError, match=message):
         RankerConfig.model_validate(changed(first_stage=first.model_dump()))
+
+
+def test_languages_that_are_not_stated_are_not_written() -> None:
+    """Earlier releases refuse keys that they do not know; codes are of ISO 639-1."""
+    plain = RankerConfig.model_validate(changed())
+    assert "languages" not in plain.model_dump_json()
+    stated = RankerConfig.model_validate(changed(languages=["en", "de"]))
+    assert RankerConfig.model_validate_json(stated.model_dump_json()).languages == ("en", "de")
+    with pytest.raises(ValueError, match="languages"):
+        RankerConfig.model_validate(changed(languages=["English"]))

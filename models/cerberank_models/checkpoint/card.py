@@ -1,15 +1,19 @@
-"""The parts of a model card, `README.md` of a checkpoint, that are written after the fact: its title and its terms."""
+"""The parts of a checkpoint's model card, `README.md`, that are written after the fact: title, languages and terms."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from cerberank_models.language import names_of
 
 TERMS = "Terms"
 UNSTATED = (
     "Licence and terms of the data are not stated. `checkpoint card CHECKPOINT --terms TEXT` states them: do so before "
     "the checkpoint is given away."
 )
+SENTENCE = re.compile(r"(?m)^This model is for texts in .*\.$")
 FILES = (".md", ".txt", ".rst")
 
 
@@ -61,3 +65,17 @@ def with_title(card: str, old: str, new: str) -> str:
     """The card with another model's name as its title; a title that is not the old name is left as it is."""
     first, separator, rest = card.partition("\n")
     return f"# {new}{separator}{rest}" if first.strip() == f"# {old}" else card
+
+
+def with_languages(card: str, languages: Sequence[str]) -> str:
+    """The card with the sentence that names these languages, below its title; as it is where none is stated."""
+    if not languages:
+        return card
+    codes = ", ".join(f"`{code}`" for code in languages)
+    sentence = f"This model is for texts in {names_of(languages)} ({codes})."
+    if SENTENCE.search(card):
+        return SENTENCE.sub(sentence, card, count=1)
+    first, _, rest = card.partition("\n")
+    if first.startswith("# "):
+        return f"{first}\n\n{sentence}\n\n{rest.lstrip()}"
+    return f"{card.rstrip()}\n\n{sentence}\n"

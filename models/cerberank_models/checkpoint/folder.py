@@ -25,6 +25,7 @@ from tokenizers import Tokenizer
 from cerberank_models import calibration
 from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.atomic import appearing_folder
+from cerberank_models.checkpoint.card import with_languages
 from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.first_stage_files import verify_first_stage
@@ -173,7 +174,8 @@ def write_checkpoint(
 ) -> Checkpoint:
     """Write a hidden folder beside `path`, verify it, then rename it to `path`.
 
-    `files` are the weights, graphs and further files by their path within the folder. Raises FileExistsError when
+    `files` are the weights, graphs and further files by their path within the folder. The card names the languages that
+    `config` states. Raises FileExistsError when
     `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
     """
     if wrong := [name for name in files if not is_path_within(name) or name in (*REQUIRED, MANIFEST)]:
@@ -182,7 +184,7 @@ def write_checkpoint(
         content: dict[str, Path | bytes] = {
             "config.json": config.model_dump_json(indent=2).encode() + b"\n",
             "tokenizer.json": tokenizer,
-            "README.md": card.encode(),
+            "README.md": with_languages(card, config.languages).encode(),
             "golden.jsonl": b"".join(line.model_dump_json().encode() + b"\n" for line in golden),
             **files,
         }

@@ -24,13 +24,15 @@ def revise_checkpoint(
     """Write `checkpoint` to the new folder `path` with a new version and the given changes.
 
     `files` are added, or replace the old files of the same names. Golden questions are kept: they are scored without
-    dropping, so `config` may change schedules, never the network. Raises ValueError when it changes the network,
-    FileExistsError when `path` exists.
+    dropping, so `config` may change schedules and languages, never the network. Raises ValueError when it changes the
+    network, FileExistsError when `path` exists.
     """
     config = config or checkpoint.config
-    fixed = {"drop_schedule", "drop_minimum", "tuned_schedules", "name"}
+    fixed = {"drop_schedule", "drop_minimum", "tuned_schedules", "name", "languages"}
     if config.model_dump(exclude=fixed) != checkpoint.config.model_dump(exclude=fixed):
-        raise ValueError("a revision may change a checkpoint's name and schedules, not its network or encoding")
+        raise ValueError(
+            "a revision may change a checkpoint's name, languages and schedules, not its network or encoding"
+        )
     kept = {name: checkpoint.path / name for name in checkpoint.manifest.files if name not in REQUIRED}
     return write_checkpoint(
         path,

@@ -1,14 +1,17 @@
-"""`cerberank checkpoint card`: another card, name or version for a checkpoint."""
+"""`cerberank checkpoint card`: another card, name, version or language for a checkpoint."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from cerberank_models.checkpoint.card import read_terms, with_terms, with_title
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
+from cerberank_models.commands.values import Names
+from cerberank_models.language import CODE
 from cerberank_models.output import say
 
 
@@ -20,8 +23,9 @@ def card(
     file: Path | None = None,
     name: str | None = None,
     version: str | None = None,
+    language: Names | None = None,
 ) -> None:
-    """Change the model card, the name or the version of a checkpoint, and its manifest with them.
+    """Change the model card, the name, the version or the languages of a checkpoint, and its manifest with them.
 
     Weights, graphs and golden questions stay as they are. A store keeps every version as it was pushed: what was
     pushed needs another version to be pushed again.
@@ -32,8 +36,10 @@ def card(
         file: Whole card, in Markdown.
         name: Name of the model in stores and services.
         version: Version in stores and services.
+        language: Languages of the texts that the model is for, as codes of ISO 639-1 with commas between them; an
+            answer warns of texts in others.
     """
-    made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version)
+    made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version, languages=language)
     say(f"{checkpoint} is {made.config.name}@{made.manifest.version}")
 
 
@@ -44,17 +50,21 @@ def edit_card(
     file: Path | None = None,
     name: str | None = None,
     version: str | None = None,
+    languages: Sequence[str] | None = None,
 ) -> Checkpoint:
     """Put a checkpoint with these changes in the place of `path`; what is None stays.
 
-    The folder is written beside and renamed. A process that is killed between the two renames leaves `path` as a hidden
-    folder, which the next call puts back. Raises ValueError for bad names, and when nothing is to be changed.
+    `languages` are codes of ISO 639-1. The folder is written beside and renamed. A process that is killed between the
+    two renames leaves `path` as a hidden folder, which the next call puts back. Raises ValueError for bad names and
+    codes, and when nothing is to be changed.
     """
-    if terms is None and file is None and name is None and version is None:
-        raise ValueError("give --terms, --file, --name or --version: what to change")
+    if terms is None and file is None and name is None and version is None and languages is None:
+        raise ValueError("give --terms, --file, --name, --version or --language: what to change")
     for option, value in (("--name", name), ("--version", version)):
         if value is not None and not is_name(value):
             raise ValueError(f"{option} {value!r} is no name: letters, digits, '.', '_' and '-', at most 96")
+    if languages is not None and (not languages or not all(CODE.fullmatch(code) for code in languages)):
+        raise ValueError(f"--language {','.join(languages)!r}: codes of ISO 639-1 are two small letters, such as en,de")
     path = path.resolve()
     new, old = path.with_name(f".{path.name}.new"), path.with_name(f".{path.name}.old")
     if old.is_dir() and not path.exists():
@@ -67,6 +77,8 @@ def edit_card(
     if name is not None:
         card = with_title(card, config.name, name)
         config = config.model_copy(update={"name": name})
+    if languages is not None:
+        config = config.model_copy(update={"languages": tuple(languages)})
     if terms is not None:
         card = with_terms(card, read_terms(terms))
     revise_checkpoint(checkpoint, new, version=version or checkpoint.manifest.version, config=config, card=card)

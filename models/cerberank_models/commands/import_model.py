@@ -170,6 +170,7 @@ def import_model(
         raise UnsupportedModelError(f"max_length {max_length} is more than the {positions} positions of {source}")
     encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
     config = ranker_config(described, name=name or found.name, encoding=encoding, logits=described.num_labels)
+    config = config.model_copy(update={"languages": found.languages})
     ranker = Ranker(config).eval()
     network = read_network(found)
     load_weights(ranker, network.state_dict())

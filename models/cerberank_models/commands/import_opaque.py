@@ -52,6 +52,7 @@ def import_opaque(
     UnsupportedModelError for what cannot be exported or read, ParityError for a graph that computes something else.
     """
     config = opaque_config(described, tokenizer, name=name, encoding=encoding)
+    config = config.model_copy(update={"languages": source.languages})
     plain = plain_tokenizer(tokenizer)
     check_pairs(tokenizer, opaque_encoder(config, plain), GOLDEN_TEXTS, max_length=encoding.max_length)
     pad = next(each for each in (described.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)

@@ -37,6 +37,7 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
         "created": manifest.created,
         "source": manifest.source,
         "network": _network(config),
+        "languages": list(config.languages),
         "forms": [*(["weights"] if checkpoint.weights else []), *forms],
         "most_tokens": config.encoding.max_length,
         "exits_after_layers": [exit_.after for exit_ in config.exits],

@@ -122,6 +122,8 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
     data = given.data if given else ModelCardData()
     data["library_name"], data["pipeline_tag"] = "sentence-transformers", "text-ranking"
     data["tags"] = list(dict.fromkeys([*(data.get("tags") or []), *TAGS]))
+    if config.languages:
+        data["language"] = list(config.languages)
     heads, encoding = config.architecture.heads, config.encoding
     rest = [f"the other {'head' if heads == 2 else 'heads'}"] if heads > 1 else []
     rest += ["the exits"] if config.exits else []

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.regular import open_regular
+from cerberank_models.language import CODE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 CONFIG = "config.json"
+CARD = "README.md"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 """Files that transformers makes a tokenizer from; without any it makes an empty one."""
 
@@ -49,6 +51,29 @@ class Source:
 
     def optional_json(self, name: str) -> Any:
         """The content of its file `name` as JSON; None without such a file. Raises SourceError."""
+        file = self._file(name)
+        return None if file is None else _json(file)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that its model card states, as codes of ISO 639-1.
+
+        Empty where the card states none, or anything else among them, such as "multilingual".
+        """
+        from huggingface_hub import metadata_load  # noqa: PLC0415 - importing it takes long
+        from yaml import YAMLError  # noqa: PLC0415 - huggingface_hub brings it
+
+        try:
+            file = self._file(CARD)
+            stated = ((metadata_load(file) if file else None) or {}).get("language")
+        except (OSError, ValueError, YAMLError):
+            return ()
+        codes = stated if isinstance(stated, list) else [stated]
+        known = [code for code in codes if isinstance(code, str) and CODE.fullmatch(code)]
+        return tuple(dict.fromkeys(known)) if len(known) == len(codes) else ()
+
+    def _file(self, name: str) -> Path | None:
+        """Its file `name`; None without such a file."""
         file = self.folder / name
         if self.commit is not None and not file.is_file():
             from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub
@@ -58,7 +83,7 @@ class Source:
                 file = Path(hf_hub_download(self.place, name, revision=self.commit))
             except EntryNotFoundError:
                 return None
-        return _json(file) if file.is_file() else None
+        return file if file.is_file() else None
 
     def content(self) -> str:
         """What identifies the content: the commit, or the SHA-256 of a folder's files with their names."""

@@ -65,6 +65,7 @@ class ModelEntry(BaseModel):
     tuned_schedules: list[dict[str, JsonValue]] | None = None
     calibration: dict[str, JsonValue] | None = None
     max_length: int | None = None
+    languages: list[str] | None = None
     context: bool | None = None
     backend: str | None = None
     precision: str | None = None

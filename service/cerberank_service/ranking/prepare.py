@@ -152,7 +152,7 @@ def _least(call: RankCall, checkpoint: Checkpoint) -> float | None:
 
 
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
-    warnings = call_warnings(call.candidates, checkpoint.config, call.drop_ratio)
+    warnings = call_warnings(call.question, call.candidates, checkpoint.config, call.drop_ratio)
     if call.instruction:
         warnings.append("this model has no prompt: instruction has no effect")
     if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:

@@ -88,6 +88,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         ],
         "calibration": _calibration(live.checkpoint.calibration),
         "max_length": config.encoding.max_length,
+        "languages": list(config.languages),
         "context": config.encoding.segments == 3,
         "backend": settings.backend,
         "precision": live.precision,

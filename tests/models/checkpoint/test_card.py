@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_models.checkpoint.card import UNSTATED, read_terms, terms_of, with_terms, with_title
+from cerberank_models.checkpoint.card import UNSTATED, read_terms, terms_of, with_languages, with_terms, with_title
 
 CARD = "# mini\n\nA ranker.\n\n## Recipe\n\n{}\n"
 
@@ -37,3 +37,12 @@ def test_a_title_of_ones_own_stays() -> None:
     """Only the old name is replaced."""
     assert with_title(CARD, "mini", "other").startswith("# other\n\nA ranker.")
     assert with_title(CARD, "maxi", "other") == CARD
+
+
+def test_languages_are_one_sentence_below_the_title() -> None:
+    """It is replaced where it stands; a card without a title has it at its end, one of no language as it was."""
+    english = with_languages(CARD, ("en",))
+    assert english == "# mini\n\nThis model is for texts in English (`en`).\n\nA ranker.\n\n## Recipe\n\n{}\n"
+    assert with_languages(english, ("en", "de")) == english.replace("English (`en`)", "English and German (`en`, `de`)")
+    assert with_languages("Text.\n", ("fr",)) == "Text.\n\nThis model is for texts in French (`fr`).\n"
+    assert with_languages(english, ()) == english

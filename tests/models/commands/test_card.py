@@ -45,10 +45,25 @@ def test_a_whole_card_is_taken_from_a_file(path: Path, tmp_path: Path) -> None:
     assert (path / "README.md").read_text() == "# ours\n\nText.\n\n## Terms\n\nMIT\n"
 
 
+def test_languages_are_stated_in_the_configuration_and_in_the_card(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`checkpoint info` tells them."""
+    assert main([str(path), "--language", "en,de"]) == 0
+    assert read_checkpoint(path).config.languages == ("en", "de")
+    assert "This model is for texts in English and German (`en`, `de`).\n" in (path / "README.md").read_text()
+    capsys.readouterr()
+    assert program("checkpoint info")([str(path)]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("languages")] == [
+        ["languages", "en;", "de"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "give --terms, --file, --name or --version"),
+        ([], "give --terms, --file, --name, --version or --language"),
+        (["--language", "English"], "--language 'English': codes of ISO 639-1 are two small letters"),
         (["--name", "a/b"], "--name 'a/b' is no name"),
         (["--version", ""], "--version '' is no name"),
         (["--terms", "nowhere.md"], "--terms nowhere.md: there is no such file"),

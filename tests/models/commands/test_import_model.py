@@ -59,15 +59,18 @@ def test_an_imported_model_scores_as_sentence_transformers(
     family: str, labels: int, changes: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """ONNX fp32 against CrossEncoder.predict on texts: what docs/api.md says of one and two labels, and of Identity.
+    The languages are the card's.
 
     Among them are a question that takes more than half of the room, and a candidate that does not fit.
     """
     layers = {"num_hidden_layers": 3, "global_attn_every_n_layers": 2} if family == "modernbert" else FEW_LAYERS
     source = save_cross_encoder(family, tmp_path / "source", num_labels=labels, **(layers | changes))
     state(source, model_max_length=48)
+    (source / "README.md").write_text("---\nlanguage: en\n---\n")
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32", "--name", "imported"]) == 0
     assert f"{tmp_path / 'out'} is imported, ONNX fp32; next:" in capsys.readouterr().err
     checkpoint = read_checkpoint(tmp_path / "out")
+    assert checkpoint.config.languages == ("en",)
     backend, encoder = open_backend(checkpoint, precision="fp32"), checkpoint.encoder()
     model = CrossEncoder(str(source), device="cpu")
     for question in ("how tall ?", "how tall is the tower " * 9):

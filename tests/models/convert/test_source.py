@@ -115,3 +115,27 @@ def test_a_model_of_the_hub_is_imported_out_of_the_cache(tmp_path: Path) -> None
     assert other.startswith("someone/else at revision v2: there is no such folder, and the hub did not give it: ")
     snapshot = tmp_path / "hub" / "models--someone--tiny" / "snapshots" / COMMIT
     assert found == str(Source(place="someone/tiny", folder=snapshot, commit=COMMIT))
+
+
+@pytest.mark.parametrize(
+    ("card", "languages"),
+    [
+        ("---\nlanguage: en\nlicense: mit\n---\n# A ranker\n", ("en",)),
+        ("---\nlanguage:\n- en\n- de\n- en\n---\n", ("en", "de")),
+        ("---\nlanguage: multilingual\n---\n", ()),
+        ("---\nlanguage: [en, multilingual]\n---\n", ()),
+        ("---\nlanguage: no\n---\n", ()),  # YAML reads False
+        ("---\nlanguage: {en: 1}\n---\n", ()),
+        ("---\nlicense: mit\n---\n", ()),
+        ("---\nlanguage: [en\n---\n", ()),
+        ("---\n- en\n---\n", ()),
+        ("# A ranker\n", ()),
+        (None, ()),
+    ],
+)
+def test_a_card_states_languages_or_none(card: str | None, languages: tuple[str, ...], tmp_path: Path) -> None:
+    """One code, or several; anything else among them means that the card states none."""
+    (tmp_path / "config.json").write_text("{}")
+    if card is not None:
+        (tmp_path / "README.md").write_text(card)
+    assert find_source(str(tmp_path)).languages == languages

@@ -115,11 +115,15 @@ def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:
 
 
 def test_what_has_no_effect_is_told(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """Empty candidates, context that is not read, drop ratios without exits."""
+    """Empty candidates, context that is not read, another language, drop ratios without exits."""
     odd = (Candidate(text=" "), Candidate(text="a", next="b"))
     assert prepared(checkpoint, candidates=odd).warnings == (
         "1 candidate is empty",
         "this model does not read the previous and next sentence",
+    )
+    german = checkpoint_for(FakeBackend(ranker_config().model_copy(update={"languages": ("de",)})), tmp_path)
+    assert prepared(german, question="how tall is the tower?").warnings == (
+        "the question seems to be English, this model is for German: the order means little",
     )
     plain = checkpoint_for(FakeBackend(ranker_config(exits=0, heads=1)), tmp_path)
     assert prepared(plain, drop_ratio=0.5).warnings == ("this model has no exits: drop_ratio has no effect",)

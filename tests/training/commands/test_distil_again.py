@@ -99,18 +99,18 @@ def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pyte
     assert "was begun with steps 20, not 15: steps may only grow" in capsys.readouterr().err
 
 
-def test_an_extension_keeps_the_models_name_and_its_terms(
+def test_an_extension_keeps_the_models_name_languages_and_terms(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `checkpoint card` left them, also where a call was killed that had put the checkpoint aside; options win."""
     out = tmp_path / "run"
-    edit_card(out / "checkpoint", name="mine", version="7", terms="MIT\n\n## Data\n\nOurs.")
+    edit_card(out / "checkpoint", name="mine", version="7", terms="MIT\n\n## Data\n\nOurs.", languages=("en",))
     capsys.readouterr()
     assert program("train distil")([*run, "--steps", "12"]) == 0
     made = read_checkpoint(out / "checkpoint")
     card = (out / "checkpoint" / "README.md").read_text()
     version = made.manifest.version
-    assert (made.config.name, card.partition("\n")[0]) == ("mine", "# mine")
+    assert (made.config.name, card.partition("\n")[0], made.config.languages) == ("mine", "# mine", ("en",))
     assert terms_of(card) == "MIT\n\n### Data\n\nOurs."
     assert version.startswith("single_all_heads-steps-12-")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if ": mine, dev MAP " in line]

@@ -256,17 +256,18 @@ def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_ch
             build_student(wanted, str(tiny_checkpoint), seed=1, dropout=0.0)
 
 
-def test_a_checkpoints_schedules_do_not_survive(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """They and their figures were measured on the old weights; without exits they would not even fit."""
+def test_a_checkpoints_schedules_do_not_survive_and_its_languages_do(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Schedules and their figures were measured on the old weights; without exits they would not even fit."""
     old = read_checkpoint(tiny_checkpoint)
     tuned = TunedSchedule(schedule=(0.5, 0.5), cost=0.5, metrics={"map": 80.0, "map_loss": 1.0})
-    measured = {"drop_schedule": (0.5, 0.5), "drop_minimum": 20, "tuned_schedules": (tuned,)}
+    measured = {"drop_schedule": (0.5, 0.5), "drop_minimum": 20, "tuned_schedules": (tuned,), "languages": ("en",)}
     config = RankerConfig.model_validate({**old.config.model_dump(), **measured})
     revise_checkpoint(old, tmp_path / "tuned", version="2", config=config)
     for exits in (old.config.exits, ()):
         student = build_student(shape(heads=3, exits=exits), str(tmp_path / "tuned"), seed=1, dropout=0.0)
         after = student.ranker.config
         assert (after.drop_schedule, after.drop_minimum, after.tuned_schedules) == ((), 1, ())
+        assert after.languages == ("en",)
 
 
 def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None:

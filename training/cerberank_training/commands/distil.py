@@ -172,6 +172,8 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
     student = build_student(recipe.shape, base.place, seed=recipe.train.seed, dropout=recipe.train.dropout)
+    if names.languages:
+        student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
     encoder = student.encoder()
     run = Run(
         out,

@@ -1,4 +1,4 @@
-"""What an extended run keeps of the model that it had made: its name and the terms of its card."""
+"""What an extended run keeps of the model that it had made: its name, its languages and the terms of its card."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from cerberank_models.checkpoint.card import terms_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """The name and the terms of the model that is made."""
+    """The name, the terms and the languages of the model that is made."""
 
     name: str
     terms: str | None
+    languages: tuple[str, ...] = ()
+    """Those that the model states before its extension; empty for a new one."""
     kept: tuple[str, ...] | None = None
     """Which of them are those of the run's model before its extension, for people; None if it is not extended."""
 
@@ -33,11 +35,13 @@ def names_of(out: Path, *, asked: str | None, default: str, terms: str | None) -
     there = _latest(out)
     if there is None:
         return Names(name=asked or default, terms=terms)
-    name: str = json.loads((there / "config.json").read_bytes())["name"]
+    config = json.loads((there / "config.json").read_bytes())
+    name: str = config["name"]
     stated = terms_of((there / "README.md").read_text(encoding="utf-8"))
+    languages = tuple(config.get("languages", ()))
     kept = [f"name {name}"] if asked is None and name != default else []
     kept += ["terms"] if terms is None and stated is not None else []
-    return Names(name=asked or name, terms=stated if terms is None else terms, kept=tuple(kept))
+    return Names(name=asked or name, terms=stated if terms is None else terms, languages=languages, kept=tuple(kept))
 
 
 def _latest(out: Path) -> Path | None:

@@ -161,6 +161,7 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
         ),
         exits=shape.exits,
         encoding=shape.encoding,
+        languages=have.languages,
     )
     ranker = Ranker(config, dropout=dropout)
     initialise(ranker.exits, seed=seed)
