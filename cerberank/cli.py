@@ -169,7 +169,7 @@ COMMANDS = (
         ("server label", "commands.server:label", "Move a label through a running service."),
         ("server load", "commands.server:load", "Keep a version loaded."),
         ("server unload", "commands.server:unload", "Free the memory of a version."),
-        ("server rollback", "commands.server:rollback", "Make the version before stable again."),
+        ("server rollback", "commands.server:rollback", "Move stable back to the version that it meant before."),
         ("server schedule", "commands.server:schedule", "Change what a version's exits drop by default."),
         ("server drain", "commands.server:drain", "Refuse new questions, before a replica is stopped."),
         ("server resume", "commands.server:resume", "Take questions again."),

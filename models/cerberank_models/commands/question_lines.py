@@ -23,6 +23,8 @@ class CandidateLine(Frozen):
     text: str
     previous: str = ""
     next: str = ""
+    label: int | None = None
+    """Of training data, which has the same form; not read."""
 
     def candidate(self) -> Candidate:
         """The fields that the ranker reads."""

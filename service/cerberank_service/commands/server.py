@@ -117,7 +117,7 @@ def unload(reference: str, /, *, port: Port = OWN) -> None:
 
 
 def rollback(model: str, /, *, port: Port = OWN) -> None:
-    """Make the version before stable again.
+    """Move stable back to the version that it meant before.
 
     Args:
         model: Name of the model.

@@ -25,8 +25,8 @@ def line(**fields: object) -> bytes:
 
 
 def test_texts_and_objects_become_candidates() -> None:
-    """Texts and objects are read; context and id are kept, absent fields are empty."""
-    objects = [{"text": "b", "previous": "a", "next": "c", "id": "two"}, "d"]
+    """Texts and objects are read; context and id are kept, absent fields are empty, labels are ignored."""
+    objects = [{"text": "b", "previous": "a", "next": "c", "id": "two", "label": 1}, "d"]
     first, second = read_line(line(candidates=objects)).parsed()
     assert (first.id, first.candidate().previous, first.candidate().next) == ("two", "a", "c")
     assert (second.id, second.text, second.previous) == (None, "d", "")
