@@ -82,7 +82,7 @@ def import_(
         max_length: Tokens of a pair (default: the model's, at most 512).
         context: Read the previous and the next sentence as a third segment; a teacher's folder tells it by itself.
         precisions: ONNX forms to write beside the weights, separated by commas; "" for none.
-        calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them: JSON lines, labels are ignored.
+        calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
         opaque: One graph without exits and heads, as for families that have no layers here.
         graph: ONNX file of the source to take as the opaque graph, such as onnx/model.onnx.
         end_with_stdin: End when standard input ends.

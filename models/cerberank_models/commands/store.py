@@ -41,7 +41,7 @@ def push(
 ) -> None:
     """Make a checkpoint a version in a store. The same checkpoint again is not an error.
 
-    Services on processors need its ONNX forms: `cerberank export` makes those of a run that was trained with --no-export.
+    Services on processors need its ONNX forms, which `cerberank export` makes after a training with --no-export.
 
     Args:
         checkpoint: Checkpoint folder, whose config and manifest name the version.
