@@ -14,7 +14,7 @@ ROW = {"precision": 0.9, "recall": 0.5, "bound": 0.8}
 
 def calibration(**changes: Any) -> Calibration:
     """A calibration of two stages; `changes` are of its JSON."""
-    curves = [{"score": 0.5, "rival": 0.0, "constant": -1.0}, {"score": 0.8, "rival": -0.6, "constant": -0.4}]
+    curves = [{"score": 0.5, "lead": 0.0, "constant": -1.0}, {"score": 0.8, "lead": 0.6, "constant": -0.4}]
     known = {
         "curves": curves,
         "alone": -2.0,
@@ -39,8 +39,6 @@ def calibration(**changes: Any) -> Calibration:
 def calibrated(folder: Path, path: Path, *, version: str = "2", constant: float = -0.4, **changes: Any) -> Checkpoint:
     """The checkpoint `folder` with a curve for each of its stages, as a new one."""
     source = read_checkpoint(folder)
-    curves = [
-        {"score": 0.5 + stage, "rival": -0.3, "constant": constant} for stage in range(source.config.scored_stages)
-    ]
+    curves = [{"score": 0.5 + stage, "lead": 0.3, "constant": constant} for stage in range(source.config.scored_stages)]
     content = calibration(**{"curves": curves} | changes).model_dump_json().encode()
     return revise_checkpoint(source, path, version=version, files={FILE: content})

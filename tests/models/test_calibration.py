@@ -32,7 +32,7 @@ def test_a_high_score_is_worth_less_beside_another_one() -> None:
     far, near = (one.scores(np.array([0.9, rival]), last)[0] for rival in (0.1, 0.85))
     assert near < far
     odds = np.log(9.0)
-    expected = 1.0 / (1.0 + np.exp(-(0.8 * odds - 0.6 * -2.0 - 0.4)))
+    expected = 1.0 / (1.0 + np.exp(-(0.8 * odds + 0.6 * 4.0 - 0.4)))
     assert one.scores(np.array([0.9]), np.array([1])) == pytest.approx([expected])
 
 
@@ -76,8 +76,8 @@ def test_a_precision_between_two_rows_gets_the_higher_ones_threshold() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"curves": [{"score": -0.5, "rival": 0.0, "constant": 0.0}]},
-        {"curves": [{"score": 0.5, "rival": 0.1, "constant": 0.0}]},
+        {"curves": [{"score": -0.5, "lead": 0.0, "constant": 0.0}]},
+        {"curves": [{"score": 0.5, "lead": -0.1, "constant": 0.0}]},
         {"answerable": [1.0, 0.0]},
         {"precision": [ROW | {"wanted": 0.9, "threshold": 0.8}, ROW | {"wanted": 0.7, "threshold": 0.4}]},
         {"format": 2},

@@ -99,6 +99,6 @@ def test_curves_for_other_stages_are_refused(tiny_checkpoint: Path, tmp_path: Pa
         calibrated(
             tiny_checkpoint,
             tmp_path / "wrong",
-            curves=[{"score": 0.5, "rival": 0.0, "constant": -1.0}] * 2,
+            curves=[{"score": 0.5, "lead": 0.0, "constant": -1.0}] * 2,
         )
     assert read_checkpoint(tiny_checkpoint).calibration is None

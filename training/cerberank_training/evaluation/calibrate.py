@@ -22,6 +22,7 @@ from cerberank_models.calibration import (
     Curve,
     Threshold,
     answerable_row,
+    curve_rows,
     log_odds,
     rival_odds,
     sigmoid,
@@ -146,19 +147,17 @@ def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
     rows, right = [], []
     for each in questions:
         odds = log_odds(each.stages[stage])
-        rival = rival_odds(log_odds(each.final), np.zeros(len(odds), dtype=np.int64), alone)
+        rivals = rival_odds(log_odds(each.final), np.zeros(len(odds), dtype=np.int64), alone)
         best = np.argsort(-odds, kind="stable")[: LAST if last else EXIT]
-        rows.append(np.stack([odds[best], rival[best], np.ones(len(best))], axis=1))
+        rows.append(curve_rows(odds[best], rivals[best]))
         right.append(each.right[best])
     flags = np.concatenate(right)
     if flags.all() or not flags.any():
         raise DataError(f"the best candidates are all {'right' if flags.all() else 'wrong'}: no probability fits them")
-    score, rival_weight, constant = _logistic(
-        np.concatenate(rows), flags, bounds=((FLATTEST, None), (None, 0.0), (None, None))
-    )
+    score, lead, constant = _logistic(np.concatenate(rows), flags, bounds=((FLATTEST, None), (0.0, None), (None, None)))
     if last and score <= FLATTEST:
         raise DataError("the scores are no higher for right candidates than for wrong ones")
-    return Curve(score=score, rival=rival_weight, constant=constant)
+    return Curve(score=score, lead=lead, constant=constant)
 
 
 def _answerable(questions: Sequence[Scored]) -> tuple[float, ...]:
