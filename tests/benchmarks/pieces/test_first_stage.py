@@ -31,7 +31,7 @@ def test_questions_get_each_other_s_candidates() -> None:
     assert made[0].labels == (0, 1, 0, 0)
     assert made[1].labels == (0, 1, 1, 0)
     assert made == list(joined(questions, 4, seed=3))
-    with pytest.raises(DataNeededError, match="4 texts, too few for 5"):
+    with pytest.raises(DataNeededError, match="too few texts for 5"):
         list(joined(questions, 5, seed=3))
 
 

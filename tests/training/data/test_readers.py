@@ -96,11 +96,15 @@ def test_asnq_groups_rows_and_only_label_4_is_positive(tmp_path: Path) -> None:
 
 
 def test_generic_lines_are_read(tmp_path: Path) -> None:
-    """Context and id are optional."""
-    line = {"question": "q", "candidates": [{"text": "a", "label": 1, "next": "b"}, {"text": "b", "label": 0}]}
+    """Context, id and title are optional."""
+    line = {
+        "question": "q",
+        "title": "t",
+        "candidates": [{"text": "a", "label": 1, "next": "b"}, {"text": "b", "label": 0}],
+    }
     (tmp_path / "g.jsonl").write_text("\n" + json.dumps(line) + "\n")
     (question,) = read_questions(f"jsonl:{tmp_path / 'g.jsonl'}")
-    assert question.id == "2"
+    assert (question.id, question.title) == ("2", "t")
     assert question.candidates[0].candidate.next == "b"
 
 

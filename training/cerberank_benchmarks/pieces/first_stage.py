@@ -1,17 +1,16 @@
 """Measures over HTTP what a first stage saves and costs, with vectors that are stored, cached, or computed.
 
-Every question has the same number of distinct candidates: its own, then sentences of other questions with label 0.
+Every question has the same number of distinct candidates: its own, then those of other documents with label 0.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.progress import progress
 from cerberank_training.data import Question, read_questions, sampled
+from cerberank_training.data.depths import Documents
 
 EVERY, DEFAULT = "bundled, drop_ratio 0", "bundled, its schedule"
 STORED, CACHED, COMPUTED = "stored vectors", "cached vectors", "computed vectors"
@@ -66,15 +66,15 @@ class System:
 
 
 def joined(questions: Sequence[Question], size: int, seed: int) -> Iterator[Joined]:
-    """Each question with candidates of others until there are `size`; raises DataNeededError where they are too few."""
-    pool = list(dict.fromkeys(each.candidate.text for question in questions for each in question.candidates))
+    """Each question at a depth of `size`; raises DataNeededError where the others' candidates are too few."""
+    documents = Documents(questions)
     for question in questions:
-        labels = {each.candidate.text: each.label for each in question.candidates}
-        others = [text for text in random.Random(f"{seed} {question.id}").sample(pool, len(pool)) if text not in labels]
-        if len(labels) + len(others) < size:
-            raise DataNeededError(f"{len(questions)} questions have {len(pool)} texts, too few for {size} candidates")
-        labels |= dict.fromkeys(others[: max(0, size - len(labels))], 0)
-        yield Joined(question.text, tuple(labels), tuple(labels.values()))
+        distinct = tuple({row.candidate.text: row for row in question.candidates}.values())
+        deep = documents.deepen(replace(question, candidates=distinct), (size,), seed)
+        if deep is None:
+            raise DataNeededError(f"{len(questions)} questions have too few texts for {size} candidates")
+        rows = deep.question.candidates
+        yield Joined(question.text, tuple(row.candidate.text for row in rows), tuple(row.label for row in rows))
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:

@@ -2,8 +2,8 @@
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
-`label` is 0 or, for what is relevant, a grade of 1 or more. `previous`, `next`, a number `score` and a question `id`
-are optional; other keys are ignored, and counted.
+`label` is 0 or, for what is relevant, a grade of 1 or more. `previous`, `next`, a number `score`, a question's `id` and
+the `title` of its document are optional; other keys are ignored, and counted.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class _Line(Frozen):
 
     id: str | int = ""
     question: str
+    title: str = ""
     candidates: Annotated[tuple[_Row, ...], Field(min_length=1)]
 
 
@@ -54,6 +55,7 @@ def read_generic(path: Path, notes: Notes) -> Iterator[Question]:
         yield Question(
             id=identifier,
             text=parsed.question,
+            title=parsed.title,
             candidates=tuple(
                 LabelledCandidate(Candidate(text=row.text, previous=row.previous, next=row.next), row.label, row.score)
                 for row in parsed.candidates

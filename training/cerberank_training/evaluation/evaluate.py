@@ -46,6 +46,11 @@ class AllScores:
     truncated: int = 0
     """Candidates whose end was not read."""
 
+    def of(self, rows: NDArray[np.int64]) -> AllScores:
+        """The scores of these candidates alone; what was read in windows or cut is not counted."""
+        heads = None if self.heads is None else self.heads[rows]
+        return AllScores(tuple(stage[rows] for stage in self.stages), heads, self.first_stage)
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cerberank_training.evaluation.evaluate import Figures
+from cerberank_training.evaluation.metrics import TITLES
 from cerberank_training.evaluation.tune import Tuning
 
 
@@ -52,9 +53,27 @@ def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
     return _png(figure, axes)
 
 
-def _axes(title: str) -> tuple[Figure, Axes]:
+def depth_plot(figures: Mapping[int, Mapping[str, Figures]], *, title: str) -> bytes:
+    """MAP and P@1 of each ranking against the number of candidates, with the standard errors, as PNG."""
+    figure, axes = _axes(title, "candidates", "%")
+    axes.set_xscale("log")
+    for index, name in enumerate(next(iter(figures.values()))):
+        for metric, style in (("map", "o-"), ("p@1", "s:")):
+            axes.errorbar(
+                list(figures),
+                [rows[name].mean[metric] for rows in figures.values()],
+                yerr=[rows[name].error[metric] or 0.0 for rows in figures.values()],
+                fmt=style,
+                color=f"C{index}",
+                capsize=2,
+                label=f"{name}, {TITLES[metric]}",
+            )
+    return _png(figure, axes)
+
+
+def _axes(title: str, place: str = "cost, relative to dropping nothing", value: str = "MAP, %") -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
-    axes = figure.add_subplot(title=title, xlabel="cost, relative to dropping nothing", ylabel="MAP, %")
+    axes = figure.add_subplot(title=title, xlabel=place, ylabel=value)
     axes.grid(alpha=0.3)
     return figure, axes
 

@@ -281,3 +281,28 @@ def test_a_pair_that_a_cache_lacks_is_named(
     assert main(["--data", data, option, str(folder), *others, "--per-question", str(out)]) == 1
     assert "wise never scored the candidate 'another' of the question 'how tall is 2 ?'" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_depths_give_a_curve_whose_point_at_all_candidates_is_the_usual_table(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By depth and ranking with errors and costs, in the table, the JSON and the plot; other tables are refused."""
+    data = write_data(tmp_path / "data.jsonl", [[1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0]])
+    common = ["--checkpoint", str(tiny_checkpoint), "--precision", "fp32", "--data", data, "--schedule", "0.5,0.5"]
+    curve, whole, plot = tmp_path / "curve.json", tmp_path / "whole.json", tmp_path / "curve.png"
+    assert main([*common, "--json", str(whole)]) == 0
+    capsys.readouterr()
+    assert main([*common, "--depths", "6,3,12,99", "--json", str(curve), "--plot", str(plot)]) == 0
+    printed = capsys.readouterr().out
+    points = {point["candidates"]: point for point in json.loads(curve.read_text())["depths"]}
+    assert list(points) == [3, 6, 12]
+    assert "No question has 99 candidates" in printed
+    for name, row in json.loads(whole.read_text())["figures"]["clean"].items():
+        if name in ("final", "drop 0.5,0.5"):
+            assert points[6]["figures"][name]["mean"]["map"] == pytest.approx(row["mean"]["map"])
+            assert points[12]["figures"][name]["pairs"] == 36
+            assert f"| 12 | {name} | {points[12]['figures'][name]['mean']['map']:.1f} ±" in printed
+    assert points[12]["costs"] == {"final": 1.0, "drop 0.5,0.5": pytest.approx((12 + 6 + 3 * 1.5) / (12 * 3.5))}
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert main([*common, "--depths", "6", "--per-question", str(tmp_path / "q.jsonl")]) == 2
+    assert "--depths and --per-question do not go together" in capsys.readouterr().err

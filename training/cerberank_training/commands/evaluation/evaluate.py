@@ -16,6 +16,7 @@ from cerberank_models.commands.options import check_device
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED
+from cerberank_training.commands.evaluation.depths import evaluate_depths
 from cerberank_training.commands.evaluation.options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
@@ -48,11 +49,16 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
     """Measure a checkpoint by exit, head and drop schedule, or a service, scores, or a TREC run.
 
     The figures of all subsets go into --json, every candidate's ranks and scores into --per-question, and one ranking
-    into --trec-run, which TREC's programs read. Files are written completely or not at all.
+    into --trec-run, which TREC's programs read. With --depths, the table is of a checkpoint's MAP and P@1 among few and
+    among many candidates, and goes into --json and --plot. Files are written completely or not at all.
 
     Args:
         options: Options.
     """
+    (evaluate_depths if options.depths else _evaluate)(options)
+
+
+def _evaluate(options: EvaluateOptions) -> None:
     teachers: dict[str, Teacher] = {
         path.stem: TeacherScoreCache.open(path) if path.is_dir() else read_records(path) for path in options.agreement
     }

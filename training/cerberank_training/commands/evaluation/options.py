@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from cerberank_models.commands.options import OWN, BackendOptions, Windows
-from cerberank_models.commands.values import Count, Whole
+from cerberank_models.commands.values import Count, Integers, Whole
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
 from cerberank_training.data import Subset
+from cerberank_training.data.depths import DEPTH_PAIRS
 from cerberank_training.evaluation.measures import Measure, parse_measures
 
 
@@ -67,6 +68,10 @@ class EvaluateOptions:
     """Number of questions of the subset to draw (default: all)."""
     seed: Whole = 0
     """Random seed."""
+    depths: Integers = ()
+    """Numbers of candidates, separated by commas, for a table of MAP and P@1 against them (docs/evaluation.md)."""
+    depth_pairs: Count = DEPTH_PAIRS
+    """Most pairs of a depth; where these are fewer, it has fewer questions."""
     agreement: tuple[Path, ...] = ()
     """Per-question file of another evaluation, or a cache of `data score`, to report the agreement with; repeated."""
     measures: Measures = ()

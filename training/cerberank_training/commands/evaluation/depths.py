@@ -1,0 +1,98 @@
+"""`cerberank evaluate --depths`: accuracy against the number of candidates."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.atomic import write_bytes, write_json
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.options import check_device
+from cerberank_models.drop import DropPolicy, RatioSchedule
+from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.output import UsageError, say
+from cerberank_models.progress import progress
+from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_training.commands.evaluation.options import EvaluateOptions
+from cerberank_training.data import read_questions
+from cerberank_training.data.depths import deep_questions
+from cerberank_training.evaluation.depths import depth_markdown, score_depths
+from cerberank_training.evaluation.evaluate import (
+    Evaluation,
+    dropping_ranks,
+    flat_ranks,
+    policy_name,
+    variant_costs,
+)
+
+OTHER_TABLES = (
+    *("sequence", "text_ranker", "url", "scores", "run", "qrels", "against"),
+    *("agreement", "measures", "trec_run", "trec_qrels", "per_question"),
+)
+"""Options that belong to evaluations of the data as they are."""
+
+
+def evaluate_depths(options: EvaluateOptions) -> None:
+    """Print MAP and P@1 at each depth, of the final scores, the default schedule and those of --schedule.
+
+    Raises UsageError for options of other evaluations, DataError where no question has the candidates.
+    """
+    if named := [f"--{name.replace('_', '-')}" for name in OTHER_TABLES if getattr(options, name)]:
+        raise UsageError(f"--depths and {' and '.join(named)} do not go together")
+    if not options.data:
+        raise UsageError("--depths takes the questions of --data")
+    form = options.backend.chosen()
+    check_device(form.device, form.kind)
+    checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
+    default = checkpoint.config.drop_policy()
+    if any(checkpoint.config.schedule):
+        policies = [default, *(policy for policy in policies if policy != default)]
+    every = list(read_questions(options.data))
+    questions = deep_questions(every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed)
+    backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
+    first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
+    scored = score_depths(backend, encoder, questions, first, windowing=windowing_of(options.windows))
+    evaluations = {depth: Evaluation() for depth in sorted(set(options.depths))}
+    for at_depths in progress(scored, total=len(questions), unit="question"):
+        for depth, question, scores in at_depths:
+            ranks = flat_ranks({"final": scores.stages[-1]}) | dropping_ranks(scores, policies)
+            evaluations[depth].add(question, ranks)
+    reached = [depth for depth in evaluations if any(depth in deep.depths for deep in questions)]
+    figures = {depth: evaluations[depth].figures() for depth in reached}
+    costs = {
+        depth: {
+            name: cost
+            for name, cost in variant_costs(checkpoint.config, policies, [depth]).items()
+            if name in figures[depth]
+        }
+        for depth in reached
+    }
+    say(depth_markdown(figures, costs))
+    if any(checkpoint.config.schedule):
+        say(f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it.")
+    for depth in evaluations.keys() - set(reached):
+        say(f"No question has {depth:,} candidates, with those of other documents.")
+    if options.json:
+        content = {
+            "data": options.data,
+            "sample": options.sample,
+            "depth_pairs": options.depth_pairs,
+            "seed": options.seed,
+            "windows": options.windows or AS_SERVED.combine,
+            "depths": [
+                {
+                    "candidates": depth,
+                    "costs": costs[depth],
+                    "figures": {name: asdict(row) for name, row in figures[depth].items()},
+                }
+                for depth in reached
+            ],
+        }
+        write_json(options.json, content)
+    if options.plot:
+        from cerberank_training.evaluation.plots import depth_plot  # noqa: PLC0415 - matplotlib, only for plots
+
+        write_bytes(options.plot, depth_plot(figures, title=Path(options.data).name))
