@@ -23,7 +23,7 @@ class CandidateLine(Frozen):
     text: str
     previous: str = ""
     next: str = ""
-    label: int | None = None
+    label: Annotated[float | None, Field(exclude=True)] = None
     """Of training data, which has the same form; not read."""
 
     def candidate(self) -> Candidate:
