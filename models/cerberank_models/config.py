@@ -181,8 +181,8 @@ class TunedSchedule(Frozen):
     """Layers run relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
     """In percent. `tune`, on labels: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping
-    nothing, with its standard error `map_loss_error`. `accelerate`, which has no labels, against the model's own
-    ranking: `top1_agreement`, `overlap@5` and their mean `agreement`, with `agreement_loss`."""
+    nothing, with its standard error `map_loss_error`, means over the dev sets. `accelerate`, which has no labels,
+    against the model's own ranking: `top1_agreement`, `overlap@5` and their mean `agreement`, with `agreement_loss`."""
 
 
 class RankerConfig(Frozen):

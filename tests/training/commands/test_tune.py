@@ -143,3 +143,25 @@ def test_a_first_stage_is_tuned_and_kept(tiny_checkpoint: Path, tmp_path: Path, 
     assert average([str(out), str(out), "--out", str(tmp_path / "mean")]) == 1
     assert not (tmp_path / "int8").exists()
     assert not (tmp_path / "mean").exists()
+
+
+def test_several_sets_and_depths_are_told_apart_in_card_and_curve(
+    tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """15 questions show nothing: all candidates stay, and the command says why. A set is given once."""
+    other, out = tmp_path / "other" / "dev.jsonl", tmp_path / "out"
+    other.parent.mkdir()
+    other.write_text((tmp_path / "dev.jsonl").read_text().replace("river", "mountain"))
+    sets = ["--data", data, "--data", f"jsonl:{other}"]
+    common = ["--precision", "fp32", "--grid", "0,0.5", "--trials", "0", "--depths", "4,30"]
+    assert main([str(tiny_checkpoint), *sets, *common, "--max-loss", "2", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "Nothing is dropped by default" in printed
+    assert read_checkpoint(out).config.drop_schedule == (0.0, 0.0)
+    card, curve = (out / "README.md").read_text(), json.loads((out / "tune.json").read_text())
+    # Of 8 texts that all questions share, a question has none from elsewhere: nobody has 30.
+    assert [name.rpartition("/")[2] for name in curve["default"]["sets"]] == ["dev.jsonl, 4 candidates"] * 2
+    for name, figures in curve["default"]["sets"].items():
+        assert f"| {name} | {figures['questions']} | 4.0 | 1.00 |" in card
+    assert {point["bound"] for point in curve["tried"]} == {0.0, 100.0}
+    assert main([str(tiny_checkpoint), "--data", data, "--data", data, "--out", str(tmp_path / "twice")]) == 2

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.evaluate import AllScores, Evaluation, apply_policy
 from cerberank_training.evaluation.tune import (
-    DevSet,
+    FEWEST,
+    DevSets,
     Measured,
     TuningBounds,
     choose,
@@ -20,6 +23,7 @@ from cerberank_training.evaluation.tune import (
     search_grid,
     search_optuna,
     tune,
+    upper_bound,
 )
 
 LAYERS = (2.0, 2.0, 1.5)
@@ -53,7 +57,7 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
         if any(question.labels):
             policies = {"all": RatioSchedule((0.0, 0.0)), "drop": RatioSchedule(schedule)}
             evaluation.add(question, {name: apply_policy(scores, policy) for name, policy in policies.items()})
-    figures, point = evaluation.figures(), DevSet(LAYERS, rows).measure(schedule)
+    figures, point = evaluation.figures(), DevSets(LAYERS, {"dev": rows}).measure(schedule)
     assert point.metrics == pytest.approx(figures["drop"].mean)
     assert point.loss == pytest.approx(figures["all"].mean["map"] - figures["drop"].mean["map"])
     assert point.cost == pytest.approx(relative_cost(LAYERS, schedule))
@@ -63,15 +67,66 @@ def test_a_measurement_is_what_evaluate_reports() -> None:
 
 def test_a_minimum_is_never_dropped() -> None:
     """Questions with at most the minimum of candidates lose nothing at full cost; larger ones keep the minimum."""
-    few, more = (DevSet(LAYERS, scored(candidates=n), minimum=5).measure((0.5, 0.5)) for n in (5, 8))
+    few, more = (DevSets(LAYERS, {"dev": scored(candidates=n)}, minimum=5).measure((0.5, 0.5)) for n in (5, 8))
     assert (few.loss, few.dev_cost) == (0.0, 1.0)
     assert more.dev_cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
+
+
+@given(
+    lost=arrays(np.float64, st.integers(FEWEST, 300), elements=st.floats(-100.0, 100.0)),
+    max_loss=st.floats(0.0, 5.0),
+)
+def test_a_mean_loss_of_nothing_is_no_proof_where_questions_differ(lost: NDArray[np.float64], max_loss: float) -> None:
+    """The bound is above the mean by 1.64 standard errors and more, so that a wide interval is refused."""
+    lost = lost - lost.mean()
+    error = float(lost.std(ddof=1)) / len(lost) ** 0.5
+    bound = upper_bound(lost, 0.95)
+    assert 1.64 * error - 1e-9 <= bound <= 1.71 * error + 1e-9
+    point = Measured(
+        schedule=(0.5,), cost=0.5, dev_cost=0.5, metrics={"map": 80.0}, loss=0.0, loss_error=error, bound=bound, sets={}
+    )
+    if error > max_loss:
+        with pytest.raises(ValueError, match="holds the bounds"):
+            choose([point], TuningBounds(max_loss=max_loss))
+
+
+def test_every_set_must_hold_the_loss() -> None:
+    """A set on which much is lost refuses what another alone would accept; the figures are means over the sets."""
+    easy = [(question, AllScores((scores.stages[-1],) * 3, None)) for question, scores in scored(120)]
+    hard, bounds = scored(120, seed=1), TuningBounds(max_loss=1.0)
+    alone = tune(
+        DevSets(LAYERS, {"easy": easy}, confidence=0.95), bounds, ratios=(0.0, 0.3, 0.6), trials=0, seed=0
+    ).default
+    both = tune(
+        DevSets(LAYERS, {"easy": easy, "hard": hard}, confidence=0.95), bounds, ratios=(0.0, 0.3, 0.6), trials=0, seed=0
+    )
+    assert alone.cost < both.default.cost
+    assert all(each.bound <= 1.0 for each in both.default.sets.values())
+    again = next(point for point in both.tried if point.schedule == alone.schedule)
+    assert again.sets["easy"].bound <= 1.0 < again.sets["hard"].bound == again.bound
+    assert again.loss == pytest.approx((again.sets["easy"].loss + again.sets["hard"].loss) / 2)
+
+
+@pytest.mark.parametrize("rows", [scored(FEWEST - 1), scored(FEWEST, candidates=5)])
+def test_too_few_questions_prove_nothing(rows: list[tuple[Question, AllScores]]) -> None:
+    """Neither a small set, nor a large one in which the minimum leaves nothing to drop: all candidates stay."""
+    dev = DevSets(LAYERS, {"dev": rows}, minimum=5, confidence=0.95)
+    tuning = tune(dev, TuningBounds(max_loss=50.0), ratios=(0.0, 0.5), trials=5, seed=0)
+    assert tuning.default.schedule == dev.keep_all
+    assert {point.bound for point in tuning.tried} == {0.0, 100.0}
 
 
 points = st.lists(
     st.builds(
         lambda cost, loss: Measured(
-            schedule=(), cost=cost, dev_cost=cost, metrics={"map": 90.0 - loss}, loss=loss, loss_error=None
+            schedule=(),
+            cost=cost,
+            dev_cost=cost,
+            metrics={"map": 90.0 - loss},
+            loss=loss,
+            loss_error=None,
+            bound=loss,
+            sets={},
         ),
         st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0]),
         st.sampled_from([-0.5, 0.0, 0.5, 1.0, 3.0]),
@@ -117,7 +172,7 @@ def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> Non
 
 def test_the_grid_is_the_papers() -> None:
     """Every combination of the ratios, once."""
-    dev = DevSet(LAYERS, scored(5))
+    dev = DevSets(LAYERS, {"dev": scored(5)})
     search_grid(dev, (0.0, 0.3, 0.6))
     assert {point.schedule for point in dev.measured} == set(product((0.0, 0.3, 0.6), repeat=2))
     assert len(dev.measured) == 9
@@ -126,7 +181,7 @@ def test_the_grid_is_the_papers() -> None:
 def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
     """At a cost of at most .6, with the grid's ratios 0 and .6 far apart; twice the same from the same seed."""
     bounds, rows = TuningBounds(max_cost=0.6), scored(60)
-    dev, again = DevSet(LAYERS, rows), DevSet(LAYERS, rows)
+    dev, again = DevSets(LAYERS, {"dev": rows}), DevSets(LAYERS, {"dev": rows})
     search_grid(dev, (0.0, 0.6))
     coarse = choose(dev.measured, bounds)
     for each in (dev, again):
@@ -140,7 +195,9 @@ def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
 
 def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
     """As the checkpoint's config demands; every entry was measured, and is the best for its cost."""
-    tuning = tune(DevSet(LAYERS, scored()), TuningBounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0)
+    tuning = tune(
+        DevSets(LAYERS, {"dev": scored()}), TuningBounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0
+    )
     schedules = [entry.schedule for entry in tuning.menu]
     costs = [entry.cost for entry in tuning.menu]
     assert tuning.default.schedule in schedules
@@ -161,4 +218,4 @@ def test_what_cannot_be_tuned_is_refused(
 ) -> None:
     """A ranker without exits and data without a positive are refused."""
     with pytest.raises(ValueError, match=message):
-        DevSet(layers, rows)
+        DevSets(layers, {"dev": rows})

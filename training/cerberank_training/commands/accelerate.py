@@ -38,7 +38,7 @@ from cerberank_training.acceleration.schedule import (
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import replace_section
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.evaluation.tune import DevSet, Tuning, TuningBounds, tune
+from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, tune
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
@@ -129,7 +129,9 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
     train_exits(exits, found, start, training)
     held_out = list(held_out_scores(exits, found, questions, start=start))
-    dev = DevSet(ranker.config.stage_layers, held_out, minimum=options.minimum, measure=AgainstOwnRanking())
+    dev = DevSets(
+        ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, measure=AgainstOwnRanking()
+    )
     max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
     tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.seed)
@@ -220,7 +222,7 @@ def _settings(
     }
 
 
-def _report(tuning: Tuning, dev: DevSet, options: AccelerateOptions, trained: int) -> str:
+def _report(tuning: Tuning, dev: DevSets, options: AccelerateOptions, trained: int) -> str:
     return (
         f"{schedule_table(tuning)}\n\n"
         f"Exits by `train accelerate`: they learned this model's own scores on {trained} questions without labels. "

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device
-from cerberank_models.commands.values import Count, Whole
+from cerberank_models.commands.values import Count, Integers, Whole
 from cerberank_models.first_stage.rank import open_offline
-from cerberank_models.output import say
+from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
-from cerberank_training.data import read_questions, sampled
-from cerberank_training.evaluation.evaluate import score_questions
+from cerberank_training.data import Question, read_questions, sampled
+from cerberank_training.data.depths import DEPTH_PAIRS, deep_questions
+from cerberank_training.evaluation.depths import score_depths
+from cerberank_training.evaluation.evaluate import AllScores, score_questions
+from cerberank_training.evaluation.metrics import TITLES
 from cerberank_training.evaluation.plots import tuning_plot
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import GRID, DevSet, Tuning, TuningBounds
+from cerberank_training.evaluation.tune import GRID, DevSets, Measured, Tuning, TuningBounds
 from cerberank_training.evaluation.tune import tune as search
 from cerberank_training.runs.dev_set import check_choice
 
@@ -36,14 +42,16 @@ SECTION = "## Drop schedules"
 class TuneOptions:
     """The options of `train tune`."""
 
-    data: str
-    """Dev data as FORMAT:PATH, of the kind that will be ranked."""
+    data: tuple[str, ...]
+    """Dev data as FORMAT:PATH, of the kind that will be ranked; repeat for several sets."""
     out: Path
     """Checkpoint folder to make."""
     version: str | None = None
     """Version of the new folder (default: the old one's with -tuned)."""
     max_loss: float | None = None
-    """Largest loss in points of MAP (default: 1, unless --max-cost is given)."""
+    """Largest loss in points of MAP, which the bound on every set holds (default: 1, unless --max-cost is given)."""
+    confidence: Annotated[float, Parameter(validator=Number(gte=0.5, lt=1))] = 0.95
+    """Confidence of the bounds."""
     max_cost: float | None = None
     """Largest cost relative to dropping nothing."""
     grid: Ratios = GRID
@@ -53,7 +61,11 @@ class TuneOptions:
     trials: Whole = 200
     """Trials of Optuna after the grid; 0 skips Optuna."""
     sample: Count | None = None
-    """Number of questions with a positive to draw (default: all)."""
+    """Number of questions with a positive to draw of each set (default: all)."""
+    depths: Integers = ()
+    """Numbers of candidates, separated by commas: each question has so many, those it lacks from other documents."""
+    depth_pairs: Count = DEPTH_PAIRS
+    """Most pairs of a depth of a set; where these are fewer, it has fewer questions."""
     seed: Whole = 0
     """Random seed."""
     windows: Windows = None
@@ -64,8 +76,9 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     """Choose a cascade's drop schedule on dev data, and write it into a new checkpoint.
 
     Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the
-    cheapest that loses at most --max-loss points of MAP, or the most accurate one that costs at most --max-cost. The
-    new folder also states a few schedules to choose among under load, and holds the curve as tune.json and tune.png.
+    cheapest that loses at most --max-loss points of MAP on every set and depth, with --confidence, or the most accurate
+    one that costs at most --max-cost. Where too few questions show that, nothing is dropped. The new folder also states
+    a few schedules to choose among under load, and holds the curve as tune.json and tune.png.
 
     Args:
         checkpoint: Checkpoint folder with exits.
@@ -73,6 +86,8 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     """
     if options.out.exists():
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
+    if len(set(options.data)) < len(options.data):
+        raise UsageError("--data names a data set twice.")
     source = read_checkpoint(checkpoint)
     max_loss = 1.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
@@ -80,19 +95,24 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     check_device(form.device, form.kind)
     dev = _score(source, form, options)
     tuning = search(dev, bounds, ratios=options.grid, trials=options.trials, seed=options.seed)
-    data, size = _name(options.data), fmean(dev.sizes)
+    data, size = set_names(options.data), fmean(dev.sizes)
     text = (
         f"{schedule_table(tuning)}\n\n"
-        f"Chosen on {data} ({len(dev.sizes)} questions, {size:.1f} candidates each, {form.precision}, "
-        f"windows: {windows})."
+        f"Chosen on {', '.join(data)} ({form.precision}, windows: {windows}). The default on each set:\n\n"
+        f"{set_table(tuning.default, options.confidence)}"
     )
+    if max_loss is not None and not any(tuning.default.schedule):
+        text += f"\n\n{_nothing_dropped(tuning, max_loss, options.confidence)}"
     say(text)
     if size < FEW:
         say(
             "A ratio drops whole candidates, and these questions have few: the default costs "
             f"{tuning.default.dev_cost:.2f} here, {tuning.default.cost:.2f} with many, where its loss is unknown."
         )
-    settings = {name: getattr(options, name) for name in ("sample", "seed", "grid", "trials")}
+    settings = {
+        name: getattr(options, name)
+        for name in ("confidence", "sample", "depths", "depth_pairs", "seed", "grid", "trials")
+    }
     curve = {
         "data": data,
         **settings,
@@ -102,7 +122,10 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
         "bounds": asdict(bounds),
         "questions": len(dev.sizes),
         "candidates": sum(dev.sizes),
-        **asdict(tuning),
+        "default": asdict(tuning.default),
+        "frontier": [asdict(point) for point in tuning.frontier],
+        # The sets' results of every schedule would be most of the file.
+        "tried": [{key: value for key, value in asdict(point).items() if key != "sets"} for point in tuning.tried],
     }
     revise_checkpoint(
         source,
@@ -116,36 +139,77 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
             }
         ),
         card=replace_section(
-            (source.path / "README.md").read_text(encoding="utf-8"), f"{text} Expect a little less on other data."
+            (source.path / "README.md").read_text(encoding="utf-8"), f"{text}\n\nExpect a little less on other data."
         ),
         files={
             "tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n",
-            "tune.png": tuning_plot(tuning, title=f"{source.config.name}, {data}"),
+            "tune.png": tuning_plot(tuning, title=f"{source.config.name}, {', '.join(data)}"),
         },
     )
     ratios = ",".join(f"{ratio:g}" for ratio in tuning.default.schedule)
     say(f"{options.out}: {source.config.name} drops {ratios} by default")
 
 
-def _name(data: str) -> str:
-    """`FORMAT:FILE` of `FORMAT:PATH`: a model card names no folder of the machine that it was made on."""
-    name, _, path = data.partition(":")
-    return f"{name}:{Path(path).name}"
+def set_names(data: Sequence[str]) -> list[str]:
+    """`FORMAT:FILE` of each `FORMAT:PATH`, with as many folders as tell them apart.
+
+    A model card names no folder of the machine that it was made on.
+
+    >>> set_names(["jsonl:/data/faq/dev.jsonl"]), set_names(["jsonl:/data/faq/dev.jsonl", "jsonl:/data/news/dev.jsonl"])
+    (['jsonl:dev.jsonl'], ['jsonl:faq/dev.jsonl', 'jsonl:news/dev.jsonl'])
+    """
+    parts = [(form, Path(path).parts) for form, _, path in (each.partition(":") for each in data)]
+    most = max(len(path) for _, path in parts)
+    shortened = ([f"{form}:{'/'.join(path[-kept:])}" for form, path in parts] for kept in range(1, most + 1))
+    return next((names for names in shortened if len(set(names)) == len(names)), list(data))
 
 
-def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSet:
-    every = list(read_questions(options.data))
-    questions = sampled(every, size=options.sample, seed=options.seed, name="clean")
-    check_choice(questions, every, f"--data {options.data}")
-    backend = open_backend(checkpoint, **asdict(form))
+def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSets:
+    backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
     windowing = windowing_of(options.windows)
-    scored = score_questions(backend, checkpoint.encoder(), questions, first, windowing=windowing)
-    return DevSet(
+    sets: dict[str, list[tuple[Question, AllScores]]] = {}
+    for data, name in zip(options.data, set_names(options.data), strict=True):
+        every = list(read_questions(data))
+        questions = sampled(every, size=options.sample, seed=options.seed, name="clean")
+        check_choice(questions, every, f"--data {data}")
+        if options.depths:
+            deep = deep_questions(
+                every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed
+            )
+            deep_scores = score_depths(backend, encoder, deep, first, windowing=windowing)
+            for at_depths in progress(deep_scores, total=len(deep), unit="question", desc="score"):
+                for depth, question, scores in at_depths:
+                    sets.setdefault(f"{name}, {depth:,} candidates", []).append((question, scores))
+        else:
+            scored = score_questions(backend, encoder, questions, first, windowing=windowing)
+            sets[name] = list(progress(scored, total=len(questions), unit="question", desc="score"))
+    return DevSets(
         checkpoint.config.scored_stage_layers,
-        progress(scored, total=len(questions), unit="question", desc="score"),
+        sets,
         minimum=options.minimum or checkpoint.config.drop_minimum,
+        confidence=options.confidence,
     )
+
+
+def _nothing_dropped(tuning: Tuning, max_loss: float, confidence: float) -> str:
+    """Why the default drops nothing, in words."""
+    nearest = min((point for point in tuning.tried if any(point.schedule)), key=lambda point: point.bound, default=None)
+    text = (
+        f"Nothing is dropped by default: no schedule that was tried is known with {100 * confidence:g} % confidence to "
+        f"lose at most {max_loss:g} points"
+    )
+    if nearest is None:
+        return f"{text}."
+    name, worst = max(nearest.sets.items(), key=lambda item: item[1].bound)
+    return (
+        f"{text}. The nearest, {_ratios(nearest)}, may lose {nearest.bound:.2f}; its worst set is {name} "
+        f"({worst.questions} questions, {worst.loss:.2f} points lost). More questions make the bounds lower."
+    )
+
+
+def _ratios(point: Measured) -> str:
+    return ",".join(f"{alpha:g}" for alpha in point.schedule)
 
 
 def schedule_table(tuning: Tuning) -> str:
@@ -160,6 +224,33 @@ def schedule_table(tuning: Tuning) -> str:
             *(f"{row.metrics[name]:.1f}" for name in ("map", "mrr", "p@1", "ndcg@10")),
         ]
         for row in tuning.menu
+    ]
+    return table(header, rows)
+
+
+def set_table(point: Measured, confidence: float) -> str:
+    """A Markdown table with a row per set: a schedule's loss on it, and the bound of the loss."""
+    title = TITLES.get(point.metric, point.metric)
+    header = [
+        "set",
+        "questions",
+        "candidates",
+        "cost",
+        title,
+        f"{title} loss ± error",
+        f"at most ({100 * confidence:g} %)",
+    ]
+    rows = [
+        [
+            name,
+            str(row.questions),
+            f"{row.candidates:.1f}",
+            f"{row.cost:.2f}",
+            f"{row.value:.1f}",
+            f"{row.loss:.2f} ± {row.loss_error or 0.0:.2f}",
+            f"{row.bound:.2f}",
+        ]
+        for name, row in point.sets.items()
     ]
     return table(header, rows)
 
