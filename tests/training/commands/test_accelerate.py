@@ -75,7 +75,7 @@ def test_the_figures_say_what_they_are_measured_against(made: Path) -> None:
             *("agreement_loss", "agreement_loss_error"),
         }
         assert entry.metrics["agreement_loss"] == pytest.approx(100 - entry.metrics["agreement"], abs=2e-3)
-    card = (new.path / "README.md").read_text().partition(SECTION)[2]
+    card = (new.path / "README.md").read_text().partition(f"## {SECTION}\n")[2]
     assert "35 questions without labels" in card
     assert "against the model's own ranking" in card
     assert str(made) not in card
@@ -199,7 +199,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
     made: Path, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No weights, a first stage, too few questions, exits that do not fit, an unreachable gate or bound, an old OUT."""
-    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "a", "candidates": [{"text": "b", "label": 1}]}) + "\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "a", "candidates": [{"text": "b", "grade": 1}]}) + "\n")
     questions, few = made / "questions.jsonl", write_questions(tmp_path / "few.jsonl", count=30)
     model = made / "imported"
     first = attached(read_checkpoint(tiny_checkpoint), tmp_path / "first", precisions=()).path
@@ -207,7 +207,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (BUNDLED, questions, [], "cerberank checkpoint weights FOLDER OUT"),
         (first, questions, [], "has a first stage"),
         (model, few, [], "leaves 5 to train on"),
-        (model, tmp_path / "a.jsonl", [], "candidates.0.label"),
+        (model, tmp_path / "a.jsonl", [], "candidates.0.grade"),
         (model, questions, ["--precisions", "fp33"], "not fp33"),
         (model, questions, ["--max-cost", "0.01", "--max-loss", "0"], "points of agreement at a cost"),
         (model, questions, ["--max-loss", "0", "--min-agreement", "0"], "nothing would be dropped"),

@@ -74,7 +74,7 @@ def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path
     assert main(again) == 0
     first, second = read_checkpoint(tmp_path / "a"), read_checkpoint(tmp_path / "b")
     assert second.manifest.version == "3"
-    assert (second.path / "README.md").read_text().count(SECTION) == 1
+    assert (second.path / "README.md").read_text().count(f"## {SECTION}\n") == 1
     assert relative_cost(second.config.stage_layers, second.config.schedule) <= 0.6
     assert first.config.drop_schedule != second.config.drop_schedule
 

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.question_lines import read_questions
@@ -36,7 +37,7 @@ from cerberank_training.acceleration.schedule import (
     schedule_table,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
-from cerberank_training.commands.tune import replace_section
+from cerberank_training.commands.tune import SECTION
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, tune
 from cerberank_training.students.calibration import calibration_texts
@@ -158,7 +159,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         ranker,
         Tokenizer.from_file(str(checkpoint.path / "tokenizer.json")),
         options.out,
-        card=replace_section((checkpoint.path / "README.md").read_text(encoding="utf-8"), text),
+        card=with_section((checkpoint.path / "README.md").read_text(encoding="utf-8"), SECTION, text),
         version=options.version or f"{checkpoint.manifest.version}-accelerated",
         source=checkpoint.manifest.source,
         metrics=checkpoint.manifest.metrics,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +12,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device
@@ -21,7 +21,7 @@ from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
-from cerberank_training.data import Question, read_questions, sampled
+from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.depths import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.depths import score_depths
 from cerberank_training.evaluation.evaluate import AllScores, score_questions
@@ -34,7 +34,7 @@ from cerberank_training.runs.dev_set import check_choice
 
 FEW = 20
 """With fewer candidates per question than this, the cost on dev says little about large questions."""
-SECTION = "## Drop schedules"
+SECTION = "Drop schedules"
 
 
 @Parameter(name="*")
@@ -138,8 +138,10 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
                 "tuned_schedules": tuning.menu,
             }
         ),
-        card=replace_section(
-            (source.path / "README.md").read_text(encoding="utf-8"), f"{text}\n\nExpect a little less on other data."
+        card=with_section(
+            (source.path / "README.md").read_text(encoding="utf-8"),
+            SECTION,
+            f"{text}\n\nExpect a little less on other data.",
         ),
         files={
             "tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n",
@@ -148,20 +150,6 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     )
     ratios = ",".join(f"{ratio:g}" for ratio in tuning.default.schedule)
     say(f"{options.out}: {source.config.name} drops {ratios} by default")
-
-
-def set_names(data: Sequence[str]) -> list[str]:
-    """`FORMAT:FILE` of each `FORMAT:PATH`, with as many folders as tell them apart.
-
-    A model card names no folder of the machine that it was made on.
-
-    >>> set_names(["jsonl:/data/faq/dev.jsonl"]), set_names(["jsonl:/data/faq/dev.jsonl", "jsonl:/data/news/dev.jsonl"])
-    (['jsonl:dev.jsonl'], ['jsonl:faq/dev.jsonl', 'jsonl:news/dev.jsonl'])
-    """
-    parts = [(form, Path(path).parts) for form, _, path in (each.partition(":") for each in data)]
-    most = max(len(path) for _, path in parts)
-    shortened = ([f"{form}:{'/'.join(path[-kept:])}" for form, path in parts] for kept in range(1, most + 1))
-    return next((names for names in shortened if len(set(names)) == len(names)), list(data))
 
 
 def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSets:
@@ -253,17 +241,3 @@ def set_table(point: Measured, confidence: float) -> str:
         for name, row in point.sets.items()
     ]
     return table(header, rows)
-
-
-def replace_section(card: str, content: str) -> str:
-    r"""The card with the section on drop schedules at its end, or in the place of an earlier one.
-
-    >>> replace_section("# a\n\n## Drop schedules\n\nold\n\n## Limits\n\nb\n", "new")
-    '# a\n\n## Drop schedules\n\nnew\n\n## Limits\n\nb\n'
-    """
-    section = f"{SECTION}\n\n{content}\n"
-    before, found, after = card.partition(f"{SECTION}\n")
-    if not found:
-        return f"{card.rstrip()}\n\n{section}"
-    _, following, rest = after.partition("\n## ")
-    return f"{before}{section}" + (f"\n## {rest}" if following else "")

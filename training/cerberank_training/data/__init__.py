@@ -5,7 +5,7 @@ questions, and `open_questions`, which gives any of them in bounded memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cerberank_models.output import note
@@ -44,6 +44,7 @@ __all__ = [
     "read_questions",
     "read_squad",
     "sampled",
+    "set_names",
     "subset",
 ]
 
@@ -125,3 +126,17 @@ def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
     if training and "run=" in options:
         options += "#training"  # without copies it is another table
     return kept_table(source, questions, options=options, files=list(data_files(spec).values()), most=most)
+
+
+def set_names(data: Sequence[str]) -> list[str]:
+    """`FORMAT:FILE` of each `FORMAT:PATH`, with as many folders as tell them apart.
+
+    A model card names no folder of the machine that it was made on.
+
+    >>> set_names(["jsonl:/data/faq/dev.jsonl"]), set_names(["jsonl:/data/faq/dev.jsonl", "jsonl:/data/news/dev.jsonl"])
+    (['jsonl:dev.jsonl'], ['jsonl:faq/dev.jsonl', 'jsonl:news/dev.jsonl'])
+    """
+    parts = [(form, Path(path).parts) for form, _, path in (each.partition(":") for each in data)]
+    most = max(len(path) for _, path in parts)
+    shortened = ([f"{form}:{'/'.join(path[-kept:])}" for form, path in parts] for kept in range(1, most + 1))
+    return next((names for names in shortened if len(set(names)) == len(names)), list(data))

@@ -19,7 +19,7 @@ from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, windowing_of
-from cerberank_training.data import read_questions, sampled
+from cerberank_training.data import read_questions, sampled, set_names
 from cerberank_training.evaluation.calibrate import Scored, cross_validated, first_result, fit
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
@@ -62,7 +62,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     source, form = read_checkpoint(checkpoint), options.backend.chosen()
     check_device(form.device, form.kind)
     questions = _scored(checkpoint, form, options)
-    names = tuple(_name(data) for data in options.data)
+    names = set_names(options.data)
     fitted = partial(fit, sets=names, precision=form.precision)
     calibration = fitted(questions)
     before = first_result_figures([first_result(None, each) for each in questions])
@@ -127,9 +127,3 @@ def _scored(checkpoint: Path, form: Backend, options: CalibrateOptions) -> list[
         windowing=windowing_of(options.windows),
     )
     return [Scored.of(*each) for each in progress(scored, total=len(chosen), unit="question", desc="score")]
-
-
-def _name(data: str) -> str:
-    """`FORMAT:FILE` of `FORMAT:PATH`: a model card names no folder of the machine that it was made on."""
-    name, _, path = data.partition(":")
-    return f"{name}:{Path(path).name}"
