@@ -36,9 +36,11 @@ def calibration(**changes: Any) -> Calibration:
     return Calibration.model_validate(known | changes)
 
 
-def calibrated(folder: Path, path: Path, *, version: str = "2", constant: float = -0.4, **changes: Any) -> Checkpoint:
+def calibrated(
+    folder: Path, path: Path, *, version: str = "2", card: str | None = None, constant: float = -0.4, **changes: Any
+) -> Checkpoint:
     """The checkpoint `folder` with a curve for each of its stages, as a new one."""
     source = read_checkpoint(folder)
     curves = [{"score": 0.5 + stage, "lead": 0.3, "constant": constant} for stage in range(source.config.scored_stages)]
     content = calibration(**{"curves": curves} | changes).model_dump_json().encode()
-    return revise_checkpoint(source, path, version=version, files={FILE: content})
+    return revise_checkpoint(source, path, version=version, card=card, files={FILE: content})

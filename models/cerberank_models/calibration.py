@@ -19,6 +19,8 @@ from cerberank_models.transformer import Frozen
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 FILE = "calibration.json"
 """The name of the file in a checkpoint."""
+SECTION = "Calibration"
+"""The section of the model card that tells of it."""
 TOP = 5
 """Scores of a question, the highest ones, that tell whether anything answers it."""
 Scores = NDArray[np.float64]

@@ -50,6 +50,16 @@ def with_section(card: str, title: str, body: str) -> str:
     return card[: found.start()] + section + (f"\n{rest}" if rest else "")
 
 
+def without_section(card: str, title: str) -> str:
+    r"""The card without the section of this title.
+
+    >>> without_section("# a\n\n## b\n\nold\n\n## c\n\nd\n", "b")
+    '# a\n\n## c\n\nd\n'
+    """
+    found = _section(card, title)
+    return card if found is None else card[: found.start()] + card[found.end() :]
+
+
 def terms_of(card: str) -> str | None:
     """The terms that the card states; None where they are not stated."""
     found = _section(card, TERMS)

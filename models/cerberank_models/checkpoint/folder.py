@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from cerberank_models import calibration
 from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.atomic import appearing_folder
-from cerberank_models.checkpoint.card import with_languages
+from cerberank_models.checkpoint.card import with_languages, without_section
 from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.first_stage_files import verify_first_stage
@@ -175,11 +175,12 @@ def write_checkpoint(
     """Write a hidden folder beside `path`, verify it, then rename it to `path`.
 
     `files` are the weights, graphs and further files by their path within the folder. The card names the languages that
-    `config` states. Raises FileExistsError when
+    `config` states, and loses its section on a calibration that is not among the files. Raises FileExistsError when
     `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
     """
     if wrong := [name for name in files if not is_path_within(name) or name in (*REQUIRED, MANIFEST)]:
         raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
+    card = card if calibration.FILE in files else without_section(card, calibration.SECTION)
     with appearing_folder(path) as partial:
         content: dict[str, Path | bytes] = {
             "config.json": config.model_dump_json(indent=2).encode() + b"\n",

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cerberank_models.backends.contract import Scores, Vector
+from cerberank_models.calibration import FILE as CALIBRATION
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, CheckpointError, write_checkpoint
 from cerberank_models.config import RankerConfig, TextRankerConfig
@@ -91,8 +92,8 @@ def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
         )
 
 
-STALE = ("tune.json", "tune.png")
-"""What `cerberank train tune` has measured without a first stage."""
+STALE = (CALIBRATION, "tune.json", "tune.png")
+"""Files with what was measured without a first stage."""
 CARD = """
 ## First stage
 

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.calibration import FILE as CALIBRATION
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import Ratios
@@ -23,7 +24,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, note, say
 from cerberank_training.data import open_questions, read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, measure_parity
-from cerberank_training.runs.card import FILE
+from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.students.calibration import calibration_texts
 
@@ -121,7 +122,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         calibration=calibration_texts(open_questions(form.calibrate)) if form.calibrate else (),
         accept=_gate(form, ranker, source),
         first_stage=kept_files(source.path, source.manifest.files, precisions=precisions, weights=weights),
-        further={FILE: source.path / FILE} if FILE in source.manifest.files else {},
+        further={name: source.path / name for name in (SUMMARY, CALIBRATION) if name in source.manifest.files},
     )
     forms = ", ".join([*(["weights"] if weights else []), *(f"ONNX {each}" for each in precisions)])
     note(

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.calibrations import calibrated
 from tests.program import program
 from tests.tiny import WORDS
 
-from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.folder import read_checkpoint, write_checkpoint
 from cerberank_models.ranker import Ranker
 
 main = program("eval calibrate")
 evaluate = program("evaluate")
+export = program("export")
 
 
 @pytest.fixture
@@ -62,6 +64,29 @@ def test_a_calibrated_checkpoint_differs_in_its_probabilities_alone(
         assert "First scores: calibration error" in capsys.readouterr().out
         errors.append(json.loads((tmp_path / "figures.json").read_text())["first_results"]["ece"])
     assert errors[1] < errors[0]
+
+
+def test_other_forms_of_the_network_stay_calibrated_and_other_networks_do_not(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """An export keeps the file and the card's section; a checkpoint without the file loses the section, too."""
+    source = calibrated(tiny_checkpoint, tmp_path / "calibrated", card="# a\n\n## Calibration\n\nb\n")
+    assert export([str(source.path), str(tmp_path / "out"), "--precisions", ""]) == 0
+    kept = read_checkpoint(tmp_path / "out")
+    assert kept.calibration == source.calibration
+    assert "## Calibration" in (kept.path / "README.md").read_text()
+    weights = {"model.safetensors": source.path / "model.safetensors"}
+    write_checkpoint(
+        tmp_path / "other",
+        config=source.config,
+        tokenizer=(source.path / "tokenizer.json").read_bytes(),
+        card=(source.path / "README.md").read_text(),
+        version="3",
+        source="tests",
+        files=weights,
+        golden=source.golden,
+    )
+    assert "Calibration" not in (tmp_path / "other" / "README.md").read_text()
 
 
 def test_calibrating_again_replaces_the_old_one(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:

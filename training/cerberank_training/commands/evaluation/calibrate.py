@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cyclopts import Parameter
 
-from cerberank_models.calibration import FILE, Calibration, Threshold
+from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold
 from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
@@ -24,8 +24,6 @@ from cerberank_training.evaluation.calibrate import Scored, cross_validated, fir
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
 from cerberank_training.evaluation.report import table
-
-SECTION = "Calibration"
 
 
 @Parameter(name="*")
