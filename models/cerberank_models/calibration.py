@@ -152,17 +152,19 @@ class Probabilities:
 
 
 def probabilities(
-    calibration: Calibration, candidates: Sequence[Hashable], raw: Scores, stages: NDArray[np.int64]
+    calibration: Calibration, raw: Scores, stages: NDArray[np.int64], candidates: Sequence[Hashable] | None = None
 ) -> Probabilities:
     """The probabilities of candidates with these raw scores [n] at these stages [n].
 
-    Equal candidates are one candidate: none is its own rival.
+    Equal `candidates` are one candidate: none is its own rival. None for candidates that are known to differ.
     """
+    if candidates is None:
+        return Probabilities(calibration.scores(raw, stages), calibration.any_answers(raw, stages))
     first: dict[Hashable, int] = {}
     place = np.array([first.setdefault(candidate, index) for index, candidate in enumerate(candidates)])
     kept = np.unique(place)
-    scores = calibration.scores(raw[kept], stages[kept])
-    return Probabilities(scores[np.searchsorted(kept, place)], calibration.any_answers(raw[kept], stages[kept]))
+    distinct = probabilities(calibration, raw[kept], stages[kept])
+    return Probabilities(distinct.scores[np.searchsorted(kept, place)], distinct.answerable)
 
 
 def threshold_for(calibration: Calibration | None, min_precision: float) -> float:

@@ -175,7 +175,7 @@ class Ranker:
             warnings.append("the deadline passed: the order is what was known then")
         calibration, calibrated = self.checkpoint.calibration, None
         if calibration is not None:
-            calibrated = probabilities(calibration, items, ranking.scores, ranking.stages)
+            calibrated = probabilities(calibration, ranking.scores, ranking.stages, items)
         told = ranking.scores if calibrated is None else calibrated.scores
         results = [
             _result(

@@ -48,8 +48,8 @@ def test_a_candidate_without_a_score_has_no_probability_and_is_nobodys_rival() -
 def test_equal_candidates_are_not_each_others_rivals() -> None:
     """A text that comes twice has the probability that it has alone."""
     one = calibration()
-    twice = probabilities(one, ["a", "b", "a"], np.array([0.9, 0.2, 0.9]), np.array([1, 1, 1]))
-    once = probabilities(one, ["a", "b"], np.array([0.9, 0.2]), np.array([1, 1]))
+    twice = probabilities(one, np.array([0.9, 0.2, 0.9]), np.array([1, 1, 1]), ["a", "b", "a"])
+    once = probabilities(one, np.array([0.9, 0.2]), np.array([1, 1]))
     assert twice.scores.tolist() == [once.scores[0], once.scores[1], once.scores[0]]
     assert twice.answerable == once.answerable
 

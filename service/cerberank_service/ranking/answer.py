@@ -37,7 +37,7 @@ def answer_of(
     stages = ranked.stages[pair_of]
     calibrated = None
     if calibration is not None:
-        calibrated = probabilities(calibration, prepared.unique, ranked.scores, ranked.stages)
+        calibrated = probabilities(calibration, ranked.scores, ranked.stages)
         calibrated = replace(calibrated, scores=calibrated.scores[pair_of])
     return RankAnswer(
         request_id=request_id,
