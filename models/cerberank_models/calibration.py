@@ -6,7 +6,7 @@ P(any of them answers). `cerberank eval calibrate` fits the numbers; this module
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -19,13 +19,16 @@ from cerberank_models.transformer import Frozen
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 FILE = "calibration.json"
 """The name of the file in a checkpoint."""
-SECTION = "Calibration"
+SECTION = "Calibrated scores"
 """The section of the model card that tells of it."""
 TOP = 5
 """Scores of a question, the highest ones, that tell whether anything answers it."""
 Scores = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 LARGEST = 12.0
 """Log-odds are cut at this: raw scores of 0 and 1 have none, and those beyond .999994 differ by rounding alone."""
+COPY_GAP = 1.0
+"""Log-odds by which the scores of one text may differ that is written or cut otherwise."""
 LARGEST_LEAD = 4.0
 """A lead over the rival beyond this says no more. Where nothing answers, all rivals are low, and a lone high score must
 not gain by it: on WikiQA's raw dev set (170 of 296 questions without an answer, cerberank-mini 2.0.1) recall at a
@@ -107,31 +110,30 @@ class Calibration(Frozen):
                 raise ValueError("thresholds must be listed by what is wanted, ascending")
         return self
 
-    def scores(self, raw: Scores, stages: NDArray[np.int64]) -> Scores:
+    def scores(self, raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
         """P(the candidate answers) for each of n candidates, NaN where `raw` is: shapes [n].
 
         `stages` are those of the scores, counted from 0. The rival of every candidate is the best other one in the
-        order of the ranking: a later stage first.
+        order of the ranking, a later stage first; `copies` of the first result are not its rivals.
         """
         x = log_odds(raw)
         weights = np.array([(curve.score, curve.lead, curve.constant) for curve in self.curves])[stages]
-        return sigmoid((weights * curve_rows(x, rival_odds(x, stages, self.alone))).sum(axis=1))
+        return sigmoid((weights * curve_rows(x, rival_odds(x, stages, self.alone, copies))).sum(axis=1))
 
-    def any_answers(self, raw: Scores, stages: NDArray[np.int64]) -> float | None:
-        """P(any candidate answers) by the scores of the latest stage that any candidate reached; None without scores.
-
-        After a deadline that stage is an exit, whose scores say less than those of the last one.
-        """
-        latest = raw[(stages == stages.max()) & ~np.isnan(raw)]
-        if not len(latest):
-            return None
-        return float(sigmoid(answerable_row(log_odds(latest)) @ np.array(self.answerable)))
+    def any_answers(self, raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> float | None:
+        """P(any candidate answers) by the scores of the last stage; None where a deadline came before it."""
+        last = stages == len(self.curves) - 1
+        scores = raw[last if copies is None else last & ~copies]
+        return float(sigmoid(answerable_row(log_odds(scores)) @ np.array(self.answerable))) if len(scores) else None
 
     def threshold_for(self, min_precision: float) -> float:
         """The calibrated score from which on first results are right with at least this precision, of 0 to 1.
 
-        That is the threshold of the next listed precision. Raises CalibrationError where none is high enough.
+        That is the threshold of the next listed precision. Raises CalibrationError where none is high enough, and for
+        what cannot be a precision.
         """
+        if not 0.0 < min_precision < 1.0:
+            raise CalibrationError(f"min_precision must lie between 0 and 1, not be {min_precision:g}")
         for row in self.precision:
             if row.wanted >= min_precision - 1e-9:
                 return row.threshold
@@ -148,23 +150,38 @@ class Probabilities:
     scores: Scores
     """Shape [n]: P(the candidate answers), NaN without a raw score."""
     answerable: float | None
-    """P(any candidate answers); None without any score."""
+    """P(any candidate answers); None where a deadline came before the last stage."""
 
 
 def probabilities(
-    calibration: Calibration, raw: Scores, stages: NDArray[np.int64], candidates: Sequence[Hashable] | None = None
+    calibration: Calibration, raw: Scores, stages: NDArray[np.int64], texts: Sequence[str]
 ) -> Probabilities:
-    """The probabilities of candidates with these raw scores [n] at these stages [n].
+    """The probabilities of candidates with these raw scores [n] at these stages [n], and these texts."""
+    copies = copies_of_first(log_odds(raw), stages, texts)
+    return Probabilities(calibration.scores(raw, stages, copies), calibration.any_answers(raw, stages, copies))
 
-    Equal `candidates` are one candidate: none is its own rival. None for candidates that are known to differ.
+
+def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str]) -> Flags:
+    """Shape [n]: the other candidates with the text of the first result, whatever their case, blanks and context.
+
+    Lists of search results often have them, and both may be right. Only those of the same stage within COPY_GAP are
+    compared.
+
+    >>> copies_of_first(np.array([2.0, 1.9, 1.8]), np.array([1, 1, 1]), ["The  Rhine", "the rhine ", "Bonn"]).tolist()
+    [False, True, False]
     """
-    if candidates is None:
-        return Probabilities(calibration.scores(raw, stages), calibration.any_answers(raw, stages))
-    first: dict[Hashable, int] = {}
-    place = np.array([first.setdefault(candidate, index) for index, candidate in enumerate(candidates)])
-    kept = np.unique(place)
-    distinct = probabilities(calibration, raw[kept], stages[kept])
-    return Probabilities(distinct.scores[np.searchsorted(kept, place)], distinct.answerable)
+    first = np.lexsort((-odds, -stages))[0]
+    near = np.flatnonzero((stages == stages[first]) & (np.abs(odds - odds[first]) <= COPY_GAP))
+    copies = np.zeros(len(odds), dtype=np.bool_)
+    if len(near) > 1:
+        known = _folded(texts[first])
+        copies[near] = [_folded(texts[index]) == known for index in near.tolist()]
+        copies[first] = False
+    return copies
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def threshold_for(calibration: Calibration | None, min_precision: float) -> float:
@@ -186,17 +203,20 @@ def log_odds(scores: Scores) -> Scores:
     return clipped
 
 
-def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float) -> Scores:
+def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float, copies: Flags | None = None) -> Scores:
     """The log-odds of each candidate's rival: of the first in the order of the ranking, and for that one the second's.
 
-    Without a second candidate that has a score, the first one's rival is `alone`.
+    `copies` of the first one have its rival. Without another candidate that has a score it is `alone`.
 
     >>> rival_odds(np.array([1.0, 3.0, 9.0]), np.array([1, 1, 0]), alone=-4.0).tolist()
     [3.0, 1.0, 3.0]
     """
-    ranked = np.lexsort((-odds, -stages))[:2]
+    ranked = np.lexsort((-odds, -stages))
+    same = np.zeros(len(odds), dtype=np.bool_) if copies is None else copies.copy()
+    same[ranked[0]] = True
+    others = ranked[~same[ranked]][:1]
     rivals = np.full(len(odds), odds[ranked[0]])
-    rivals[ranked[0]] = alone if len(odds) == 1 or np.isnan(odds[ranked[1]]) else odds[ranked[1]]
+    rivals[same] = odds[others[0]] if len(others) and not np.isnan(odds[others[0]]) else alone
     return rivals
 
 

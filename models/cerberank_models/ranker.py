@@ -137,9 +137,9 @@ class Ranker:
             raise ValueError(f"top_k must be at least 1, not {top_k}")
         if isinstance(candidates, str):
             raise ValueError("candidates are a list of texts, not one text")
-        least = min_score
+        threshold = None
         if min_precision is not None:
-            least = max(least or 0.0, threshold_for(self.checkpoint.calibration, min_precision))
+            threshold = threshold_for(self.checkpoint.calibration, min_precision)
         items = list(map(candidate_of, candidates))
         ids = [item.get("id") if isinstance(item, Mapping) else None for item in candidates]
         config, windowing = self.checkpoint.config, windowing_of(windows)
@@ -175,14 +175,17 @@ class Ranker:
             warnings.append("the deadline passed: the order is what was known then")
         calibration, calibrated = self.checkpoint.calibration, None
         if calibration is not None:
-            calibrated = probabilities(calibration, ranking.scores, ranking.stages, items)
+            calibrated = probabilities(calibration, ranking.scores, ranking.stages, [item.text for item in items])
         told = ranking.scores if calibrated is None else calibrated.scores
+        # A precision is that of first results: where the first one is not enough, there are none.
+        sure = threshold is None or told[ranking.order[0]] >= threshold
+        least = max((bound for bound in (min_score, threshold) if bound is not None), default=None)
         results = [
             _result(
                 ranking, calibrated, index, truncated=bool(truncated[index]), text=items[index].text, id_=ids[index]
             )
             for index in ranking.order[:top_k].tolist()
-            if least is None or told[index] >= least
+            if sure and (least is None or told[index] >= least)
         ]
         return Answer(
             results=tuple(results if return_text else (replace(result, text=None) for result in results)),

@@ -45,20 +45,24 @@ def test_a_candidate_without_a_score_has_no_probability_and_is_nobodys_rival() -
     assert one.any_answers(np.array([np.nan]), np.array([UNSCORED])) is None
 
 
-def test_equal_candidates_are_not_each_others_rivals() -> None:
-    """A text that comes twice has the probability that it has alone."""
+def test_copies_of_the_first_result_are_not_its_rivals() -> None:
+    """A text that comes again, written in another way, has the probability that it has alone."""
     one = calibration()
-    twice = probabilities(one, np.array([0.9, 0.2, 0.9]), np.array([1, 1, 1]), ["a", "b", "a"])
-    once = probabilities(one, np.array([0.9, 0.2]), np.array([1, 1]))
-    assert twice.scores.tolist() == [once.scores[0], once.scores[1], once.scores[0]]
+    twice = probabilities(one, np.array([0.9, 0.2, 0.89]), np.array([1, 1, 1]), ["The Rhine.", "Bonn", "the  rhine. "])
+    once = probabilities(one, np.array([0.9, 0.2]), np.array([1, 1]), ["The Rhine.", "Bonn"])
+    assert twice.scores[:2].tolist() == once.scores.tolist()
+    assert twice.scores[2] == pytest.approx(once.scores[0], abs=0.05)
     assert twice.answerable == once.answerable
+    alone = probabilities(one, np.array([0.9, 0.9]), np.array([1, 1]), ["a", "A"])
+    assert alone.scores.tolist() == [one.scores(np.array([0.9]), np.array([1]))[0]] * 2
 
 
-def test_only_the_latest_stage_tells_whether_anything_answers() -> None:
-    """What an exit dropped had scores of another stage."""
+def test_only_the_last_stage_tells_whether_anything_answers() -> None:
+    """What an exit dropped had scores of another stage; after a deadline in front of the last one nothing is told."""
     one = calibration()
     dropped = one.any_answers(np.array([0.3, 0.99]), np.array([1, 0]))
     assert dropped == one.any_answers(np.array([0.3]), np.array([1]))
+    assert one.any_answers(np.array([0.9, 0.2]), np.array([0, 0])) is None
 
 
 def test_a_precision_between_two_rows_gets_the_higher_ones_threshold() -> None:
@@ -69,6 +73,9 @@ def test_a_precision_between_two_rows_gets_the_higher_ones_threshold() -> None:
         threshold_for(one, 0.95)
     with pytest.raises(CalibrationError, match="none is reached"):
         threshold_for(calibration(precision=[]), 0.5)
+    for wrong in (-1.0, 0.0, 1.0):
+        with pytest.raises(CalibrationError, match="between 0 and 1"):
+            threshold_for(one, wrong)
     with pytest.raises(CalibrationError, match="not calibrated"):
         threshold_for(None, 0.5)
 

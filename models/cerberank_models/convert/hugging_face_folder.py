@@ -18,7 +18,9 @@ from tokenizers import Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.calibration import SECTION as CALIBRATED
 from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
+from cerberank_models.checkpoint.card import without_section
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import ParityError
@@ -140,7 +142,7 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
         length=encoding.max_length,
         cut=CUT.format(question=encoding.question_length) if encoding.truncation == "last_first" else "",
     )
-    body = (given.text if given else own).strip("\n")
+    body = without_section((given.text if given else own).strip("\n"), CALIBRATED)  # that model has raw scores
     return f"---\n{data.to_yaml()}\n---\n\n{body}\n{section}"
 
 

@@ -96,9 +96,14 @@ def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
 
 
 def _shown(answer: RankAnswer, min_score: float | None) -> list[int]:
-    """The places in `order` whose score, as it is told, is at least `min_score`, and enough for `min_precision`."""
+    """The places in `order` whose score, as it is told, is at least `min_score`, and enough for `min_precision`.
+
+    A precision is that of first results: where the first one is not enough, nothing is shown.
+    """
     order: list[int] = answer.order.tolist()
     bounds = [bound for bound in (min_score, answer.least) if bound is not None]
+    if answer.least is not None and not answer.told[order[0]] >= answer.least:
+        return []
     return [index for index in order if float(answer.told[index]) >= max(bounds)] if bounds else order
 
 

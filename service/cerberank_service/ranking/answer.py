@@ -37,7 +37,8 @@ def answer_of(
     stages = ranked.stages[pair_of]
     calibrated = None
     if calibration is not None:
-        calibrated = probabilities(calibration, ranked.scores, ranked.stages)
+        texts = [candidate.text for candidate in prepared.unique]
+        calibrated = probabilities(calibration, ranked.scores, ranked.stages, texts)
         calibrated = replace(calibrated, scores=calibrated.scores[pair_of])
     return RankAnswer(
         request_id=request_id,

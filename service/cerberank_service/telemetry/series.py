@@ -251,7 +251,10 @@ CALIBRATED_TOP_SCORE = Series(
     VERSION,
 )
 CALIBRATED_ANSWERABLE = Series(
-    "calibrated_answerable", "gauge", "Mean P(any candidate answers) on these questions", VERSION
+    "calibrated_answerable",
+    "gauge",
+    "Mean P(any candidate answers) on the questions that a version was calibrated on; no sample for other versions",
+    VERSION,
 )
 STORE_POLL_AGE = Series(
     "store_poll_age_seconds",

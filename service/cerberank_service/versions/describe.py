@@ -107,6 +107,7 @@ def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
         "questions": data.questions,
         "unanswered": data.unanswered,
         "sets": list(data.sets),
+        "format": data.precision,
         "confidence": calibration.confidence,
         "precision": [row.model_dump() for row in calibration.precision],
         "recall": [row.model_dump() for row in calibration.recall],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 from starlette.testclient import TestClient
 
+from cerberank_models.calibration import Probabilities
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, Timing
@@ -177,3 +178,14 @@ def test_falling_scores_never_rise() -> None:
     """A dropped candidate's score is capped by the survivors above it, for clients that sort by score."""
     falling = answer(order=np.asarray([0, 1, 2]), scores=np.asarray([0.4, 0.9, 0.1])).falling_scores()
     assert falling.tolist() == [0.4, 0.4, 0.1]
+
+
+def test_a_precision_that_the_first_result_does_not_reach_leaves_nothing() -> None:
+    """Although a candidate that an exit dropped has a higher score: the precision is that of first results."""
+    _, options = parse(read_json(with_fields(candidates=["a", "b"], min_precision=0.8)))
+    calibrated = Probabilities(scores=np.asarray([0.7, 0.4]), answerable=0.5)
+    for least, places in ((0.5, []), (0.4, [1, 0]), (None, [1, 0])):
+        rendered = render(answer(calibrated=calibrated, least=least), options)
+        assert [result["index"] for result in rendered["results"]] == places
+    assert rendered["answerable"] == 0.5
+    assert [result["raw_score"] for result in rendered["results"]] == [0.75, 0.25]

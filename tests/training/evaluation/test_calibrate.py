@@ -8,6 +8,7 @@ from cerberank_models.calibration import Calibration
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.calibrate import (
     Scored,
+    check_number,
     cross_validated,
     first_result,
     fit,
@@ -92,6 +93,16 @@ def test_a_threshold_keeps_its_precision_on_other_questions_as_often_as_it_promi
     assert failed <= 9
 
 
+def test_equal_scores_stand_or_fall_together() -> None:
+    """85 % of the questions have the same score, of which three in five are right: no threshold can leave some out."""
+    rows = [FirstResult(0.99, right=True, answered=True, answerable=1.0)] * 45
+    rows += [FirstResult(0.8, right=place % 5 < 3, answered=True, answerable=1.0) for place in range(255)]
+    found = {row.wanted: row for row in precision_thresholds(rows)}
+    assert found[0.9].threshold == found[0.75].threshold == 0.99
+    assert found[0.6].threshold == 0.8
+    assert found[0.6].precision == pytest.approx((45 + 153) / 300)
+
+
 def test_a_bound_is_clopper_and_pearsons() -> None:
     """The smallest share of which 18 or more of 20 right ones have a probability of a tenth."""
     share, rng = lower_bound(18, 20), np.random.default_rng(8)
@@ -101,7 +112,7 @@ def test_a_bound_is_clopper_and_pearsons() -> None:
 def test_what_cannot_be_calibrated_is_refused() -> None:
     """Too few questions, scores that say nothing or the opposite, and only right or only wrong candidates."""
     with pytest.raises(DataError, match="99 questions are too few"):
-        fitted(questions(99, seed=9))
+        check_number(99)
     with pytest.raises(DataError, match="no higher for right candidates"):
         fitted(questions(200, seed=10, steepness=-2.0))
     with pytest.raises(DataError, match="all wrong"):

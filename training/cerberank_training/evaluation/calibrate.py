@@ -73,14 +73,18 @@ class Scored:
         return Scored(tuple(scores[~self.right] for scores in self.stages), self.right[~self.right])
 
 
+def check_number(questions: int) -> None:
+    """Raise DataError for fewer than FEWEST questions."""
+    if questions < FEWEST:
+        raise DataError(f"{questions} questions are too few to calibrate on: at least {FEWEST}, better 300")
+
+
 def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> Calibration:
     """The calibration for questions like these; `precision` is the number format of their scores.
 
-    Raises DataError for fewer than FEWEST questions, for questions whose first results are all right or all wrong, and
-    for scores that do not rise with the share of right candidates.
+    Raises DataError for questions whose first results are all right or all wrong, and for scores that do not rise with
+    the share of right candidates.
     """
-    if len(questions) < FEWEST:
-        raise DataError(f"{len(questions)} questions are too few to calibrate on: at least {FEWEST}, better 300")
     seconds = [log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
     if not seconds:
         raise DataError("every question has one candidate: there is nothing to compare")
@@ -185,17 +189,22 @@ def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]
     """Thresholds that keep each of PRECISIONS with CONFIDENCE; those that cannot be kept are missing.
 
     Fixed-sequence testing (Angelopoulos et al., 2021, Learn then Test): more and more first results are taken, from
-    the highest score on, as long as the lower Clopper-Pearson bound of their precision is what is wanted.
+    the highest score on, as long as the lower Clopper-Pearson bound of their precision is what is wanted. Results of
+    equal scores are taken together, because a threshold does not tell them apart.
     """
     best = sorted(firsts, key=lambda each: -each.score)
+    scores = -np.array([each.score for each in best])
     hits = np.cumsum([each.right for each in best])
     answered = max(1, sum(each.answered for each in best))
     found = []
     for wanted in PRECISIONS:
         # Twice the number of results that would have to be right without exception, so that one may be wrong.
-        taken, passed = 2 * math.ceil(math.log(1.0 - CONFIDENCE) / math.log(wanted)), 0
-        while taken <= len(best) and lower_bound(int(hits[taken - 1]), taken) >= wanted:
-            passed, taken = taken, taken + max(1, taken // 20)
+        least, passed = 2 * math.ceil(math.log(1.0 - CONFIDENCE) / math.log(wanted)), 0
+        while least <= len(best):
+            taken = int(np.searchsorted(scores, scores[least - 1], side="right"))
+            if lower_bound(int(hits[taken - 1]), taken) < wanted:
+                break
+            passed, least = taken, taken + max(1, taken // 20)
         if passed:
             right = int(hits[passed - 1])
             found.append(

@@ -70,11 +70,11 @@ def test_other_forms_of_the_network_stay_calibrated_and_other_networks_do_not(
     tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     """An export keeps the file and the card's section; a checkpoint without the file loses the section, too."""
-    source = calibrated(tiny_checkpoint, tmp_path / "calibrated", card="# a\n\n## Calibration\n\nb\n")
+    source = calibrated(tiny_checkpoint, tmp_path / "calibrated", card="# a\n\n## Calibrated scores\n\nb\n")
     assert export([str(source.path), str(tmp_path / "out"), "--precisions", ""]) == 0
     kept = read_checkpoint(tmp_path / "out")
     assert kept.calibration == source.calibration
-    assert "## Calibration" in (kept.path / "README.md").read_text()
+    assert "## Calibrated scores" in (kept.path / "README.md").read_text()
     weights = {"model.safetensors": source.path / "model.safetensors"}
     write_checkpoint(
         tmp_path / "other",
@@ -86,16 +86,21 @@ def test_other_forms_of_the_network_stay_calibrated_and_other_networks_do_not(
         files=weights,
         golden=source.golden,
     )
-    assert "Calibration" not in (tmp_path / "other" / "README.md").read_text()
+    assert "Calibrated" not in (tmp_path / "other" / "README.md").read_text()
 
 
 def test_calibrating_again_replaces_the_old_one(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
-    """One section in the card; fewer questions are refused and leave nothing."""
-    common = ["--data", data, "--precision", "fp32"]
-    assert main([str(tiny_checkpoint), *common, "--out", str(tmp_path / "a")]) == 0
+    """One section in the card; copies of questions count once; too few are refused and leave nothing."""
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text((tmp_path / "held-out.jsonl").read_text())
+    common, twice = ["--data", data, "--precision", "fp32"], ["--data", f"jsonl:{copy}"]
+    assert main([str(tiny_checkpoint), *common, *twice, "--out", str(tmp_path / "a")]) == 0
+    first = read_checkpoint(tmp_path / "a").calibration
+    assert first is not None
+    assert first.data.questions == len({json.loads(line)["question"] for line in copy.read_text().splitlines()})
     assert main([str(tmp_path / "a"), *common, "--sample", "150", "--version", "3", "--out", str(tmp_path / "b")]) == 0
     second = read_checkpoint(tmp_path / "b")
-    assert (second.path / "README.md").read_text().count("## Calibration\n") == 1
+    assert (second.path / "README.md").read_text().count("## Calibrated scores\n") == 1
     assert second.calibration is not None
     assert second.calibration.data.questions == 150
     assert main([str(tiny_checkpoint), *common, "--sample", "50", "--out", str(tmp_path / "c")]) == 1

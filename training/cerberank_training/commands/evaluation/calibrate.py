@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,9 @@ from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, windowing_of
-from cerberank_training.data import read_questions, sampled, set_names
-from cerberank_training.evaluation.calibrate import Scored, cross_validated, first_result, fit
+from cerberank_training.data import Question, read_questions, sampled, set_names
+from cerberank_training.data.question import folded
+from cerberank_training.evaluation.calibrate import Scored, check_number, cross_validated, first_result, fit
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
 from cerberank_training.evaluation.report import table
@@ -59,7 +61,9 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
     source, form = read_checkpoint(checkpoint), options.backend.chosen()
     check_device(form.device, form.kind)
-    questions = _scored(checkpoint, form, options)
+    chosen = _chosen(options)
+    check_number(len(chosen))
+    questions = _scored(checkpoint, form, options, chosen)
     names = set_names(options.data)
     fitted = partial(fit, sets=names, precision=form.precision)
     calibration = fitted(questions)
@@ -89,7 +93,7 @@ def thresholds(calibration: Calibration) -> str:
     def rows(found: tuple[Threshold, ...]) -> list[list[str]]:
         return [[f"{value:.2f}" for value in row.model_dump().values()] for row in found]
 
-    columns = ["score of the first result", "precision", "recall", "guaranteed"]
+    columns = ["score of the first result", "precision there", "answered and right there", "guaranteed"]
     return "\n\n".join(
         table([f"wanted {name}", *columns], rows(found))
         for name, found in (("precision", calibration.precision), ("recall", calibration.recall))
@@ -101,27 +105,36 @@ def _fitted_on(calibration: Calibration, windows: str) -> str:
     data = calibration.data
     return (
         f"Fitted on {data.questions} questions with {data.candidates} candidates of {', '.join(data.sets)} "
-        f"({data.unanswered} without an answer; {data.precision}, windows: {windows}), and P(any candidate answers) on "
-        f"{data.removed} of them once more without their answers, so that at least half of them have none. A "
+        f"({data.unanswered} without an answer; {data.precision}, windows: {windows}). For P(any candidate answers) "
+        f"{data.removed} of them were used a second time, with their answers removed, so that about half had none. A "
         f"guaranteed precision holds with probability {calibration.confidence:g} for questions like these, "
         "and so does not where more of them have no answer."
     )
 
 
-def _scored(checkpoint: Path, form: Backend, options: CalibrateOptions) -> list[Scored]:
-    chosen = [
-        question
-        for data in options.data
-        for question in sampled(read_questions(data), size=options.sample, seed=options.seed, name="raw")
-    ]
-    # The folds of the cross-validation are taken in turns.
-    random.Random(options.seed).shuffle(chosen)
+def _chosen(options: CalibrateOptions) -> list[Question]:
+    """The questions in a random order, because the folds of the cross-validation are taken in turns.
+
+    A question that comes again, in a set or in another one, is left out: bounds count independent questions.
+    """
+    chosen: dict[str, Question] = {}
+    for data in options.data:
+        others = {folded(each.text): each for each in reversed(list(read_questions(data)))}
+        new = [each for text, each in reversed(others.items()) if text not in chosen]
+        drawn = sampled(new, size=options.sample, seed=options.seed, name="raw")
+        chosen |= {folded(each.text): each for each in drawn}
+    questions = list(chosen.values())
+    random.Random(options.seed).shuffle(questions)
+    return questions
+
+
+def _scored(checkpoint: Path, form: Backend, options: CalibrateOptions, questions: Sequence[Question]) -> list[Scored]:
     ranker = Ranker.load(checkpoint, device=form.device, backend=form.kind, precision=form.precision)
     scored = score_questions(
         ranker.backend,
         ranker.checkpoint.encoder(),
-        chosen,
+        questions,
         ranker.first_stage,
         windowing=windowing_of(options.windows),
     )
-    return [Scored.of(*each) for each in progress(scored, total=len(chosen), unit="question", desc="score")]
+    return [Scored.of(*each) for each in progress(scored, total=len(questions), unit="question", desc="score")]

@@ -59,6 +59,6 @@ def _rank(
         best["score"],
         right=question.labels[best["index"]] > 0,
         answered=any(question.labels),
-        answerable=best["score"] if answer["answerable"] is None else answer["answerable"],
+        answerable=best["score"] if answer.get("answerable") is None else answer["answerable"],
     )
     return ranks, first
