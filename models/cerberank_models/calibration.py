@@ -221,7 +221,7 @@ def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float, copies: Fl
 
 
 def curve_rows(odds: Scores, rivals: Scores) -> Scores:
-    """What a curve weighs of n candidates, shape [n, 3]: log-odds, lead over the rival, and 1 for the constant."""
+    """The features of a curve for n candidates, shape [n, 3]: log-odds, lead over the rival, and 1 for the constant."""
     return np.stack([odds, np.minimum(odds - rivals, LARGEST_LEAD), np.ones(len(odds))], axis=1)
 
 
@@ -231,7 +231,7 @@ def sigmoid(logits: Scores) -> Scores:
 
 
 def answerable_row(odds: Scores) -> Scores:
-    """What `Calibration.answerable` weighs of a question's log-odds [n]: TOP of them, and 1 for the constant.
+    """The features of `Calibration.answerable` for a question's log-odds [n]: TOP of them, and 1 for the constant.
 
     >>> answerable_row(np.array([-2.0, 3.0])).tolist()
     [3.0, -2.0, -2.0, -2.0, -2.0, 1.0]

@@ -37,7 +37,7 @@ SCRIPTS = {
     "TELUGU": "Telugu",
     "THAI": "Thai",
 }
-"""What a text in a script is, by the first word of its letters' names in Unicode."""
+"""The words for a text in a script, by the first word of its letters' names in Unicode."""
 
 
 @dataclass(frozen=True, slots=True)

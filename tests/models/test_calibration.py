@@ -58,7 +58,7 @@ def test_copies_of_the_first_result_are_not_its_rivals() -> None:
 
 
 def test_only_the_last_stage_tells_whether_anything_answers() -> None:
-    """What an exit dropped had scores of another stage; after a deadline in front of the last one nothing is told."""
+    """Scores of dropped candidates are another stage's; after a deadline in front of the last one nothing is told."""
     one = calibration()
     dropped = one.any_answers(np.array([0.3, 0.99]), np.array([1, 0]))
     assert dropped == one.any_answers(np.array([0.3]), np.array([1]))

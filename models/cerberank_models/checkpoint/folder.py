@@ -150,7 +150,7 @@ def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
 
 
 def _calibration(path: Path, manifest: Manifest, config: RankerConfig) -> Calibration | None:
-    """What `calibration.json` states. Raises CheckpointError for a file that does not fit the stages."""
+    """The content of `calibration.json`. Raises CheckpointError for a file that does not fit the stages."""
     if calibration.FILE not in manifest.files:
         return None
     file = path / calibration.FILE

@@ -24,7 +24,7 @@ class CandidateLine(Frozen):
     previous: str = ""
     next: str = ""
     label: Annotated[float | None, Field(exclude=True)] = None
-    """Of training data, which has the same form; not read."""
+    """The label of training data, which has the same form; not read."""
 
     def candidate(self) -> Candidate:
         """The fields that the ranker reads."""

@@ -15,7 +15,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, folded, sampled
 
 DEPTH_PAIRS = 200_000
-"""How many pairs a depth has where nothing is said: 100 questions with 2,000 candidates, 1,000 with 200."""
+"""Most pairs of a depth by default: 100 questions with 2,000 candidates, 1,000 with 200."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ def score_depths(
     *,
     windowing: Windowing | None,
 ) -> Iterator[list[tuple[int, Question, AllScores]]]:
-    """Of each question, what a ranking of its candidates at each of its depths has: (depth, question, scores)."""
+    """The (depth, question, scores) of each question at each of its depths."""
     deepest = (deep.question for deep in questions)
     scored = score_questions(backend, encoder, deepest, first, windowing=windowing)
     for deep, (_, scores) in zip(questions, scored, strict=True):

@@ -250,7 +250,7 @@ class DevSets:
         )
 
     def _unseen(self, policy: RatioSchedule) -> bool:
-        """Whether a bound is asked for, and too few questions have so many candidates that the policy drops one."""
+        """True if a bound is asked for, and too few questions have so many candidates that the policy drops one."""
         dropping = sum(policy.expected_alive(size)[-1] < size for size in self.sizes)
         return self.confidence is not None and any(policy.ratios) and dropping < FEWEST
 

@@ -1,4 +1,4 @@
-"""What an extended run keeps of the model that it had made: its name, its languages and the terms of its card."""
+"""The name, languages and terms that an extended run keeps of the model that it had made."""
 
 from __future__ import annotations
 
