@@ -14,7 +14,7 @@ from cerberank_models.convert.token_types import grow_token_types
 
 def save_contextual(family: str, folder: Path) -> Path:
     """A tiny classifier whose third segment has a token type of its own, as `train teach --context` writes one."""
-    save_cross_encoder(family, folder)
+    save_cross_encoder(family, folder, num_hidden_layers=2)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     grow_token_types(model, 3, new="fresh", seed=1)
     model.save_pretrained(folder)

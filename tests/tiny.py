@@ -167,13 +167,28 @@ def random_ranker(
     return ranker.eval()
 
 
-def random_checkpoint(path: Path, *, name: str = "random-tiny", version: str = "1", seed: int = 0) -> Path:
-    """A checkpoint of a random ranker with two exits and three heads: weights, fp32 and int8 graphs."""
+def random_checkpoint(
+    path: Path,
+    *,
+    name: str = "random-tiny",
+    version: str = "1",
+    seed: int = 0,
+    precisions: tuple[str, ...] = ("fp32", "int8"),
+) -> Path:
+    """A checkpoint of a random ranker with two exits and three heads: weights, and graphs in `precisions`."""
     ranker = random_ranker(seed=seed)
     ranker.config = RankerConfig.model_validate({**ranker.config.model_dump(), "name": name})
     card = "# random\n\nRandom weights, for tests.\n"
+    bounds = {"fp32": 1e-4, "int8": 1.0}
     export_checkpoint(
-        ranker, bert_tokenizer(), path, card=card, version=version, source="tests", parity={"fp32": 1e-4, "int8": 1.0}
+        ranker,
+        bert_tokenizer(),
+        path,
+        card=card,
+        version=version,
+        source="tests",
+        precisions=precisions,
+        parity={precision: bounds[precision] for precision in precisions},
     )
     return path
 

@@ -36,7 +36,7 @@ def test_a_checkpoint_of_graphs_gets_weights(
 ) -> None:
     """The error is printed and stands in card and manifest; scores further away than a form may be are refused."""
     monkeypatch.setitem(weights.PARITY, "int8", 1.0)  # random weights are quantised badly
-    graphs = served_only(tmp_path / "graphs", random_ranker(body_layers=3, heads=1, exits=()))
+    graphs = served_only(tmp_path / "graphs", random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2))
     assert program("checkpoint weights")([str(graphs), str(tmp_path / "out")]) == 0
     made = read_checkpoint(tmp_path / "out")
     agreement = weights.measure_agreement(read_checkpoint(graphs), "int8", load_ranker(made))

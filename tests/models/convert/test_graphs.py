@@ -33,7 +33,7 @@ def test_a_layer_that_all_depths_share_is_in_a_graph_once(tmp_path: Path) -> Non
 def test_large_weights_lie_in_a_file_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """fp32 and int8 with a lowered threshold: the graphs hold none, the checkpoint is verified and scores right."""
     monkeypatch.setattr("cerberank_models.convert.graphs.INLINE_BYTES", 1000)
-    folder, ranker = tmp_path / "large", tiny_ranker(heads=1, exits=())
+    folder, ranker = tmp_path / "large", tiny_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2)
     export_checkpoint(
         ranker, bert_tokenizer(), folder, card="", version="1", source="", parity={"fp32": 1e-5, "int8": 1.0}
     )

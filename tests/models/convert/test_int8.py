@@ -25,7 +25,7 @@ LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 
 def standing_out() -> Ranker:
     """A ranker with one inner channel 200 times as large as the others, but unchanged fp32 results."""
-    ranker = random_ranker(body_layers=3, heads=1, exits=())
+    ranker = random_ranker(body_layers=2, heads=1, exits=(), num_hidden_layers=2)
     with torch.no_grad():
         for layer in ranker.body:
             layer.up.weight[3] *= 200
@@ -59,7 +59,7 @@ def error(ranker: Ranker, folder: Path) -> float:
 
 def test_a_channel_that_stands_out_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is that of a network without such a channel, and a third of plain int8's."""
-    plain = error(random_ranker(body_layers=3, heads=1, exits=()), tmp_path / "plain")
+    plain = error(random_ranker(body_layers=2, heads=1, exits=(), num_hidden_layers=2), tmp_path / "plain")
     assert error(standing_out(), tmp_path / "standing") <= 1.5 * plain
     monkeypatch.setattr("cerberank_models.convert.int8.SMOOTHING", 0.0)
     monkeypatch.setattr("cerberank_models.convert.int8.KEPT_CHANNELS", 0)
@@ -72,7 +72,8 @@ def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     In another batch sums have another order, so a few numbers round to another int8 value, which is as good. Other
     scales, as scales computed per batch would be, round all numbers anew; that difference of logits is measured.
     """
-    ranker, pairs = random_ranker(heads=2, exits=()), random_pairs(LENGTHS * 4, seed=9)
+    ranker = random_ranker(body_layers=1, heads=2, exits=(), num_hidden_layers=2)
+    pairs = random_pairs(LENGTHS * 4, seed=9)
     graphs, rescaled = (int8_graphs(ranker, tmp_path / f"{margin}", margin=margin) for margin in (1.1, 1.15))
     single, whole = BucketRule(tokens=1), BucketRule(tokens=10_000, overhead=10**6)
     alone, together = (OnnxBackend(graphs, ranker.config, buckets=rule, threads=1) for rule in (single, whole))

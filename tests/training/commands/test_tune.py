@@ -101,9 +101,8 @@ def test_what_cannot_be_tuned_leaves_nothing(
 ) -> None:
     """Data that every order fits, impossible bounds, one stage, an existing folder: a message and no new folder."""
     plain, out = tmp_path / "plain", tmp_path / "out"
-    export_checkpoint(
-        random_ranker(exits=()), bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",)
-    )
+    small = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2)
+    export_checkpoint(small, bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",))
     common = ["--data", data, "--precision", "fp32", "--trials", "0"]
     (tmp_path / "same.jsonl").write_text('{"question": "q", "candidates": [{"text": "a", "label": 1}]}\n')
     same = ["--data", f"jsonl:{tmp_path / 'same.jsonl'}", "--out", str(out)]
