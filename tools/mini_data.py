@@ -28,9 +28,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.calibration import folded
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.bm25 import Bm25Index
-from cerberank_training.data.question import folded, read_lines
+from cerberank_training.data.question import read_lines
 
 SETS = (
     *("squadshifts-wiki", "fairytaleqa", "medquad", "dstc11-reviews", "epqa", "covidqa", "timeqa", "tatqa"),

@@ -174,13 +174,18 @@ def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str
     near = np.flatnonzero((stages == stages[first]) & (np.abs(odds - odds[first]) <= COPY_GAP))
     copies = np.zeros(len(odds), dtype=np.bool_)
     if len(near) > 1:
-        known = _folded(texts[first])
-        copies[near] = [_folded(texts[index]) == known for index in near.tolist()]
+        known = folded(texts[first])
+        copies[near] = [folded(texts[index]) == known for index in near.tolist()]
         copies[first] = False
     return copies
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """The part of a text that its copies share: they may differ in case and blanks.
+
+    >>> folded(" The  Rhine") == folded("the rhine ")
+    True
+    """
     return " ".join(text.casefold().split())
 
 

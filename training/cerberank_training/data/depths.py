@@ -11,8 +11,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
-from cerberank_training.data.question import DataError, LabelledCandidate, Question, folded, sampled
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, sampled
 
 DEPTH_PAIRS = 200_000
 """Most pairs of a depth by default: 100 questions with 2,000 candidates, 1,000 with 200."""

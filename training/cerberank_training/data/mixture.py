@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_training.data.chat_form import chat_form
 from cerberank_training.data.distractors import changed
-from cerberank_training.data.question import folded
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import Group, PairSampler, Sampler
 

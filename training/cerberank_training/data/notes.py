@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from cerberank_training.data.question import DataError, Question, folded
+from cerberank_models.calibration import folded
+from cerberank_training.data.question import DataError, Question
 
 Notes = Counter[str]
 """How often something was ignored or left out, by its name for people."""

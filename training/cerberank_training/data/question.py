@@ -123,15 +123,6 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def folded(text: str) -> str:
-    """What a text has in common with its copies, which may differ in case and blanks.
-
-    >>> folded(" The  Rhine") == folded("the rhine ")
-    True
-    """
-    return " ".join(text.casefold().split())
-
-
 def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:
     """Parse a line of JSON as `model`; raises DataError with file, line and field."""
     try:

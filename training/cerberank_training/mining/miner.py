@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cerberank_models.backends.contract import probability
+from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.data.question import folded
 from cerberank_training.mining.search import Found, Search
 from cerberank_training.mining.select import Selection
 from cerberank_training.teachers.scoring.teacher import Teacher

@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from cerberank_models.calibration import folded
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_training.data import DataError, Question, open_questions
-from cerberank_training.data.question import folded
 from cerberank_training.runs.content import Content
 
 DRAWN = 300

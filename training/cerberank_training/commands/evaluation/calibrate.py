@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cyclopts import Parameter
 
-from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold
+from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold, folded
 from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
@@ -21,7 +21,6 @@ from cerberank_models.progress import progress
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.data import Question, read_questions, sampled, set_names
-from cerberank_training.data.question import folded
 from cerberank_training.evaluation.calibrate import Scored, check_number, cross_validated, first_result, fit
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.first_results import first_result_figures, sentence

@@ -15,10 +15,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
 from cerberank_training.data.options import parse_options
-from cerberank_training.data.question import DataError, LabelledCandidate, Question, folded
+from cerberank_training.data.question import DataError, LabelledCandidate, Question
 from cerberank_training.data.source_files import files_of, named_files
 from cerberank_training.data.trec.documents import Document, read_documents
 from cerberank_training.data.trec.folds import read_folds, splits
