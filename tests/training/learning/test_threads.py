@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from tests.tiny import random_ranker
@@ -36,3 +40,12 @@ def test_threads_last_as_long_as_the_training(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OMP_NUM_THREADS", str(before))
     with threads.training_threads(1e6) as chosen:
         assert chosen == before
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, "128"), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
+def test_prepared_products_are_few_unless_the_environment_says_how_many(given: dict[str, str], kept: str) -> None:
+    """Importing the package sets the variable, before oneDNN reads it at the first product."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEDNN")} | given
+    code = "import os, cerberank_training; print(os.environ['ONEDNN_PRIMITIVE_CACHE_CAPACITY'])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == kept
