@@ -93,13 +93,13 @@ class TextEncodingConfig(Frozen):
     question_length: Count = 64
     """Most tokens of a question; the rest is not read."""
     document_length: Count = 800
-    """Most tokens of a document, or of a candidate in front of the stages of pairs (TRMD section 4)."""
+    """Most tokens of a document, or of a candidate in front of the stages of pairs (TRMD section 3.1.3)."""
     window: Count = 384
     """Most tokens of a document that are encoded at once; a longer one is read in several windows."""
 
 
 class TextRankerConfig(Frozen):
-    """A ranker of texts, as `config.json` of its folder or `first_stage` of a checkpoint states it (TRMD section 3).
+    """A ranker of texts, as `config.json` of its folder or `first_stage` of a checkpoint states it (TRMD section 2.1).
 
     `joint` False is a bi-encoder: it reads the question alone and the document alone, so that it can be a first stage.
     A text's vector is then the concatenation of what the rankers read: the first token's vector (CLS) for

@@ -36,7 +36,7 @@ def weight_shapes(config: TextRankerConfig) -> dict[str, tuple[int, ...]]:
 class FirstStageScorer:
     """Scores a question's candidates in float32. Threads may share one, because scoring changes nothing.
 
-    Without dropout a residual ranker is linear behind its maximum x (TRMD section 3.1):
+    Without dropout a residual ranker is linear behind its maximum x (TRMD section 2.1):
     `o . (W x + b + x) + c = (W^T o + o) . x + (o . b + c)`, one product of D numbers instead of D * D.
     """
 

@@ -1,4 +1,4 @@
-"""The network of a text ranker: one encoder, read alone or together, and one or two rankers (TRMD section 3).
+"""The network of a text ranker: one encoder, read alone or together, and one or two rankers (TRMD section 2.1).
 
 Legend: N pairs of question and document, D width, P width of ColBERT's token vectors.
 """
@@ -43,7 +43,7 @@ class Side:
 
 
 class ResidualRanker(nn.Module):
-    """`x = max(q, d)` element by element, `v = W x + b + x`, score = Linear(dropout(v)) (TRMD section 3.1).
+    """`x = max(q, d)` element by element, `v = W x + b + x`, score = Linear(dropout(v)) (TRMD section 2.1).
 
     Ranker 1 reads first tokens, and `v` is the student's CLS; TwinBERT reads means of tokens, without dropout.
     """

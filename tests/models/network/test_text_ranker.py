@@ -1,4 +1,4 @@
-"""The whole network against an encoding of one window at a time, without packing (TRMD section 3)."""
+"""The whole network against an encoding of one window at a time, without packing (TRMD section 2.1)."""
 
 from __future__ import annotations
 

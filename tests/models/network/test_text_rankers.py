@@ -1,4 +1,4 @@
-"""Ranker 1, TwinBERT's and ColBERT's ranker against loops over pairs, tokens and elements (TRMD section 3)."""
+"""Ranker 1, TwinBERT's and ColBERT's ranker against loops over pairs, tokens and elements (TRMD section 2.1)."""
 
 from __future__ import annotations
 

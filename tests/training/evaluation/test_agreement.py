@@ -4,10 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerberank_training.evaluation.agreement import Agreement, agreement
+from cerberank_training.evaluation.agreement import GROUPS, Agreement, agreement, majority
 
 rows = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=7)
 
@@ -31,3 +31,23 @@ def test_the_share_is_of_the_heads_correct_ones() -> None:
     assert (right_alone + right_shared + wrong_shared).share == 0.5
     assert wrong_shared.share is None
     assert Agreement() + right_shared == right_shared
+
+
+@given(rows=st.lists(st.tuples(*[st.integers(0, 1)], *[st.integers(0, 2)] * 4), min_size=1, max_size=5))
+@settings(max_examples=25)
+def test_the_majority_is_the_mean_over_every_choice_of_tops(rows: list[tuple[int, ...]]) -> None:
+    """Three teachers against every choice of a top candidate by head and teachers."""
+    labels, head, *teachers = (np.array(column) for column in zip(*rows, strict=True))
+    tops = [np.flatnonzero(ranks == ranks.min()) for ranks in (head, *teachers)]
+    choices = [[labels[top] for top in choice] for choice in product(*tops)]
+    got = majority(labels, head, teachers)
+    for group, counts in (("all", (3,)), ("majority", (2,)), ("minority", (1,)), ("none", (0,))):
+        of = [own for own, *others in choices if sum(others) in counts]
+        assert got.where(group) == pytest.approx((len(of) / len(choices), sum(of) / len(choices)))
+
+
+def test_half_of_an_even_number_of_teachers_is_a_minority() -> None:
+    """One of two; sums over questions add up."""
+    labels, right, wrong = np.array([1, 0]), np.array([0, 1]), np.array([1, 0])
+    found = majority(labels, right, [right, wrong]) + majority(labels, wrong, [right, right])
+    assert [found.where(group) for group in GROUPS] == [(1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 0.0)]

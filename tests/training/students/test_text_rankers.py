@@ -48,7 +48,7 @@ def test_fresh_parts_follow_the_seed(tmp_path: Path) -> None:
 
 
 def test_the_papers_settings() -> None:
-    """Adam without decay of weights or rates, 1e-6 and 1e-3, 32 triples (TRMD section 4)."""
+    """Adam without decay of weights or rates, 1e-6 and 1e-3, 32 triples (TRMD section 3.1.3)."""
     config = paper_training(100)
     assert (config.learning_rate, config.fresh_learning_rate, config.questions_per_step) == (1e-6, 1e-3, 32)
     assert {config.rate(step) for step in range(100)} == {1.0}

@@ -19,7 +19,7 @@ from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord, Records
 
 SIGNIFICANCE = 0.05
-"""Below this p-value a question's correlation is counted as significant."""
+"""Below this p-value a difference, or a question's correlation, is called significant."""
 FEWEST = 5
 """Two orders of fewer candidates are equal or opposite by chance more often than once in twenty times."""
 DIGITS = 12
@@ -58,7 +58,8 @@ class RankingComparison:
     spearman_questions: int
     """The number of questions that define it: both orders have at least two distinct ranks."""
     spearman_significant: int
-    """How many of them have a correlation whose own two-sided p-value is below SIGNIFICANCE."""
+    """How many of them have a correlation whose own two-sided p-value is below `level`."""
+    level: float
 
 
 def compare(
@@ -69,12 +70,14 @@ def compare(
     ranking_b: str = "final",
     subset: Subset = "clean",
     measures: Sequence[Measure] = (),
+    level: float = SIGNIFICANCE,
 ) -> RankingComparison:
     """Compare over the questions of `subset`; `raw` adds only ties to `clean`: questions without a positive.
 
     The records must be comparable (`check_comparable`); orders of different candidates have no correlation. Metrics
     that one of the files lacks, because an earlier version wrote it, are left out. `measures` are compared instead of
-    METRICS where there are any. Raises ValueError for an empty subset.
+    METRICS where there are any. `level` is that of the correlations; CERBERUS has .01. Raises ValueError for an empty
+    subset.
     """
     pairs = paired(first, second, subset)
     if measures:
@@ -98,7 +101,8 @@ def compare(
         metrics=asked,
         spearman=float(np.mean([value for value, _ in defined])) if defined else None,
         spearman_questions=len(defined),
-        spearman_significant=sum(p_value < SIGNIFICANCE for _, p_value in defined),
+        spearman_significant=sum(p_value < level for _, p_value in defined),
+        level=level,
     )
 
 

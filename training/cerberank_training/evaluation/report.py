@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cerberank_training.evaluation.agreement import Agreement
+from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority
 from cerberank_training.evaluation.evaluate import Figures
 from cerberank_training.evaluation.metrics import TITLES
 
@@ -47,6 +47,16 @@ def agreement_markdown(agreements: Mapping[tuple[str, str], Agreement]) -> str:
         ]
         for (head, teacher), value in agreements.items()
     ]
+    return table(header, rows)
+
+
+def majority_markdown(majorities: Mapping[str, Majority]) -> str:
+    """A table with a row per head: on how many questions it is right, by the teachers that are right (CERBERUS 5.3)."""
+    header = ["right / questions where", *(f"{name} of the teachers" for name in GROUPS[:-1]), "no teacher is right"]
+    rows = []
+    for head, value in majorities.items():
+        cells = [(right, questions) for questions, right in map(value.where, GROUPS)]
+        rows.append([head, *(f"{right:.1f} / {questions:.1f}" for right, questions in cells)])
     return table(header, rows)
 
 

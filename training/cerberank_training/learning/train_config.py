@@ -30,13 +30,13 @@ class TrainConfig:
     questions_per_step: int = 16
     tokens_per_step: int | None = None
     """Take questions, or pairs, until a further one would make the step's pairs longer than so many tokens, instead of
-    `questions_per_step` (CT section 4.3.1: up to 2,000). A step has one at least, all processes together."""
+    `questions_per_step` (CT section 5.2: up to 2,000). A step has one at least, all processes together."""
     learning_rate: float = 6e-5
     fresh_learning_rate: float = 4e-4
     """The learning rate of classifiers and exits, which start from random weights unless the base has them."""
     warmup: float = 0.05
     """How long the learning rate rises linearly, before it falls linearly to 0: a share of the steps below 1, a number
-    of steps from 1 on (CT section 4.3.1: 4,000)."""
+    of steps from 1 on (CT section 5.2: 4,000)."""
     decay: bool = True
     """False: after the warm-up the learning rate stays (TRMD's released code)."""
     weight_decay: float = 0.01

@@ -1,6 +1,6 @@
 """The networks of context-aware pre-training: an encoder with a language-modelling head and one binary head.
 
-RoBERTa-like (SSP section 4): the weighted sum of masked language modelling (MLM) and the binary head's cross entropy
+RoBERTa-like (SSP appendix C): the weighted sum of masked language modelling (MLM) and the binary head's cross entropy
 (SSP), both on the masked input. ELECTRA-like: MLM of a generator, replaced-token detection (RTD) of a discriminator and
 the binary head on the discriminator's first token; the discriminator reads the input that the generator has corrupted.
 Encoders and heads are Hugging Face's; losses equal theirs. Language-modelling heads read masked tokens alone, because

@@ -181,9 +181,9 @@ def electra_base_b6_3h6() -> Recipe:
 def roberta_base_cascade() -> Recipe:
     """The Cascade Transformer: RoBERTa-base with exits after 4, 6, 8, 10, 12. It was not run on the paper's data.
 
-    As in the paper (CT section 4.3.1): a step trains one exit, drawn uniformly, and all layers below it with the word
-    embeddings; Adam, the rate rises over 4,000 steps to 1e-6 and falls linearly; steps of up to 2,000 tokens. Exits
-    have the same rate, which is low for new layers: `--fresh-learning-rate` gives them a higher one, which is ours.
+    As in the paper (CT sections 4.3.1 and 5.2): a step trains one exit, drawn uniformly, and all layers below it
+    with the word embeddings; Adam, the rate rises over 4,000 steps to 1e-6 and falls linearly; steps of up to 2,000
+    tokens. Exits have the same rate, which is low for new layers: `--fresh-learning-rate` gives them a higher one.
     Ours too: 2,000 tokens of all processes together (the paper's are of one GPU), groups of ten pairs
     (`--sampling pairs` draws pairs), 20,000 steps, dev MAP of the last exit every 250 and patience 50, gradients
     clipped at 1, bf16, one logit an exit. The paper prints for WikiQA without dropping, MAP by exit: 60.1, 79.8, 84.8,

@@ -46,7 +46,7 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
 
 
 def paper_training(steps: int) -> TrainConfig:
-    """TRMD section 4: Adam, 32 triples a step, 1e-6 for the encoder and 1e-3 for what is on top of it."""
+    """TRMD section 3.1.3: Adam, 32 triples a step, 1e-6 for the encoder and 1e-3 for what is on top of it."""
     return TrainConfig(
         steps=steps,
         questions_per_step=32,

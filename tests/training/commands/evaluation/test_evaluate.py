@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from itertools import pairwise, permutations
 from math import exp
 from pathlib import Path
@@ -167,6 +168,15 @@ def test_a_checkpoint_gets_figures_agreement_and_a_plot(
     assert list(by_head) == ["final", *heads]
     assert content["costs"]["exit 1"] == pytest.approx(1 / 3.5)
     assert plot.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert content["majority"] == []
+    shutil.copy(teacher, tmp_path / "second.jsonl")
+    several = ["--agreement", str(teacher), "--agreement", str(tmp_path / "second.jsonl")]
+    assert main([*common, *several, "--json", str(out)]) == 0
+    row = next(row for row in json.loads(out.read_text())["majority"] if row["head"] == "head 2")
+    right = row["all"]["questions"]  # both teachers are head 2: it is right where they are
+    assert 0 < right == row["all"]["right"] < 12
+    assert row["none"] == {"questions": 12 - right, "right": 0.0}
+    assert f"| head 2 | {right:.1f} / {right:.1f} | 0.0 / 0.0 | 0.0 / 0.0 |" in capsys.readouterr().out
 
 
 def test_texts_that_do_not_fit_are_read_in_windows_and_counted(

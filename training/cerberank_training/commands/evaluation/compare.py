@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_json
+from cerberank_models.commands.values import Share
 from cerberank_models.output import say
 from cerberank_training.commands.evaluation.options import Measures
 from cerberank_training.data import Subset
@@ -24,6 +25,7 @@ def compare(
     ranking_b: str | None = None,
     subset: Subset = "clean",
     measures: Measures = (),
+    level: Share = SIGNIFICANCE,
     json: Path | None = None,
 ) -> None:
     """Compare two evaluations question by question: the difference, and whether it may be chance.
@@ -38,12 +40,15 @@ def compare(
         ranking_b: Ranking of B (default: that of A).
         subset: Questions that count.
         measures: Measures by the names of ir_measures, such as 'AP nDCG@10 R@100' (default: those of evaluate).
+        level: Level of significance of each question's Spearman correlation; CERBERUS has .01.
         json: File for the comparison.
     """
     other = ranking_b or ranking
     first, second = read_records(a, ranking=ranking), read_records(b, ranking=other)
     check_comparable((a, first), (b, second))
-    result = compare_rankings(first, second, ranking_a=ranking, ranking_b=other, subset=subset, measures=measures)
+    result = compare_rankings(
+        first, second, ranking_a=ranking, ranking_b=other, subset=subset, measures=measures, level=level
+    )
     say(markdown(result))
     if json:
         write_json(json, asdict(result))
@@ -67,6 +72,6 @@ def markdown(result: RankingComparison) -> str:
     correlation = "undefined" if result.spearman is None else f"{result.spearman:.3f}"
     note = (
         f"Spearman correlation of the orders, mean of {result.spearman_questions} questions: {correlation}; "
-        f"p < {SIGNIFICANCE} in {result.spearman_significant} of them."
+        f"p < {result.level:g} in {result.spearman_significant} of them."
     )
     return f"{table(header, rows)}\n\n{result.questions} questions. {note}"

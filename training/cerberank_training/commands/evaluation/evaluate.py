@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from cerberank_training.commands.evaluation.options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
 from cerberank_training.data import DataError, Question
-from cerberank_training.evaluation.agreement import Agreement, agreement
+from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority, agreement, majority
 from cerberank_training.evaluation.evaluate import Evaluation, Ranks
 from cerberank_training.evaluation.first_results import FirstResult, first_result_figures, sentence
 from cerberank_training.evaluation.metrics import TITLES, QuestionMetrics
@@ -33,12 +33,26 @@ from cerberank_training.evaluation.per_question import (
     record,
     write_record,
 )
-from cerberank_training.evaluation.report import agreement_markdown, markdown
+from cerberank_training.evaluation.report import agreement_markdown, majority_markdown, markdown
 from cerberank_training.evaluation.sources.rankings import RankedQuestion, teacher_rankings
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
-Agreements = dict[tuple[str, str], Agreement]
-"""Agreement by (head, teacher)."""
+
+@dataclass(frozen=True, slots=True)
+class Agreements:
+    """Heads and the final ranking beside the teachers of --agreement."""
+
+    pairs: dict[tuple[str, str], Agreement] = field(default_factory=dict)
+    """By (head, teacher)."""
+    majorities: dict[str, Majority] = field(default_factory=dict)
+    """By head; empty unless there are several teachers."""
+
+    def tables(self) -> list[str]:
+        """In Markdown, without those that would be empty."""
+        tables = [agreement_markdown(self.pairs)] if self.pairs else []
+        return tables + ([majority_markdown(self.majorities)] if self.majorities else [])
+
+
 Teacher = Records | TeacherScoreCache
 """Who ranked the questions beforehand: the records of an evaluation, or a cache of `cerberank data score`."""
 
@@ -101,8 +115,8 @@ def _evaluate(options: EvaluateOptions) -> None:
     if same_top:
         share = 100 * np.mean(same_top)
         say(f"Top-1 agreement of {form.precision} and {options.against}: {share:.1f} %")
-    if agreements:
-        say("\n" + agreement_markdown(agreements))
+    for shown_table in agreements.tables():
+        say("\n" + shown_table)
     if options.json:
         write_json(
             options.json,
@@ -138,12 +152,16 @@ def _record(ranked: RankedQuestion, metrics: Mapping[str, QuestionMetrics]) -> Q
 
 def _add_agreements(agreements: Agreements, ranked: RankedQuestion, teachers: Mapping[str, Teacher]) -> None:
     labels = np.asarray(ranked.question.labels)
-    for name, teacher in teachers.items():
-        teacher_ranks = _ranks_by(teacher, name, ranked.question)
-        for variant, ranks in ranked.ranks.items():
-            if variant == "final" or variant.startswith("head "):
-                so_far = agreements.get((variant, name), Agreement())
-                agreements[variant, name] = so_far + agreement(labels, ranks, teacher_ranks)
+    by_teacher = {name: _ranks_by(teacher, name, ranked.question) for name, teacher in teachers.items()}
+    for variant, ranks in ranked.ranks.items():
+        if variant != "final" and not variant.startswith("head "):
+            continue
+        for name, teacher_ranks in by_teacher.items():
+            so_far = agreements.pairs.get((variant, name), Agreement())
+            agreements.pairs[variant, name] = so_far + agreement(labels, ranks, teacher_ranks)
+        if len(by_teacher) > 1:
+            added = majority(labels, ranks, list(by_teacher.values()))
+            agreements.majorities[variant] = agreements.majorities.get(variant, Majority()) + added
 
 
 def _ranks_by(teacher: Teacher, name: str, question: Question) -> Ranks:
@@ -178,6 +196,14 @@ def _content(
         },
         "agreement": [
             {"head": head, "teacher": teacher, **asdict(value), "agreement": value.share}
-            for (head, teacher), value in agreements.items()
+            for (head, teacher), value in agreements.pairs.items()
+        ],
+        "majority": [
+            {
+                "head": head,
+                **asdict(value),
+                **{name: dict(zip(("questions", "right"), value.where(name), strict=True)) for name in GROUPS},
+            }
+            for head, value in agreements.majorities.items()
         ],
     }

@@ -77,10 +77,10 @@ class GridOptions:
 def grid(*training: Rest, options: GridOptions) -> None:
     """Train a student with every combination of alpha, tau and learning rate, and choose by dev MAP.
 
-    This is the paper's grid (CERBERUS section 4). Every combination is a `train distil` in OUT/alpha-A-tau-T-rate-R;
-    all other options are those of `train distil`, the same for all. A killed grid goes on when the command is
-    repeated, and values can be added later. Writes OUT/table.md. Runs keep their weights without forms for ONNX,
-    unless --precisions is given.
+    This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil` in
+    OUT/alpha-A-tau-T-rate-R; all other options are those of `train distil`, the same for all. A killed grid goes on
+    when the command is repeated, and values can be added later. Writes OUT/table.md. Runs keep their weights without
+    forms for ONNX, unless --precisions is given.
 
     Args:
         training: Options of `train distil`.

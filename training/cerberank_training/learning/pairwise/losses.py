@@ -1,4 +1,4 @@
-"""TRMD's losses (section 3.3), as pure functions. Legend: N pairs or texts, T tokens, D width. Each returns a scalar.
+"""TRMD's losses (section 2.2), as pure functions. Legend: N pairs or texts, T tokens, D width. Each returns a scalar.
 
 Every loss is a mean over N, so that processes with equally many triples average to the loss of all.
 """
