@@ -34,7 +34,7 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, eve
             "--steps",
             str(steps),
             "--examples-per-step",
-            "8",
+            "10",
             "--warmup",
             "1",
             "--device",
@@ -57,7 +57,7 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path) -> None:
 
     whole_run = subprocess.run(command("whole"), capture_output=True, text=True, check=True, env=environment)
     printed = whole_run.stdout
-    for name in ("'mlm'", "'ssp'", "'ssp_accuracy'", "'eval_ssp_hard'", "on 12 examples of --dev, accuracy"):
+    for name in ("'mlm'", "'ssp'", "'ssp_accuracy'", "'eval_ssp_hard'", "on 15 examples of --dev, accuracy"):
         assert name in printed
     process = subprocess.Popen(command("cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     run, limit = tmp_path / "cut" / "run", time.monotonic() + 240
@@ -107,8 +107,8 @@ def test_ssp_alone_is_trained_without_masks(tmp_path: Path, capsys: pytest.Captu
     [
         (["--seed", "2"], "begun with settings.seed 1, not 2"),
         (["--objective", "sdc"], "begun with settings.objective 'all', not 'sdc'"),
-        (["--examples-per-step", "6"], "--examples-per-step must be a multiple of 4, not 6"),
-        (["--accumulate", "4"], "--examples-per-step is 8: it must be a multiple of 16"),
+        (["--examples-per-step", "6"], "--examples-per-step must be a multiple of 5, not 6"),
+        (["--accumulate", "4"], "--examples-per-step is 10: it must be a multiple of 20"),
         (["--mlm-weight", "nan"], "for --mlm-weight. Must be"),
         (["--ssp-weight", "-1"], "for --ssp-weight. Must be >= 0."),
         (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 where the other losses"),
@@ -152,7 +152,7 @@ def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsy
     asked = replaced(asked, "--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,)))
     for _ in range(2):
         assert program("train pretrain")(asked) == 0
-        assert capsys.readouterr().out.splitlines()[-1].endswith(" % (25), no hard negatives")
+        assert capsys.readouterr().out.splitlines()[-1].endswith(" % (20), no hard negatives")
 
 
 def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,8 +60,8 @@ def test_every_example_keeps_the_papers_rules(shape: list[list[int]], name: str,
     usable = range(1 if name == "sdc" else 0, len(shape[a[0]]))
     shortest = 2 if name == "sdc" else 3
     others = [place for place in usable if place != a[1] and shape[a[0]][place] >= shortest]
-    assert len(group) == 4
-    assert (kinds["positive"], kinds["hard"], kinds["easy"]) == (1, hard := min(2, len(others)), 3 - hard)
+    assert len(group) == 5  # SSP appendix A.1: four negatives
+    assert (kinds["positive"], kinds["hard"], kinds["easy"]) == (1, hard := min(2, len(others)), 4 - hard)
     assert a[3] - a[2] == 1
     for example in group:
         b = place_of(example.b.text, found)
@@ -110,6 +110,23 @@ def test_lengths_do_not_tell_the_answer(name: str) -> None:
         negative = np.asarray(lengths[kind])
         error = np.sqrt(positive.var(axis=0) / len(positive) + negative.var(axis=0) / len(negative))
         assert (np.abs(positive.mean(axis=0) - negative.mean(axis=0)) < 4 * error).all(), (name, kind)
+
+
+def test_whole_negatives_of_dpc_have_all_that_is_left_of_their_paragraph() -> None:
+    """SSP section 4: c is P without b. Other negatives lack a drawn sentence in each example."""
+    found = documents([[2, 5, 4], [4, 4], [3, 5]])
+    shares = []
+    for whole in (True, False):
+        groups = ExampleGroups(found, "dpc", seed=1, whole_negatives=whole)
+        negatives = [example for index in range(60) for example in groups.group(index) if not example.label]
+        left = 0
+        for example in negatives:
+            number, index, start, stop = place_of(example.b.text, found)
+            sentences = found[number].paragraphs[index]
+            rest = " ".join(sentence for place, sentence in enumerate(sentences) if not start <= place < stop)
+            left += rest == " ".join(filter(None, (example.b.previous, example.b.next)))
+        shares.append(left / len(negatives))
+    assert shares == [1.0, 0.0]
 
 
 def test_all_takes_the_three_contexts_in_turn() -> None:

@@ -35,7 +35,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
-        steps=4, examples_per_step=8, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
+        steps=4, examples_per_step=10, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
     )
     metrics = pretrain(start, tmp_path / "out", groups, [example for group in listed for example in group], config)
     batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
@@ -54,20 +54,22 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
 
 
 def test_equal_scores_count_as_the_expectation_over_their_order() -> None:
-    """A positive level with one hard negative, one level with all, and one below another; twelve scores by hand."""
-    dev = [Example(a="a", b=Candidate(text="b"), kind=kind) for kind in ("positive", "hard", "hard", "easy")] * 3
-    scores = np.asarray([[2, 2, 1, 0], [1, 1, 1, 1], [0, 1, -1, -1]], dtype=np.float32)
-    logits = np.stack([np.zeros(12, np.float32), scores.reshape(-1)], axis=1)
-    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(12, np.float32))))
-    assert metrics["ssp_first"] == pytest.approx(100 * (1 / 2 + 1 / 4 + 0) / 3)
+    """A positive level with one hard negative, one level with all, and one below another; fifteen scores by hand."""
+    dev = [
+        Example(a="a", b=Candidate(text="b"), kind=kind) for kind in ("positive", "hard", "hard", "easy", "easy")
+    ] * 3
+    scores = np.asarray([[2, 2, 1, 0, 0], [1, 1, 1, 1, 1], [0, 1, -1, -1, -1]], dtype=np.float32)
+    logits = np.stack([np.zeros(15, np.float32), scores.reshape(-1)], axis=1)
+    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(15, np.float32))))
+    assert metrics["ssp_first"] == pytest.approx(100 * (1 / 2 + 1 / 5 + 0) / 3)
     assert metrics["ssp_hard"] == pytest.approx(100 * (1 / 2 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6)
 
 
 def test_without_hard_negatives_they_have_no_figure() -> None:
     """Documents of one paragraph give none; 0 % would say that the head is worse than chance."""
-    dev = [Example(a="a", b=Candidate(text="b"), kind="easy" if number else "positive") for number in range(4)]
-    logits = np.asarray([[0, 1], [0, 0], [0, 0], [0, 0]], np.float32)
-    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(4, np.float32))))
+    dev = [Example(a="a", b=Candidate(text="b"), kind="easy" if number else "positive") for number in range(5)]
+    logits = np.asarray([[0, 1], *[[0, 0]] * 4], np.float32)
+    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(5, np.float32))))
     assert metrics["ssp_first"] == 100
     assert "ssp_hard" not in metrics
 
@@ -83,8 +85,8 @@ def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
-@pytest.mark.parametrize("size", [0, 6, -4])
+@pytest.mark.parametrize("size", [0, 6, -5])
 def test_a_batch_holds_whole_groups(size: Any) -> None:
-    """Steps of four examples, eight, and so on."""
-    with pytest.raises(ValueError, match="multiple of 4"):
+    """Steps of five examples, ten, and so on."""
+    with pytest.raises(ValueError, match="multiple of 5"):
         PretrainingConfig(examples_per_step=size)

@@ -42,6 +42,8 @@ class PretrainOptions:
 
     objective: Objective
     """Context of SSP's examples."""
+    whole_negatives: bool = False
+    """Negatives keep every sentence of their paragraph, as in the paper; their lengths then tell some of them."""
     base: str
     """Path or hub id of BERT, RoBERTa or ELECTRA's discriminator."""
     generator: str | None = None
@@ -54,7 +56,7 @@ class PretrainOptions:
     dev: str
     """Held-out documents to measure on, as FORMAT:PATH."""
     dev_groups: Count = 100
-    """Groups of four examples of them."""
+    """Groups of five examples of them."""
     out: Path
     """Folder of the encoder."""
     device: Literal["auto", "cpu"] = "auto"
@@ -68,7 +70,7 @@ class PretrainOptions:
     steps: Count = USUAL.steps
     """Training steps."""
     examples_per_step: Count = USUAL.examples_per_step
-    """Examples of a step over all processes, a multiple of 4."""
+    """Examples of a step over all processes, a multiple of 5 (the paper: 4096)."""
     accumulate: Count = USUAL.accumulate
     """Batches that each process divides its part of a step into."""
     learning_rate: Positive = USUAL.learning_rate
@@ -101,8 +103,8 @@ def pretrain(*, options: PretrainOptions) -> None:
         metrics, count = _pretrain(options)
     hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
     say(
-        f"{options.out}: on {count} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (75 unread), "
-        f"positive first {metrics['ssp_first']:.1f} % (25), {hard}"
+        f"{options.out}: on {count} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (80 unread), "
+        f"positive first {metrics['ssp_first']:.1f} % (20), {hard}"
     )
 
 
@@ -124,11 +126,13 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
     check_room(open_base(found.place), config.max_length)
     generator = find_base(options.generator) if options.generator else None
     documents, held_out = read_documents(options.documents), read_documents(options.dev)
-    train = ExampleGroups(documents, options.objective, seed=config.seed)
-    dev = ExampleGroups(held_out, options.objective, seed=0)
+    whole = options.whole_negatives
+    train = ExampleGroups(documents, options.objective, seed=config.seed, whole_negatives=whole)
+    dev = ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole)
     content, dev_content = data_content(options.documents), data_content(options.dev)
     check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
-    settings = {name: getattr(options, name) for name in ("objective", "layers", "token_types", "dev_groups")}
+    names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
+    settings = {name: getattr(options, name) for name in names}
     record = open_record(
         out,
         "pretrain",

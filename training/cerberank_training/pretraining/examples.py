@@ -1,8 +1,8 @@
 """Examples of "sentences in the same paragraph": given a, b and a context c, are a and b of one paragraph?
 
-In: documents, an objective and a seed. Out: group i, four examples with the same a: a positive, at most two hard
-negatives and easy ones. A group follows from documents, objective, seed and i alone, so that a resumed run goes on with
-the same ones and several processes need not talk to each other.
+In: documents, an objective and a seed. Out: group i, five examples with the same a: a positive, at most two hard
+negatives and easy ones, four negatives in all (SSP appendix A.1). A group follows from documents, objective, seed and i
+alone, so that a resumed run goes on with the same ones and several processes need not talk to each other.
 
 a is a sentence; b is one to three contiguous sentences of a paragraph and does not contain a. The context c is:
 
@@ -17,7 +17,8 @@ section 4).
 
 A positive's b and c lack a, which would make them shorter than a negative's, so that lengths alone told much of the
 answer. So a negative's b and c lack a drawn sentence of their paragraph as well, which must leave room for them, as a
-must in a positive's. The paper does not say this; in DPC its c is all that is left of b's paragraph.
+must in a positive's. The paper does not do this; in DPC its c is all that is left of b's paragraph. `whole_negatives`
+restores it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Context = Literal["sdc", "dpc", "dslc"]
 Kind = Literal["positive", "hard", "easy"]
 
 CONTEXTS: tuple[Context, ...] = ("sdc", "dpc", "dslc")
-GROUP, MOST_HARD, MOST_SENTENCES = 4, 2, 3
+GROUP, MOST_HARD, MOST_SENTENCES = 5, 2, 3
 MOST_DRAWS = 1000
 """Draws of another document's paragraph before giving up, because all of them hold nothing but a."""
 
@@ -58,14 +59,21 @@ class Example:
 class ExampleGroups:
     """The groups of one objective, or of all three in turn, on given documents."""
 
-    def __init__(self, documents: Sequence[Document], objective: Objective, *, seed: int) -> None:
-        """Raises ValueError when the documents hold no positive, or only one of them can give a negative."""
+    def __init__(
+        self, documents: Sequence[Document], objective: Objective, *, seed: int, whole_negatives: bool = False
+    ) -> None:
+        """With `whole_negatives`, b and c of a negative may hold every sentence of their paragraph, as in the paper.
+
+        Raises ValueError when the documents hold no positive, or only one of them can give a negative.
+        """
         self._contexts = CONTEXTS if objective == "all" else (objective,)
-        self._sources = [_Source(documents, context, seed=seed) for context in self._contexts]
+        self._sources = [
+            _Source(documents, context, seed=seed, whole_negatives=whole_negatives) for context in self._contexts
+        ]
         self._seed = seed
 
     def group(self, index: int) -> list[Example]:
-        """Group `index`, counted from 0: the positive, then hard negatives, then easy ones; four in all."""
+        """Group `index`, counted from 0: the positive, then hard negatives, then easy ones; five in all."""
         visit, turn = divmod(index, len(self._sources))
         return self._sources[turn].group(visit, random.Random(f"{self._seed}/{index}"))
 
@@ -73,8 +81,8 @@ class ExampleGroups:
 class _Source:
     """The paragraphs that give examples with one kind of context."""
 
-    def __init__(self, documents: Sequence[Document], context: Context, *, seed: int) -> None:
-        self._documents, self._context = documents, context
+    def __init__(self, documents: Sequence[Document], context: Context, *, seed: int, whole_negatives: bool) -> None:
+        self._documents, self._context, self._whole = documents, context, whole_negatives
         self._places = [
             (number, place)
             for number, document in enumerate(documents)
@@ -122,9 +130,13 @@ class _Source:
     def _drawn(self, number: int, place: int, draw: random.Random, a: str = "") -> tuple[str, Candidate] | None:
         """A sentence of the paragraph, and a b with its context that hold neither this sentence nor `a`.
 
-        None where there is no such b. The sentence is the a of a positive, and what a negative leaves out in its place.
+        None where there is no such b. The sentence is the a of a positive, and what a negative leaves out in its place,
+        unless negatives are whole.
         """
         paragraph = self._documents[number].paragraphs[place]
+        if a and self._whole:
+            spans = list(self._spans(number, place, {a}))
+            return (a, self._candidate(number, place, draw.choice(spans), {a})) if spans else None
         for hidden in draw.sample(paragraph, len(paragraph)):
             if spans := list(self._spans(number, place, {hidden, a})):
                 return hidden, self._candidate(number, place, draw.choice(spans), {hidden, a})

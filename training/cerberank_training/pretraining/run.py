@@ -36,8 +36,8 @@ class PretrainingConfig:
     """How long and how fast is trained; the defaults are the paper's (SSP appendix C)."""
 
     steps: int = 400_000
-    examples_per_step: int = 4096
-    """Examples of one optimiser step over all processes, whole groups of four."""
+    examples_per_step: int = 4080
+    """Examples of one optimiser step over all processes, whole groups of five (the paper: 4,096)."""
     accumulate: int = 1
     """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-4
@@ -83,7 +83,7 @@ def pretrain(
 ) -> dict[str, float]:
     """Train the network of `start` and write its encoder to `out`; returns the metrics on `dev`, whole groups.
 
-    `ssp_accuracy`: of all examples (75 % are negatives); `ssp_first`: groups whose positive has the highest score;
+    `ssp_accuracy`: of all examples (80 % are negatives); `ssp_first`: groups whose positive has the highest score;
     `ssp_hard`: hard negatives whose score is below their positive's, left out where there are none. In percent; equal
     scores count as the expectation over their random order. A killed run, called again, resumes from its last
     evaluation.
