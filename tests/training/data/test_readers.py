@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.data import Articles, DataError, Question, articles_path, read_questions, read_squad, subset
+from cerberank_training.data import (
+    Articles,
+    DataError,
+    Question,
+    articles_path,
+    data_files,
+    read_questions,
+    read_squad,
+    subset,
+)
 from cerberank_training.data.wikiqa import COLUMNS
 
 SQUAD = {
@@ -93,6 +102,21 @@ def test_asnq_groups_rows_and_only_label_4_is_positive(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("q one\tx\t1\nq one\ty\t4\nq two\tz\t3\n")
     questions = list(read_questions(f"asnq:{tmp_path / 'a.tsv'}"))
     assert [(q.text, q.labels) for q in questions] == [("q one", (0, 1)), ("q two", (0,))]
+
+
+def test_asnq_reads_the_questions_of_a_list(tmp_path: Path) -> None:
+    """In the file's order, whatever the list's; a listed question that is not there is an error."""
+    (tmp_path / "dev.tsv").write_text("q one\tx\t1\nQ two\ty\t4\nq three\tz\t3\n")
+    (tmp_path / "unique.dev").write_text("q three\nq two\n")
+    spec = f"asnq:{tmp_path / 'dev.tsv'}?questions=unique.dev"
+    assert [(q.text, q.id) for q in read_questions(spec)] == [("Q two", "dev.tsv:1"), ("q three", "dev.tsv:2")]
+    assert list(data_files(spec)) == ["dev.tsv", "unique.dev"]
+    (tmp_path / "unique.dev").write_text("q three\nq four\n")
+    with pytest.raises(DataError, match=r"dev\.tsv lacks 1 of the 2 questions that unique\.dev lists"):
+        list(read_questions(spec))
+    (tmp_path / "unique.dev").write_text("\n")
+    with pytest.raises(DataError, match=r"unique\.dev lists no question"):
+        list(read_questions(spec))
 
 
 def test_generic_lines_are_read(tmp_path: Path) -> None:

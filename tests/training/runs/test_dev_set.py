@@ -22,6 +22,15 @@ def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:
     assert sizes == [310, 310, 20, 300, 310, 20]
 
 
+def test_asnqs_released_dev_set_is_refused_without_the_list(tmp_path: Path) -> None:
+    """Its 2,672 questions are dev and test; half of them, by the list, are taken."""
+    (tmp_path / "dev.tsv").write_text("".join(f"q {n}\tyes\t4\nq {n}\tno\t1\n" for n in range(2672)))
+    (tmp_path / "unique.dev").write_text("".join(f"q {n}\n" for n in range(0, 2672, 2)))
+    with pytest.raises(DataError, match="name the dev list"):
+        dev_set(f"asnq:{tmp_path / 'dev.tsv'}", "all")
+    assert len(dev_set(f"asnq:{tmp_path / 'dev.tsv'}?questions=unique.dev", "all")) == 1336
+
+
 def written(folder: Path, *labels: tuple[int, ...]) -> str:
     rows = [{"question": "q", "candidates": [{"text": "a", "label": label} for label in each]} for each in labels]
     (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cerberank_models.output import note
-from cerberank_training.data.asnq import read_asnq
+from cerberank_training.data.asnq import asnq_files, read_asnq
 from cerberank_training.data.formats.beir import beir_files, read_beir
 from cerberank_training.data.formats.msmarco import msmarco_files, read_msmarco
 from cerberank_training.data.formats.tables import (
@@ -74,6 +74,7 @@ READERS: dict[str, Reader] = {
 }
 
 FILES: dict[str, Callable[[Path], dict[str, Path]]] = {
+    "asnq": asnq_files,
     "trec": trec_files,
     "trecqa": trecqa_files,
     "beir": beir_files,

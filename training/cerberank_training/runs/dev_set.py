@@ -9,6 +9,7 @@ from typing import Literal
 from cerberank_models.calibration import folded
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_training.data import DataError, Question, open_questions
+from cerberank_training.data.asnq import RELEASED
 from cerberank_training.runs.content import Content
 
 DRAWN = 300
@@ -31,9 +32,15 @@ def chosen_size(spec: str, size: Size | None) -> Size:
 def dev_set(spec: str, size: Size) -> Sequence[Question]:
     """The questions of `FORMAT:PATH`, all, or `size` of them drawn with seed 0.
 
-    Raises DataError when there are none, and when every ranking of them would have the same MAP.
+    Raises DataError when there are none, when every ranking of them would have the same MAP, and for ASNQ's released
+    dev.tsv as it is, because half of it is the papers' test set.
     """
     questions = open_questions(spec)
+    if spec.startswith("asnq:") and len(questions) == RELEASED:
+        raise DataError(
+            f"--dev {spec} has the {RELEASED:,} questions of ASNQ's released dev.tsv, which are the papers' dev and "
+            "test questions together: name the dev list, as in asnq:dev.tsv?questions=unique.dev"
+        )
     chosen = questions if size == "all" else random.Random(0).sample(questions, min(size, len(questions)))
     check_choice(chosen, questions, f"--dev {spec}")
     return chosen
