@@ -74,6 +74,14 @@ FORMS: dict[str, Callable[[Path], Path]] = {
         path / "a.jsonl",
         "".join(json.dumps({"key": 5, "label": v, "answer": a, "question": q}) + "\n" for _, q, a, v in PAIRS),
     ),
+    "jsonl, grouped": lambda path: written(  # *-filtered.jsonl of TANDA
+        path / "a.jsonl",
+        "".join(
+            json.dumps({"candidates": [{"label": v, "sentence": a} for _, q, a, v in rows], "question": rows[0][1]})
+            + "\n"
+            for rows in (PAIRS[:2], PAIRS[2:])
+        ),
+    ),
 }
 
 
@@ -113,6 +121,8 @@ def test_the_clean_split_is_the_strict_subset(tmp_path: Path) -> None:
         ("a.csv", "q,a,1\n", "a.csv:1: expected the names of columns"),
         ("a.csv", "question,answer,label\nq,a\n", "a.csv:2: expected 3 columns, not 2"),
         ("a.jsonl", '{"question": "q"}\n', "a.jsonl:1: expected an object with question, answer and label"),
+        ("a.jsonl", '{"question": "q", "candidates": [{"label": 1}]}\n', "a.jsonl:1: expected an object with question"),
+        ("a.jsonl", '{"question": "q", "candidates": ["a"]}\n', "a.jsonl:1: expected an object with question"),
         ("a.jsonl", "{\n", "a.jsonl:1: "),
         ("a.txt", "q\n", "a.txt: TrecQA is a folder, or a file whose name ends in xml, tsv, csv, jsonl"),
     ],

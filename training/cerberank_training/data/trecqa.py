@@ -7,7 +7,8 @@ PATH's name tells the form; every one but the folder may be compressed, with `.g
     folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): a line each for every pair
     .tsv     question, answer, label, with or without a line of names; quoting is off
     .csv     with a line of names: question or qtext; answer, atext or sentence; label
-    .jsonl   an object a pair with these names
+    .jsonl   an object a pair with these names; or a question with a list of candidates, each with answer and label, as
+             in the files `*-filtered.jsonl` that TANDA names (69 questions in dev, 68 in test)
 
 Positives come first in the `.xml` files: their order ranks perfectly, so that sorted ties would too (`metrics.py`).
 """
@@ -47,8 +48,8 @@ def read_trecqa(path: Path) -> list[Question]:
     """Every question that has a candidate, in the order of the files. Raises DataError with file and line.
 
     Those without a positive or without a negative are among them, as in the raw splits (82 questions in dev, 100 in
-    test); what is published as the clean split (65 and 68) is the subset `strict`. Pairs without ids belong together by
-    their question's text.
+    test); the subset `strict` is the clean split (69 and 68 in the files that TANDA names; others print 65 for dev).
+    Pairs without ids belong together by their question's text.
     """
     read = _folder if path.is_dir() else _FORMS.get(path.name.removesuffix(".gz").rpartition(".")[2])
     if read is None:
@@ -143,10 +144,19 @@ def _jsonl(path: Path) -> Iterator[_Pair]:
             row: Any = json.loads(line)
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from error
-        if not isinstance(row, dict) or not (places := _places(list(row))):
-            raise DataError(f"{path}:{number}: expected an object with question, answer and label")
-        question, answer, label = (str(list(row.values())[place]) for place in places)
-        yield _Pair(question, question, answer, _label(label, path, number))
+        for pair in _pairs_of(row):
+            if not isinstance(pair, dict) or not (places := _places(list(pair))):
+                raise DataError(f"{path}:{number}: expected an object with question, answer and label")
+            question, answer, label = (str(list(pair.values())[place]) for place in places)
+            yield _Pair(question, question, answer, _label(label, path, number))
+
+
+def _pairs_of(row: Any) -> list[Any]:
+    """The row itself, or the candidates in its list, each with the rest of the row."""
+    if not isinstance(row, dict) or not isinstance(row.get("candidates"), list):
+        return [row]
+    rest = {name: value for name, value in row.items() if name != "candidates"}
+    return [rest | each if isinstance(each, dict) else each for each in row["candidates"]]
 
 
 def _places(names: list[str]) -> list[int]:
