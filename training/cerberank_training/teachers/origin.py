@@ -9,8 +9,7 @@ from cerberank_models.checkpoint.bound import SHA256
 from cerberank_training.runs.card import spec_name
 from cerberank_training.runs.content import Content, file_digest
 from cerberank_training.runs.record import read_record
-from cerberank_training.teachers.scoring.hugging_face import FILES
-from cerberank_training.teachers.scoring.teacher import files_revision
+from cerberank_training.teachers.scoring.hugging_face import revision_of
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache, shard_path
 
 
@@ -27,12 +26,7 @@ def teacher_origin(cache: TeacherScoreCache) -> dict[str, Any]:
     folder = Path(teacher.name)
     told = {"name": folder.name, "revision": teacher.revision}
     record = read_record(folder)
-    if record is None or not record.results or not _is_that(folder, teacher.revision):
+    if record is None or not record.results or revision_of(str(folder)) != teacher.revision:
         return told
     best, questions = record.results["best"], record.results["questions"]
     return told | {"dev_map": best, "questions": questions, "dev": spec_name(record.free["names"]["dev"])}
-
-
-def _is_that(folder: Path, revision: str) -> bool:
-    """Whether the folder still holds the teacher that gave the scores."""
-    return files_revision([path for pattern in FILES for path in folder.glob(pattern)]) == revision

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from tests.tiny import save_cross_encoder
 
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher
@@ -90,11 +92,19 @@ def test_three_labels_are_refused(tmp_path: Path) -> None:
         HuggingFaceTeacher(TeacherSpec(source=str(folder)))
 
 
-def test_weights_in_a_pickle_are_refused(tmp_path: Path) -> None:
-    """A model with pickled weights alone is refused: nothing is ever unpickled."""
+def test_weights_without_safetensors_score_alike_and_run_no_code(tmp_path: Path) -> None:
+    """`pytorch_model.bin`, as TANDA's released teachers have it; one that holds more than tensors is refused."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
+    pairs = PAIRS[:1]
+    expected = HuggingFaceTeacher(TeacherSpec(source=str(folder))).differences(pairs)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    assert HuggingFaceTeacher(TeacherSpec(source=str(folder))).differences(pairs).tolist() == expected.tolist()
+    revision = teacher_identity(TeacherSpec(source=str(folder))).revision
+    torch.save({**weights, "more": Path("code")}, folder / "pytorch_model.bin")
+    assert teacher_identity(TeacherSpec(source=str(folder))).revision != revision
+    with pytest.raises(UnsupportedModelError, match="its weights cannot be read"):
         HuggingFaceTeacher(TeacherSpec(source=str(folder)))
 
 

@@ -7,45 +7,39 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub import snapshot_download
 from numpy.typing import NDArray
-from transformers import AutoModelForSequenceClassification
 
 from cerberank_models.backends.torch_stages import PRECISIONS
+from cerberank_models.checkpoint.bound import SHA256
+from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import find_source
+from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.learning.losses import logit_difference
+from cerberank_training.runs.base import find_base
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
-FILES = [
-    "config.json",
-    "model.safetensors",
-    "model-*.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "*.model",
-]
-"""The files of weights, configuration and tokenizer, on which the scores depend; pickles are not read."""
-
 
 def identity(spec: TeacherSpec) -> TeacherIdentity:
     """A hash of the model's files, whatever their folder, and the settings that it runs with."""
-    folder = _folder(spec.source)
     return TeacherIdentity(
         name=spec.source,
-        revision=files_revision([path for pattern in FILES for path in folder.glob(pattern)]),
+        revision=revision_of(spec.source),
         precision=f"torch/{spec.precision}",
         max_length=spec.input.max_length,
         context=spec.input.context,
     )
+
+
+def revision_of(source: str) -> str:
+    """A hash of the files of weights, configuration and tokenizer of this folder or id on the hub.
+
+    Raises SourceError where there is no such model.
+    """
+    base = find_base(source)
+    return files_revision([Path(base.place) / name for name in base.content[SHA256] if name != INPUT])
 
 
 class HuggingFaceTeacher:
@@ -58,13 +52,9 @@ class HuggingFaceTeacher:
         """
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
-        folder = _folder(spec.source)
-        self._tokenizer = read_tokenizer(find_source(str(folder)))
-        model, loading = AutoModelForSequenceClassification.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True
-        )
-        if missing := sorted(loading["missing_keys"]):
-            raise ValueError(f"{spec.source} is no trained cross-encoder: it lacks {', '.join(missing)}")
+        source = find_source(find_base(spec.source).place)
+        self._tokenizer = read_tokenizer(source)
+        model = read_network(source)
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)
@@ -83,11 +73,6 @@ class HuggingFaceTeacher:
             logits = self._model(**inputs).logits
             result[rows] = logit_difference(logits).cpu().numpy()
         return result
-
-
-def _folder(source: str) -> Path:
-    folder = Path(source)
-    return folder if folder.is_dir() else Path(snapshot_download(source, allow_patterns=FILES, ignore_patterns="*/*"))
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
