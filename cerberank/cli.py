@@ -98,9 +98,9 @@ COMMANDS = (
     *_of(
         TRAINING,
         "training",
-        ("export", "commands.export:export", "Write forms for serving, or a Hugging Face model, from weights."),
+        ("export", "commands.export:export", "Write ONNX graphs (int8, fp16, fp32), or a Hugging Face model."),
         ("evaluate", "commands.evaluation.evaluate:evaluate", "Measure a checkpoint, service, scores or a TREC run."),
-        ("train tune", "commands.tune:tune", "Choose drop schedules on labelled questions."),
+        ("train tune", "commands.tune:tune", "Choose the share of candidates that exits drop, by loss or cost."),
         ("checkpoint average", "commands.average:average", "Average the weights of checkpoints."),
         ("train sweep", "commands.sweep.app:app", "Train a recipe with several settings, or a paper's systems."),
         ("train recipes", "commands.recipes:recipes", "List the recipes, or show every setting of one."),
@@ -109,7 +109,7 @@ COMMANDS = (
         (
             "eval compare",
             "commands.evaluation.compare:compare",
-            "Compare evaluations question by question, with a test.",
+            "Compare two evaluations, with significance tests.",
         ),
         ("eval calibrate", "commands.evaluation.calibrate:calibrate", "Make a checkpoint's scores probabilities."),
         ("eval table", "commands.evaluation.table:table", "Put systems, seeds and sets into one table."),
@@ -249,8 +249,8 @@ def _check_words(tokens: Sequence[str]) -> None:
     if word in ("", *known, *OPTIONS):
         return
     elsewhere = [command.name for command in COMMANDS if command.name.split()[-1] == word]
-    near = elsewhere or get_close_matches(word, known, n=1)
-    hint = f'Did you mean "{near[0]}"?' if near else f"There are {', '.join(sorted(known))}."
+    near = elsewhere or [f"{group} {name}".strip() for name in get_close_matches(word, known, n=1)]
+    hint = f'Did you mean "cerberank {near[0]}"?' if near else f"There are {', '.join(sorted(known))}."
     raise UsageError(f'Unknown command "{word}"{f" of {group}" if group else ""}. {hint}')
 
 

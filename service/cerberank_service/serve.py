@@ -120,7 +120,7 @@ def serve(
     """Answer ranking requests over HTTP, until a signal ends the process.
 
     Without MODEL, --checkpoint or --store it serves the bundled checkpoint. All other settings are environment
-    variables CERBERANK_* (README); an option counts more than its variable.
+    variables CERBERANK_*, which `python -m cerberank_service.settings` lists; an option is stronger than its variable.
 
     Args:
         model: Checkpoint folder, or a Hugging Face cross-encoder (hub id or folder), which is imported once.

@@ -104,7 +104,7 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
         ("1", ["stable"], False),
         ("2", [], True),
     ]
-    admin("schedule", f"{MODEL}@1", "0.5")
+    admin("schedule", f"{MODEL}@1", "0.5,0.25")
     assert "drops [0.5" in admin("models")
     admin("schedule", f"{MODEL}@stable", "--reset")
     admin("unload", f"{MODEL}@2")

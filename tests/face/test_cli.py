@@ -46,9 +46,9 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: Com
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evalute"], 'Did you mean "evaluate"?'),
-        (["store", "psh"], 'Did you mean "push"?'),
-        (["pull", "store"], 'Did you mean "store pull"?'),
+        (["evalute"], 'Did you mean "cerberank evaluate"?'),
+        (["store", "psh"], 'Did you mean "cerberank store push"?'),
+        (["pull", "store"], 'Did you mean "cerberank store pull"?'),
         (["help"], "There are checkpoint, data, eval"),
         (["eval", "--data", "x"], "There are calibrate, compare"),
         (["store", "push"], "requires an argument"),
@@ -70,7 +70,7 @@ def test_a_wrong_word_needs_no_library() -> None:
     code = f"import sys; sys.modules.update({absent}); from cerberank.cli import main; sys.exit(main(['trian', 'foo']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == 'cerberank: Unknown command "trian". Did you mean "train"? See cerberank --help\n'
+    assert done.stderr == 'cerberank: Unknown command "trian". Did you mean "cerberank train"? See cerberank --help\n'
 
 
 def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:

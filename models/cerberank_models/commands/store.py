@@ -119,9 +119,9 @@ def label(
         store: Store.
         model: Name of the model.
         label: stable, canary or shadow.
-        version: Version of the model.
+        version: Version to point to, such as 3; none with --remove.
         remove: Remove the label instead.
-        only_from: Version that the label must point to until now.
+        only_from: Do nothing unless the label points to this version now.
         json: JSON instead of text.
     """
     check_target(version, remove=remove, only_from=only_from)

@@ -13,7 +13,15 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter, Token
 from cyclopts.validators import Number
 
-DEFAULTS = Parameter(negative=(), show_default=lambda value: None if value == () else value)
+
+def _shown(value: Any) -> Any:
+    """A default as it would be typed; None, which is not shown, where the help says it or nothing could be typed."""
+    if value is False or value in ((), "", "auto"):
+        return None
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+DEFAULTS = Parameter(negative=(), show_default=_shown)
 """What all options have in common: `--no-X` and `--empty-X` exist only where an option names them."""
 
 

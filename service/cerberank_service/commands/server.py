@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from cyclopts import Parameter
 
+from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.store import check_target, moved
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_service.commands.probe import own_address, pinned
@@ -141,9 +142,9 @@ def label(
     Args:
         model: Name of the model.
         label: stable, canary or shadow.
-        version: Version of the model.
+        version: Version to point to, such as 3; none with --remove.
         remove: Remove the label instead.
-        only_from: Version that the label must point to until now.
+        only_from: Do nothing unless the label points to this version now.
         port: The admin port.
     """
     check_target(version, remove=remove, only_from=only_from)
@@ -157,7 +158,7 @@ def label(
 
 def schedule(
     reference: str,
-    ratios: Annotated[tuple[float, ...], Parameter(help="One ratio for all exits, or one for each.")] = (),
+    ratios: Ratios = (),
     /,
     *,
     reset: bool = False,
@@ -167,7 +168,7 @@ def schedule(
 
     Args:
         reference: MODEL@VERSION or MODEL@LABEL.
-        ratios: One ratio for all exits, or one for each.
+        ratios: Share that exits drop: one number for all, or one for each (0.3,0.5).
         reset: The checkpoint's own schedule.
         port: The admin port.
     """

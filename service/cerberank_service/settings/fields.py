@@ -106,7 +106,7 @@ BODIES = 16
 class Settings(BaseSettings):
     """The settings, read once at start-up; no other module of the service reads `CERBERANK_*` variables.
 
-    Libraries read their own variables (`OTEL_*`, `TMPDIR`), and so do the commands `admin`, `keys` and `rank`.
+    Libraries read their own variables (`OTEL_*`, `TMPDIR`), and so do the commands `server` and `rank`.
     """
 
     model_config = SettingsConfigDict(env_prefix="CERBERANK_", env_ignore_empty=True, frozen=True, extra="ignore")

@@ -75,7 +75,7 @@ class AccelerateOptions:
     max_loss: Percent | None = None
     """Largest loss in points of agreement (default: 3, unless --max-cost is given)."""
     max_cost: Share | None = None
-    """Largest cost relative to dropping nothing."""
+    """Largest cost as a share of dropping nothing: 0.5 is half of the layers run."""
     minimum: Count = 1
     """Least number of candidates that the schedules leave."""
     trials: Whole = 200

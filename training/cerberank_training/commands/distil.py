@@ -28,7 +28,7 @@ from cerberank_training.commands.recipe_options import (
     read_recipe,
     recipe_help,
 )
-from cerberank_training.commands.run_options import DevQuestions, Track, note_of
+from cerberank_training.commands.run_options import DevQuestions, Track, data_help, note_of
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
@@ -68,15 +68,14 @@ class DistilOptions:
     recipe: Annotated[str, Parameter(help=recipe_help())]
     base: str
     """Path or hub id of an encoder, or a checkpoint to train further."""
-    train: str | None = None
-    """Questions to sample from at every step, as FORMAT:PATH."""
+    train: Annotated[str | None, Parameter(help=data_help("Questions to sample from at every step"))] = None
     groups: str | None = None
     """Groups that `cerberank data sample` wrote, instead of --train; they are taken in order."""
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     teacher: tuple[Path, ...] = ()
-    """Score cache of a teacher; repeat for several."""
+    """Folder of a teacher's scores, which `cerberank data score` wrote for what is trained on; repeat for several."""
     out: Path
     """Folder of the run; the result is OUT/checkpoint."""
     device: str = "auto"

@@ -47,17 +47,18 @@ class Form:
     drop_schedule: Ratios | None = None
     """Default drop ratios of the new folder, separated by commas."""
     calibrate: str | None = None
-    """Data to measure int8 ranges on as FORMAT:PATH, of the kind that will be ranked."""
+    """Some hundred questions of the kind that will be ranked, as FORMAT:PATH, to measure int8 ranges on (default: a few
+    golden texts, which are less exact). Probabilities are made by `eval calibrate`."""
     gate: str | None = None
     """Dev data as FORMAT:PATH that a form must pass, or nothing is written (default: the golden texts alone)."""
     gate_questions: Count | None = None
     """Questions of the gate to sample (default: 200)."""
     min_agreement: float | None = None
-    """Least share of questions with the same first candidate, in percent."""
+    """With --gate: least share of questions with the same first candidate, in percent (default: 97)."""
     max_map_change: float | None = None
-    """Largest change in points of MAP."""
+    """With --gate: largest change in points of MAP (default: 0.5)."""
     max_difference: float | None = None
-    """Largest 99th percentile of the differences of scores."""
+    """With --gate: largest difference of scores (0 to 1) of 99 % of the pairs (default: 0.15)."""
 
 
 @Parameter(name="*")
@@ -79,7 +80,7 @@ FORM, CHECKPOINT = Form(), HuggingFace()
 
 
 def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingFace = CHECKPOINT) -> None:
-    """Write a checkpoint with ONNX graphs in the chosen precisions, if they pass the parity gate.
+    """Write a checkpoint with ONNX graphs in the chosen precisions, if their scores are close enough to the weights'.
 
     The new folder keeps the weights, which torch serves in any precision. With --hugging-face it holds one head as a
     classifier that transformers and sentence-transformers load.

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -21,6 +21,7 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
 from cerberank_models.progress import progress
 from cerberank_models.tokens import replace_surrogates
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.corpus import corpus_texts
 from cerberank_training.mining.miner import Miner, positive_texts
@@ -46,10 +47,10 @@ class NothingFoundError(ValueError):
 class MineOptions:
     """The options of `data mine`."""
 
-    data: str
-    """Questions with their positives, as FORMAT:PATH."""
+    data: Annotated[str, Parameter(help=data_help("Questions with their positives"))]
     corpus: str | None = None
-    """Texts that negatives come from, as FORMAT:PATH (default: the data's texts)."""
+    """Texts that negatives come from: beir:FOLDER, trec:FOLDER, documents:PATH, or the candidates of any FORMAT:PATH
+    (default: those of --data)."""
     by: str = BM25
     """bm25, or a bi-encoder: a folder, hub id, or checkpoint."""
     filter: str | None = None
@@ -59,9 +60,9 @@ class MineOptions:
     negatives: Count = USUAL.negatives
     """Most negatives of a question."""
     skip: Whole = USUAL.skip
-    """Number of the most similar texts to leave out."""
+    """Number of each question's best hits to leave out."""
     top: Count = USUAL.top
-    """Number of texts that are looked at."""
+    """Number of each question's best hits to choose from."""
     absolute_margin: float | None = None
     """Least distance of a negative's score below the lowest positive's."""
     relative_margin: float | None = None

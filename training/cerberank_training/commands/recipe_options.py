@@ -82,9 +82,9 @@ class ObjectiveOptions:
     strategy: Strategy | None = None
     """Rule by which heads learn from teachers."""
     alpha: Annotated[tuple[float, ...] | None, listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = None
-    """Weight of the labels: one number, or one per head."""
+    """Weight of the labels, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
     tau: Annotated[tuple[float, ...] | None, listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = None
-    """Temperature: one number, or one per head."""
+    """Temperature: one number, or one per head (5 or 1,3,5)."""
     soft_loss: SoftLoss | None = None
     """Loss against teachers' scores: kl is the papers'; margin-mse and listwise compare candidates."""
     weights: Annotated[

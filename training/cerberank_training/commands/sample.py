@@ -14,6 +14,7 @@ from cerberank_models.commands.values import Count, Share, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
 from cerberank_training.commands.recipe_options import read_recipe, recipe_help
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.sampling import Group, sampler_for
@@ -22,7 +23,7 @@ from cerberank_training.data.sampling import Group, sampler_for
 def sample(
     *,
     recipe: Annotated[str, Parameter(help=recipe_help())],
-    train: tuple[str, ...],
+    train: Annotated[tuple[str, ...], Parameter(help=data_help("Data, several times for several sets"))],
     questions: Count,
     out: Path,
     temperature: Share = 1.0,
@@ -39,7 +40,7 @@ def sample(
 
     Args:
         recipe: Recipe.
-        train: Data as FORMAT:PATH; repeat for several sets.
+        train: Data.
         questions: Number of groups; epochs repeat as needed.
         out: File to make.
         temperature: Power of a set's size that is its weight: 1 draws all questions equally often, 0 all sets.

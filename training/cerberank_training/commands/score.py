@@ -19,6 +19,7 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
@@ -74,7 +75,7 @@ def score(
     out: Path,
     /,
     *,
-    data: tuple[str, ...],
+    data: Annotated[tuple[str, ...], Parameter(help=data_help("Data to score, several times for several sets"))],
     model: ModelOptions = MODEL,
     given: GivenOptions = GIVEN,
     shard_pairs: Count = 8192,
@@ -87,7 +88,7 @@ def score(
 
     Args:
         out: Cache folder to make or to complete.
-        data: Data to score as FORMAT:PATH, such as asnq:train.tsv; repeat for several.
+        data: Data to score.
         model: Options of a model.
         given: Options of given scores.
         shard_pairs: Pairs per shard; a killed run loses one shard.

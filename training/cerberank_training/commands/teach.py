@@ -16,7 +16,7 @@ from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.convert.bases import check_room, open_teacher_base
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
-from cerberank_training.commands.run_options import DevQuestions, note_of
+from cerberank_training.commands.run_options import DevQuestions, data_help, note_of
 from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import (
     NegativeSampling,
@@ -88,13 +88,13 @@ class StepOptions:
     accumulate: Count | None = None
     """Batches that each process divides its part of a step into (default: 1)."""
     learning_rate: Positive | None = None
-    """Highest learning rate."""
+    """Highest learning rate (default: 1e-5)."""
     warmup: NotNegative | None = None
-    """Steps in which the rate rises: below 1 a share of all steps."""
+    """Steps in which the rate rises: below 1 a share of all steps (default: 0.05)."""
     weight_decay: NotNegative | None = None
-    """Weight decay of AdamW."""
+    """Weight decay of AdamW (default: 0)."""
     clip: Positive | None = None
-    """Largest norm of a step's gradients."""
+    """Largest norm of a step's gradients (default: 1)."""
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
     """Dropout of hidden states and attention (default: the base's)."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
@@ -102,9 +102,9 @@ class StepOptions:
     evaluate_every: Count | None = None
     """Steps between two evaluations on dev (default: 250, or all where there are fewer)."""
     patience: Count | None = None
-    """Evaluations without a gain in dev MAP after which the run stops."""
+    """Evaluations without a gain in dev MAP after which the run stops (default: 50)."""
     seed: Whole | None = None
-    """Random seed."""
+    """Random seed (default: 1)."""
 
 
 TEXTS, SAMPLING, TRAINING = TextOptions(), SamplingOptions(), StepOptions()
@@ -117,8 +117,7 @@ class TeachOptions:
 
     base: str
     """Path or hub id of an encoder, or of a teacher to adapt."""
-    train: str
-    """Questions to train on, as FORMAT:PATH."""
+    train: Annotated[str, Parameter(help=data_help("Questions to train on"))]
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None

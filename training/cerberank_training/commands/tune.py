@@ -16,11 +16,12 @@ from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device
-from cerberank_models.commands.values import Count, Integers, Whole
+from cerberank_models.commands.values import Count, Integers, Share, Whole
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.depths import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.depths import score_depths
@@ -42,8 +43,9 @@ SECTION = "Drop schedules"
 class TuneOptions:
     """The options of `train tune`."""
 
-    data: tuple[str, ...]
-    """Dev data as FORMAT:PATH, of the kind that will be ranked; repeat for several sets."""
+    data: Annotated[
+        tuple[str, ...], Parameter(help=data_help("Dev data of the kind that will be ranked, of one set or of several"))
+    ]
     out: Path
     """Checkpoint folder to make."""
     version: str | None = None
@@ -52,8 +54,8 @@ class TuneOptions:
     """Largest loss in points of MAP, which the bound on every set holds (default: 1, unless --max-cost is given)."""
     confidence: Annotated[float, Parameter(validator=Number(gte=0.5, lt=1))] = 0.95
     """Confidence of the bounds."""
-    max_cost: float | None = None
-    """Largest cost relative to dropping nothing."""
+    max_cost: Share | None = None
+    """Largest cost as a share of dropping nothing: 0.5 is half of the layers run."""
     grid: Ratios = GRID
     """Ratios that are tried at every exit, separated by commas."""
     minimum: Count | None = None

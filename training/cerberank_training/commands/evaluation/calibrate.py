@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -20,6 +21,7 @@ from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibrate import Scored, check_number, cross_validated, first_result, fit
 from cerberank_training.evaluation.evaluate import score_questions
@@ -32,8 +34,10 @@ from cerberank_training.evaluation.report import table
 class CalibrateOptions:
     """The options of `eval calibrate`."""
 
-    data: tuple[str, ...]
-    """Questions as FORMAT:PATH that the model was not trained on, 200 to 500 in all; repeat for several sets."""
+    data: Annotated[
+        tuple[str, ...],
+        Parameter(help=data_help("200 to 500 questions that the model was not trained on, of one set or of several")),
+    ]
     out: Path
     """Checkpoint folder to make."""
     version: str | None = None

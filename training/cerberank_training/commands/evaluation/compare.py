@@ -28,10 +28,10 @@ def compare(
     level: Share = SIGNIFICANCE,
     json: Path | None = None,
 ) -> None:
-    """Compare two evaluations question by question: the difference, and whether it may be chance.
+    """Compare two evaluations question by question: differences, and p-values of paired tests.
 
     Both files are those of `evaluate --per-question` or `eval ensemble` over the same candidates, or of runs
-    (`evaluate --run --qrels`) with the same judgements.
+    (`evaluate --run --qrels`) with the same judgements. For more than two: `eval table`.
 
     Args:
         a: Per-question file.

@@ -13,6 +13,7 @@ from cerberank_models.commands.options import OWN, BackendOptions, Windows
 from cerberank_models.commands.values import Count, Integers, Whole
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Subset
 from cerberank_training.data.depths import DEPTH_PAIRS
 from cerberank_training.evaluation.measures import Measure, parse_measures
@@ -39,8 +40,7 @@ Measures = Annotated[tuple[Measure, ...], Parameter(converter=_parsed, n_tokens=
 class EvaluateOptions:
     """The options of `evaluate`."""
 
-    data: str | None = None
-    """Data set as FORMAT:PATH, such as wikiqa:WikiQA-test.tsv; not needed with --qrels."""
+    data: Annotated[str | None, Parameter(help=data_help("Data set, unless there are --qrels"))] = None
     checkpoint: Path | None = None
     """Checkpoint folder (default: the bundled one)."""
     sequence: tuple[Path, ...] = ()
@@ -57,11 +57,11 @@ class EvaluateOptions:
     """Judgements of --run, instead of --data."""
     windows: Windows = None
     against: str | None = None
-    """Another precision: top-1 agreement and difference in MAP."""
+    """Precision to compare with, such as fp32: share of equal first candidates, difference in MAP."""
     subset: Subset = "clean"
     """Questions in the table."""
     schedule: Annotated[tuple[tuple[float, ...], ...], Parameter(converter=_schedules, n_tokens=1)] = ()
-    """Drop ratios of a further schedule, separated by commas; once for each schedule."""
+    """Drop ratios of one more schedule to measure, such as 0.3,0.3; repeat for several."""
     minimum: Count = 1
     """Least number of candidates that these schedules leave."""
     sample: Count | None = None
@@ -75,7 +75,8 @@ class EvaluateOptions:
     agreement: tuple[Path, ...] = ()
     """Per-question file of another evaluation, or a cache of `data score`, to report the agreement with; repeated."""
     measures: Measures = ()
-    """Measures of the table by the names of ir_measures: 'AP nDCG@10 RR@10 R(rel=2)@100 Success@5'."""
+    """Measures of the table by the names of ir_measures, such as 'AP nDCG@10 R(rel=2)@100' (default: MAP, MRR,
+    P@1, nDCG and P@20)."""
     trec_run: Path | None = None
     """File for a TREC run of the questions of --subset."""
     trec_qrels: Path | None = None
@@ -87,7 +88,7 @@ class EvaluateOptions:
     json: Path | None = None
     """File for the figures of all subsets."""
     per_question: Path | None = None
-    """File for one JSON line a question."""
+    """File for ranks, scores and figures of every question, one JSON line each, which `eval compare` reads."""
     plot: Path | None = None
     """PNG file for MAP against cost."""
     backend: BackendOptions = OWN

@@ -55,8 +55,8 @@ class CerberusOptions:
 def cerberus(*, options: CerberusOptions) -> None:
     """Train the same student by every strategy and compare (CERBERUS table 3).
 
-    Every run is a `train distil` and an `evaluate`, in OUT/<strategy>-<seed>. Finished runs are not repeated, so that a
-    killed call goes on when it is repeated, and more seeds can be added later. Writes OUT/table.md.
+    Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated, so that
+    a killed call goes on when it is repeated, and more seeds can be added later. Writes OUT/table.md.
 
     Args:
         options: Options.

@@ -53,7 +53,7 @@ class TrmdOptions:
 def trmd(*training: Rest, options: TrmdOptions) -> None:
     """Train TRMD's systems on the same triples and compare them (TRMD table 2).
 
-    Every run is a `train pairwise` and an `evaluate` of each test set, in OUT/<row>-<seed>; a taught row brings its
+    Every run is a `train pairwise` and an `evaluate` of each test set, in `OUT/<row>-<seed>`; a taught row brings its
     teachers of the same seed. Finished runs are not repeated, so that a killed call goes on when it is repeated, and
     rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options are those of
     `train pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the same, but for monoBERT,
