@@ -204,6 +204,7 @@ def _lists(schema: Any) -> Iterator[dict[str, Any]]:
 )
 def test_every_list_of_the_wire_is_bounded_and_ends_at_its_first_error(request_: type[BaseModel]) -> None:
     """Without it, a list of a hundred thousand wrong values would hold the GIL for a second to make as many errors."""
+    request_.model_rebuild()  # names within it may be known only after its module has been read
     found = list(_lists(request_.__pydantic_core_schema__))
     assert found
     for each in found:
