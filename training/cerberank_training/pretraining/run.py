@@ -33,7 +33,7 @@ METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainingConfig:
-    """How long and how fast is trained; the defaults are the paper's (SSP appendix C)."""
+    """Length and rates of a run; the defaults are the paper's (SSP appendix C)."""
 
     steps: int = 400_000
     examples_per_step: int = 4080

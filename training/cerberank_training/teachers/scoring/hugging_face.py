@@ -36,7 +36,7 @@ def identity(spec: TeacherSpec) -> TeacherIdentity:
 def revision_of(source: str) -> str:
     """A hash of the files of weights, configuration and tokenizer of this folder or id on the hub.
 
-    Raises SourceError where there is no such model.
+    Raises SourceError for a model that cannot be found.
     """
     base = find_base(source)
     return files_revision([Path(base.place) / name for name in base.content[SHA256] if name != INPUT])
