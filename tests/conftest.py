@@ -62,7 +62,8 @@ def pytest_runtest_setup() -> Iterator[None]:
     """Let PyTorch compute with one thread, and skip the test if a fixture's program is not installed.
 
     Whatever opens a backend sets the number of threads of the whole process. In later tests several threads of small
-    networks would wait for each other: with three workers on two processors, training took 215 s instead of 34.
+    networks wait for each other: the file of pairwise training took 215 s in a run of three workers on two processors,
+    and 30 s with one thread in a run of two.
     """
     torch.set_num_threads(1)
     try:

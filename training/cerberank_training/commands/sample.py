@@ -23,7 +23,7 @@ from cerberank_training.data.sampling import Group, sampler_for
 def sample(
     *,
     recipe: Annotated[str, Parameter(help=recipe_help())],
-    train: Annotated[tuple[str, ...], Parameter(help=data_help("Data, several times for several sets"))],
+    train: Annotated[tuple[str, ...], Parameter(help=data_help("Questions, of one set or of several"))],
     questions: Count,
     out: Path,
     temperature: Share = 1.0,

@@ -75,7 +75,7 @@ def score(
     out: Path,
     /,
     *,
-    data: Annotated[tuple[str, ...], Parameter(help=data_help("Data to score, several times for several sets"))],
+    data: Annotated[tuple[str, ...], Parameter(help=data_help("Data to score, of one set or of several"))],
     model: ModelOptions = MODEL,
     given: GivenOptions = GIVEN,
     shard_pairs: Count = 8192,

@@ -58,7 +58,7 @@ class RankingComparison:
     spearman_questions: int
     """The number of questions that define it: both orders have at least two distinct ranks."""
     spearman_significant: int
-    """The questions whose correlation has a two-sided p-value below `level`."""
+    """The number of questions whose correlation has a two-sided p-value below `level`."""
     level: float
 
 

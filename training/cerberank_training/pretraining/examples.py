@@ -130,7 +130,7 @@ class _Source:
     def _drawn(self, number: int, place: int, draw: random.Random, a: str = "") -> tuple[str, Candidate] | None:
         """A sentence of the paragraph, and a b with its context that hold neither this sentence nor `a`.
 
-        None where there is no such b. The sentence is the a of a positive, and what a negative leaves out in its place,
+        None if no b fits. The sentence is the a of a positive, and what a negative leaves out in its place,
         unless negatives are whole.
         """
         paragraph = self._documents[number].paragraphs[place]

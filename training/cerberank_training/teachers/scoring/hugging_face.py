@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import find_base
-from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
+from cerberank_training.teachers.scoring.teacher import TeacherSpec, digests_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
@@ -38,8 +37,8 @@ def revision_of(source: str) -> str:
 
     Raises SourceError for a model that cannot be found.
     """
-    base = find_base(source)
-    return files_revision([Path(base.place) / name for name in base.content[SHA256] if name != INPUT])
+    digests = find_base(source).content[SHA256]
+    return digests_revision({name: digest for name, digest in digests.items() if name != INPUT})
 
 
 class HuggingFaceTeacher:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_training.runs.content import file_digest
 from cerberank_training.teachers.teacher_reader import Pair
 
 
@@ -45,8 +46,10 @@ class TeacherSpec:
 
 def files_revision(paths: Sequence[Path]) -> str:
     """SHA-256 over the files' names and contents, independent of their order."""
-    digests = []
-    for path in paths:
-        with path.open("rb") as file:
-            digests.append(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n")
-    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+    return digests_revision({path.name: file_digest(path) for path in paths})
+
+
+def digests_revision(digests: Mapping[str, str]) -> str:
+    """SHA-256 over names and the SHA-256 of each file, independent of their order."""
+    lines = sorted(f"{name} {digest}\n" for name, digest in digests.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
