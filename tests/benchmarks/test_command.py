@@ -44,12 +44,16 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
     options = ["--model", str(source), "--out", str(tmp_path / "out"), "--rounds", "1", "--candidates", "7", "9"]
     main(["offline", "http", *options])
     half = {"torch bf16", "CrossEncoder bf16"} if multiplies_bf16() else set()
-    for name, others in (("offline", {"torch fp32"} | half), ("http", set())):
+    for name, others in (("offline", {"torch fp32"} | half), ("http", half)):
         rows = report(tmp_path / "out", name)["rows"]
         assert {(row["candidates"], row["by"]) for row in rows} == {
             (count, by) for count in (7, 9) for by in {"CrossEncoder", "fp32", "int8"} | others
         }
         assert all(row["seconds"] > 0 for row in rows)
+        for count in (7, 9):
+            peers = [row for row in rows if row["candidates"] == count and row["by"].startswith("CrossEncoder")]
+            assert max(row["to the best peer"] for row in peers) == 1.0
+        assert all(row["ratio"] >= row["to the best peer"] for row in rows)
         assert all(row["largest difference"] <= 1e-4 for row in rows if "fp32" in row["by"])
 
 

@@ -84,9 +84,8 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     known = {name.strip(): value.strip() for name, value in fields.items()}
-    wide = [
-        flag for flag in ("avx2", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in known.get("flags", "").split()
-    ]
+    flags = ("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+    wide = [flag for flag in flags if flag in known.get("flags", "").split()]
     return " ".join([known.get("model name", platform.machine()), *wide])
 
 

@@ -71,10 +71,10 @@ def cerberank_server(
 
 
 @contextmanager
-def infinity_server(python: Path, model: Path, scratch: Path) -> Iterator[Server]:
-    """Run `infinity_emb v2` on the CPU in fp32. Raises ServerError."""
+def infinity_server(python: Path, model: Path, scratch: Path, *, dtype: str) -> Iterator[Server]:
+    """Run `infinity_emb v2` on the CPU in `dtype`, float32 or bfloat16. Raises ServerError."""
     port = _free_port()
-    options = ["--engine", "torch", "--device", "cpu", "--dtype", "float32", "--no-bettertransformer"]
+    options = ["--engine", "torch", "--device", "cpu", "--dtype", dtype, "--no-bettertransformer"]
     address = ["--host", "127.0.0.1", "--port", str(port)]
     command = [str(python.with_name("infinity_emb")), "v2", "--model-id", str(model), *options, *address]
     # The server has its own environment and must not import this one's libraries.

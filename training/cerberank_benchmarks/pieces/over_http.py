@@ -13,60 +13,69 @@ from typing import Any
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from sentence_transformers import CrossEncoder
 
 from cerberank_benchmarks.clients.server import cerberank_server, infinity_server
-from cerberank_benchmarks.pieces.offline import EQUAL, PEER, compared, predicted, speed_chart
+from cerberank_benchmarks.pieces.offline import (
+    HALF_INFINITY,
+    HALF_PEER,
+    INFINITY,
+    compared,
+    cross_encoders,
+    differing,
+    predicted,
+    speed_chart,
+    tokens_of,
+)
 from cerberank_benchmarks.report import Report, Value
 from cerberank_benchmarks.rounds import median_seconds
 from cerberank_benchmarks.settings import BenchmarkSettings
-from cerberank_benchmarks.weights import MAX_LENGTH, cross_encoder, imported
+from cerberank_benchmarks.weights import cross_encoder, imported
 from cerberank_benchmarks.workload import Task, Workload
 
-INFINITY = "infinity"
 INFINITY_MODEL = "default/not-specified"
 """The name that infinity-emb 0.0.77 gives to a model from a folder."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of candidates and server."""
+    """A row per number of candidates and server; the token cache is off, because the peers have none."""
     source = cross_encoder(settings, scratch)
     checkpoint = imported(source, scratch)
-    peer = CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu")
+    peers = cross_encoders(source)
+    half = HALF_PEER in peers
     rows: list[dict[str, Value]] = []
     workload = Workload(settings)
     with ExitStack() as servers:
-        ours = {
-            name: servers.enter_context(cerberank_server(checkpoint.path, _made(scratch / name), precision=name)).client
-            for name in ("fp32", "int8")
-        }
-        theirs = None
+        forms = {"fp32": ("onnx", "fp32"), "int8": ("onnx", "int8")} | (
+            {"torch bf16": ("torch", "bf16")} if half else {}
+        )
+        ours, theirs = dict[str, httpx.Client](), dict[str, httpx.Client]()
+        for name, (backend, precision) in forms.items():
+            server = cerberank_server(
+                checkpoint.path, _made(scratch / precision), backend=backend, precision=precision, token_cache_bytes=0
+            )
+            ours[name] = servers.enter_context(server).client
         if settings.infinity is not None:
-            theirs = servers.enter_context(infinity_server(settings.infinity, source, scratch)).client
+            for name, dtype in ((INFINITY, "float32"), (HALF_INFINITY, "bfloat16"))[: 1 + half]:
+                server = infinity_server(settings.infinity, source, _made(scratch / dtype), dtype=dtype)
+                theirs[name] = servers.enter_context(server).client
         for count in settings.candidates:
             task = workload.task(count)
-            runs: dict[str, Callable[[], NDArray[Any]]] = {PEER: partial(predicted, peer, task)}
-            runs |= {name: partial(_rank, client, task) for name, client in ours.items()}
-            if theirs is not None:
-                runs[INFINITY] = partial(_rerank, theirs, task)
+            runs: dict[str, Callable[[], NDArray[Any]]] = {
+                **{name: partial(predicted, peer, task) for name, peer in peers.items()},
+                **{name: partial(_rank, client, task) for name, client in ours.items()},
+                **{name: partial(_rerank, client, task) for name, client in theirs.items()},
+            }
             scores = {name: run() for name, run in runs.items()}  # also the warm-up
             seconds = median_seconds(runs, rounds=settings.rounds, label=f"{count} candidates over HTTP")
-            for row in compared(count, seconds, scores):
-                if theirs is not None:
-                    row["ratio to infinity"] = seconds[INFINITY] / float(row["seconds"])
-                rows.append(row)
-    bounds = EQUAL | {INFINITY: EQUAL["fp32"]}
+            rows += compared(count, tokens_of(checkpoint, task), seconds, scores, peers=[*peers, *theirs])
     return Report(
         name="http",
-        text="One question a request, one client: median seconds of the whole request, and times faster than "
-        "CrossEncoder in process.",
+        text="One question a request, one client: median seconds of the whole request, tokenised anew each time; times "
+        "faster than CrossEncoder in this process in fp32 (`ratio`), and than the fastest of the peers in this table "
+        "(`to the best peer`).",
         rows=rows,
         chart=speed_chart(rows),
-        problems=[
-            f"{row['candidates']} candidates, {row['by']}: scores differ by {row['largest difference']:.2g}"
-            for row in rows
-            if float(row["largest difference"]) > bounds.get(str(row["by"]), np.inf)
-        ],
+        problems=differing(rows),
     )
 
 

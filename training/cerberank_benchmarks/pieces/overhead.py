@@ -27,7 +27,8 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     backend = open_backend(checkpoint, precision=settings.precision)
     rows: list[dict[str, Value]] = []
     workload = Workload(settings)
-    with cerberank_server(checkpoint.path, scratch, precision=settings.precision) as server:
+    # The comparison tokenises every round, so that the server must too: with its cache the share was negative.
+    with cerberank_server(checkpoint.path, scratch, precision=settings.precision, token_cache_bytes=0) as server:
         for candidates in settings.candidates:
             task = workload.task(candidates)
             body = {"question": task.question, "candidates": list(task.texts)}
