@@ -58,7 +58,7 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heads", "cascade", "efficiency"])
+@pytest.mark.parametrize("name", ["heads", "cascade", "efficiency", "profile"])
 def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
     """Benchmarks that need neither server nor trained weights report figures of the networks that they name."""
     assert main([name, *TINY, "--precision", "fp32", "--out", str(tmp_path)]) == 0
@@ -67,8 +67,11 @@ def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
         assert rows[0]["ratio"] == rows[0]["3 heads, seconds"] / rows[0]["1 head, seconds"]
     elif name == "cascade":
         assert [round(row["op count"], 2) for row in rows] == [1.0, 0.63, 0.49]  # CT section 4.3
-    else:
+    elif name == "efficiency":
         assert all(0 < row["padding share (ONNX)"] < 1 for row in rows)
+    else:
+        assert {"MatMulIntegerToFloat", "MatMul", "aten::addmm"} <= {row["operator"] for row in rows}
+        assert sum(row["share"] for row in rows) == pytest.approx(len({row["form"] for row in rows}))
 
 
 @pytest.mark.slow

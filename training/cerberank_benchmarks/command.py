@@ -29,6 +29,7 @@ from cerberank_benchmarks.pieces import (
     openvino,
     over_http,
     overhead,
+    profile,
     shapes,
 )
 from cerberank_benchmarks.pieces.anytime import DataNeededError
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "overhead": overhead.run,
     "encode": encode.run,
     "efficiency": efficiency.run,
+    "profile": profile.run,
     "closed": closed.run,
     "scaling": closed.scaling,
     "load": load.run,

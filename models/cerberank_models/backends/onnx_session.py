@@ -46,8 +46,13 @@ CUDA_OPTIONS = {
 """Options of ONNX Runtime's CUDA provider."""
 
 
-def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
+def open_session(
+    graph: Path, *, threads: int | None, device: str, profile: Path | None = None
+) -> onnxruntime.InferenceSession:
     """A session on `device` (`cpu`, `cuda`, `cuda:1`); `threads` None takes all processors of this process.
+
+    With `profile` the session records the time of each operator; its `end_profiling` gives the file, whose name begins
+    with `profile`.
 
     Raises DeviceError when the device's provider is not installed or cannot run, or both runtimes are installed.
     """
@@ -66,6 +71,10 @@ def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntim
     options.enable_mem_pattern = False
     # The fused operator's CPU kernel takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
+
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
 
     def opened(exact: str) -> onnxruntime.InferenceSession:
         options.add_session_config_entry(EXACT_INT8, exact)
