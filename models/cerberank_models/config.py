@@ -123,6 +123,9 @@ class TextRankerConfig(Frozen):
     token_ranker: Literal["twin", "colbert", "dot"] | None = None
     """Ranker 2 reads all tokens; `dot` is the cosine of means, without weights, as sentence-transformers' bi-encoders
     are trained."""
+    mean: Annotated[Literal["all", "text"], Field(exclude_if=lambda mean: mean == "all")] = "all"
+    """Tokens of TwinBERT's mean: all of them, or those of the text without the special ones around it, as TRMD's
+    released code has them. Left out of `config.json` where it says what earlier releases take for granted."""
     projection: Count = 128
     """Width of ColBERT's token vectors."""
     encoding: TextEncodingConfig = TextEncodingConfig()
@@ -135,6 +138,8 @@ class TextRankerConfig(Frozen):
             raise ValueError("a linear first_ranker reads question and document together: it needs joint")
         if self.token_ranker == "dot" and (self.first_ranker or self.joint):
             raise ValueError("token_ranker dot has no weights and goes with neither first_ranker nor joint")
+        if self.mean != "all" and self.token_ranker != "twin":
+            raise ValueError(f"mean {self.mean} is of TwinBERT's ranker: it needs token_ranker twin")
         longest = self.longest if self.joint else 2 + max(self.encoding.question_length, self.encoding.window)
         if longest > self.room:
             raise ValueError(

@@ -36,6 +36,9 @@ class Layout(Protocol):
     def first(self, hidden: Tensor) -> Tensor:
         """The first token of each pair, `[N, D]`."""
 
+    def inner(self) -> Tensor:
+        """True on the tokens between the first and the last one of each pair, which are special: `[T]` or `[N, S]`."""
+
     def mean(self, hidden: Tensor) -> Tensor:
         """The mean over each pair's tokens, special tokens included, `[N, D]`."""
 
@@ -68,6 +71,11 @@ class PaddedLayout:
     def first(self, hidden: Tensor) -> Tensor:
         """Position 0 of each pair."""
         return hidden[:, 0]
+
+    def inner(self) -> Tensor:
+        """`[N, S]`: True on the tokens between the first and the last one of each pair."""
+        following = torch.cat([self.mask[:, 1:], torch.zeros_like(self.mask[:, :1])], dim=1)
+        return following & (self.positions > 0)
 
     def mean(self, hidden: Tensor) -> Tensor:
         """Masked mean, summed in float32: float16 would overflow."""
@@ -128,6 +136,10 @@ class PackedLayout:
         """The token at each pair's offset."""
         return hidden[self.offsets[:-1]]
 
+    def inner(self) -> Tensor:
+        """`[T]`: True on the tokens between the first and the last one of each pair."""
+        return between_ends(self.offsets, len(self.cells))
+
     def mean(self, hidden: Tensor) -> Tensor:
         """Segment mean in float32, summed pair by pair so that neighbours cannot change the rounding."""
         padded = self.pad(hidden).float()
@@ -141,6 +153,14 @@ class PackedLayout:
         padded = packed.new_zeros((pairs * longest, *packed.shape[1:]))
         filled = padded.index_copy(0, self.cells, packed)
         return filled.reshape(pairs, longest, *packed.shape[1:])
+
+
+def between_ends(offsets: Tensor, tokens: int) -> Tensor:
+    """`[tokens]`: True on those between the first and the last one of each packed pair; an empty pair has none."""
+    inner = torch.ones(tokens, dtype=torch.bool, device=offsets.device)
+    inner[offsets[:-1].clamp(max=tokens - 1)] = False
+    inner[offsets[1:] - 1] = False
+    return inner
 
 
 def near(query: Tensor, key: Tensor, window: int) -> Tensor:

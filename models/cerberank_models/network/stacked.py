@@ -107,6 +107,9 @@ class _StackedLayout:
     def first(self, hidden: Tensor) -> Tensor:
         return self.layout.first(hidden.transpose(0, 1)).transpose(0, 1)
 
+    def inner(self) -> Tensor:
+        return self.layout.inner()
+
     def mean(self, hidden: Tensor) -> Tensor:
         return self.layout.mean(hidden.transpose(0, 1)).transpose(0, 1)
 

@@ -21,7 +21,10 @@ from cerberank_models.transformer import PAIR_TEMPLATES
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """N texts, T tokens of all windows, special tokens included; width D, or P after ColBERT's projection."""
+    """N texts, T tokens of all windows, special tokens included; width D, or P after ColBERT's projection.
+
+    Each window begins and ends with a special token.
+    """
 
     first: Tensor
     """`[N, D]`: the vector of the first token, the mean over a text's windows."""
@@ -29,17 +32,28 @@ class Side:
     """`[T, D]` or `[T, P]`: what ranker 2 reads."""
     offsets: Tensor
     """`[N + 1]`: text i owns the tokens `offsets[i]:offsets[i + 1]`."""
+    projected_from: Tensor | None = None
+    """`[T, D]`: the encoder's output, where `tokens` are ColBERT's; None where they are the encoder's."""
+    counted: Tensor | None = None
+    """`[T]`: True on the tokens of the mean; None where it is over all."""
+
+    @property
+    def hidden(self) -> Tensor:
+        """`[T, D]`: the encoder's output (TRMD eq. 5)."""
+        return self.tokens if self.projected_from is None else self.projected_from
 
     def mean(self) -> Tensor:
         """The mean over each text's tokens, `[N, D]`."""
-        return PackedLayout.of(self.offsets).mean(self.tokens)
+        return _mean(PackedLayout.of(self.offsets), self.tokens, self.counted)
 
     def select(self, rows: Tensor) -> Side:
         """The texts `rows`, in that order, repeated where a row is."""
         lengths = self.offsets.diff()[rows]
         offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
         shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], lengths)
-        return Side(self.first[rows], self.tokens[torch.arange(len(shift), device=shift.device) + shift], offsets)
+        chosen = torch.arange(len(shift), device=shift.device) + shift
+        rest = (None if each is None else each[chosen] for each in (self.projected_from, self.counted))
+        return Side(self.first[rows], self.tokens[chosen], offsets, *rest)
 
 
 class ResidualRanker(nn.Module):
@@ -157,7 +171,7 @@ class TextVectors(nn.Module):
         hidden = self.encode(token_ids, type_ids, layout)
         parts = [layout.first(hidden)] if self.config.first_ranker else []
         if self.config.token_ranker == "twin":
-            parts.append(layout.mean(hidden))
+            parts.append(_mean(layout, hidden, self._counted(layout)))
         if self.config.token_ranker == "dot":
             parts.append(functional.normalize(layout.mean(hidden).float(), dim=-1).to(hidden.dtype))
         fixed = torch.cat(parts, dim=-1) if parts else layout.first(hidden)[:, :0]
@@ -168,6 +182,10 @@ class TextVectors(nn.Module):
         hidden = self.encoder.embed(token_ids, type_ids, layout)
         normal: Tensor = self.norm(self.encoder.run(hidden, layout, 0, self.config.transformer.layers))
         return normal
+
+    def _counted(self, layout: Layout) -> Tensor | None:
+        """The tokens of TwinBERT's mean; None for all."""
+        return layout.inner() if self.config.mean == "text" else None
 
 
 class TextRanker(TextVectors):
@@ -199,7 +217,7 @@ class TextRanker(TextVectors):
         """Each text without the other side; what a bi-encoder can compute before the question arrives."""
         layout = PackedLayout.of(texts.offsets)
         hidden = self.encode(texts.token_ids, torch.zeros_like(texts.token_ids), layout)
-        return Side(_first(hidden, layout, texts), self._read(hidden), texts.offsets[texts.windows])
+        return self._side(_first(hidden, layout, texts), hidden, texts.offsets[texts.windows], layout)
 
     def score(self, question: Side, document: Side) -> Reading:
         """Score N questions with N documents, row by row."""
@@ -224,15 +242,26 @@ class TextRanker(TextVectors):
         sums = asked.new_zeros((int(both.question_offsets[-1]), asked.shape[1]))
         times = torch.repeat_interleave(documents.windows.diff(), both.question_offsets.diff())
         asked = sums.index_add(0, both.question_targets, asked) / times[:, None]
-        said = hidden[both.document_cells]
+        windows, ends = PackedLayout.of(documents.offsets), documents.offsets[documents.windows]
         return (
-            Side(first, self._read(asked), both.question_offsets),
-            Side(first, self._read(said), documents.offsets[documents.windows]),
+            self._side(first, asked, both.question_offsets, PackedLayout.of(both.question_offsets)),
+            self._side(first, hidden[both.document_cells], ends, windows),
         )
 
-    def _read(self, hidden: Tensor) -> Tensor:
-        """The token vectors that ranker 2 reads."""
-        return self.token_ranker(hidden) if isinstance(self.token_ranker, ColbertRanker) else hidden
+    def _side(self, first: Tensor, hidden: Tensor, offsets: Tensor, windows: Layout) -> Side:
+        """What ranker 2 reads of texts whose encoder's output is `hidden`; `windows` are those of all texts."""
+        if isinstance(self.token_ranker, ColbertRanker):
+            return Side(first, self.token_ranker(hidden), offsets, projected_from=hidden)
+        return Side(first, hidden, offsets, counted=self._counted(windows))
+
+
+def _mean(layout: Layout, hidden: Tensor, counted: Tensor | None) -> Tensor:
+    """The mean over each text's tokens, or over the counted ones, `[N, D]`; zeros where a text has none of these."""
+    if counted is None:
+        return layout.mean(hidden)
+    weight = counted[..., None].float()
+    share = layout.mean(weight).clamp(min=2.0**-20)  # 0 for an empty text; no text is so long
+    return (layout.mean(hidden.float() * weight) / share).to(hidden.dtype)
 
 
 def _first(hidden: Tensor, layout: PackedLayout, texts: Texts) -> Tensor:

@@ -14,6 +14,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from cerberank_models.network.layout import between_ends
+
 KERNEL_PRECISIONS = (torch.float16, torch.bfloat16)
 KERNEL_WIDTH = 8
 """The kernel takes head sizes that are a multiple of this, up to `LARGEST_HEAD`."""
@@ -121,6 +123,10 @@ class VarlenLayout:
         """The token at each pair's offset."""
         # The offset of an empty pair at the very end would be out of range.
         return hidden[self.offsets[:-1].clamp(max=len(hidden) - 1)]
+
+    def inner(self) -> Tensor:
+        """`[T]`: True on the tokens between the first and the last one of each pair."""
+        return between_ends(self.offsets, self.tokens)
 
     def mean(self, hidden: Tensor) -> Tensor:
         """Segment mean, summed in float32."""

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.text_rankers import NAMES, SHAPES, TR_TWIN, rows, text_ranker, texts, window_ids
+from tests.text_rankers import JOINT_TWIN, NAMES, SHAPES, TR_TWIN, rows, text_ranker, texts, window_ids
 from torch import Tensor
 
-from cerberank_models.network.layout import PaddedLayout
+from cerberank_models.network.layout import PackedLayout, PaddedLayout
 from cerberank_models.network.text_ranker import ColbertRanker, ResidualRanker, TextRanker
 from cerberank_models.network.texts import Texts
 from cerberank_models.transformer import Family
@@ -105,6 +105,33 @@ def test_padding_changes_nothing(kind: int, said: list[list[int]], asked: list[i
     for n, owner in enumerate(owners):
         alone = RANKERS[kind](rows(questions, [owner]), rows(documents, [n]), torch.tensor([0])).scores
         assert torch.allclose(alone[0], together[n], atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [TR_TWIN, JOINT_TWIN], ids=["apart", "joint"])
+@torch.no_grad()
+def test_twinberts_mean_may_leave_special_tokens_out(shape: dict[str, Any]) -> None:
+    """Those of every window; against each text's other tokens by hand. An empty text has the mean 0."""
+    ranker = text_ranker({**shape, "mean": "text"})
+    questions, documents = texts(ASKED), texts([*SAID, [2]], seed=1)
+    owners = torch.tensor([*OWNERS, 1])
+    reading = ranker(questions, documents, owners)
+    asked = torch.cat([window_ids(questions, owner) for owner in owners.tolist()])
+    for side, ids in ((reading.question, asked), (reading.document, documents.token_ids)):
+        for n, (start, stop) in enumerate(zip(side.offsets.tolist(), side.offsets.tolist()[1:], strict=False)):
+            wanted = [side.tokens[place] for place in range(start, stop) if ids[place] not in (2, 3)]
+            mean = torch.stack(wanted).mean(dim=0) if wanted else torch.zeros(ranker.config.transformer.hidden_size)
+            assert torch.allclose(side.mean()[n], mean, atol=1e-5)
+    assert torch.isfinite(reading.scores).all()
+    assert not torch.allclose(reading.scores, text_ranker(shape)(questions, documents, owners).scores, atol=1e-3)
+    if not ranker.config.joint:  # a first stage's network gives the same, on padded texts too (its ONNX graph)
+        single = texts([[5], [9], [2]])
+        lengths = single.offsets.diff()
+        mask = torch.arange(9)[None, :] < lengths[:, None]
+        padded = torch.zeros(3, 9, dtype=torch.int32).masked_scatter(mask, single.token_ids)
+        means = ranker.alone(single).mean()
+        for ids, layout in ((single.token_ids, PackedLayout.of(single.offsets)), (padded, PaddedLayout(mask))):
+            fixed, _ = ranker.read(ids, torch.zeros_like(ids), layout)
+            assert torch.allclose(fixed[:, -means.shape[1] :], means, atol=1e-5)
 
 
 def test_a_bi_encoder_scores_from_sides_computed_apart() -> None:

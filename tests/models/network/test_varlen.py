@@ -43,6 +43,7 @@ def test_both_layouts_attend_alike() -> None:
     ):
         assert got.shape == expected.shape
         assert (got - expected).abs().max() <= ATTENDED
+    assert torch.equal(layouts(extra_pairs=2)[1].inner(), packed.inner())
 
 
 @pytest.mark.parametrize("window", [1, 4, 11, 60])

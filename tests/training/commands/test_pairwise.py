@@ -22,7 +22,7 @@ def call(folder: Path, system: str, *more: str) -> int:
                 *("--dev", dev_jsonl(folder)),
                 *("--steps", "4", "--triples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
                 *("--question-length", "12", "--document-length", "30", "--window", "16"),
-                *("--train", data),
+                *("--train", data, "--positives", "any"),
             ],
             *more,
         )
@@ -39,7 +39,10 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
     assert "best dev map" in capsys.readouterr().out
     saved = read_text_ranker(tmp_path / "trmd-twin" / "ranker")
     assert (saved.ranker.config.first_ranker, saved.ranker.config.token_ranker) == ("residual", "twin")
-    assert set(read_text_ranker(tmp_path / "twin" / "ranker").manifest.metrics) == {"dev_p@20"}
+    assert saved.ranker.config.mean == "text"
+    twin = read_text_ranker(tmp_path / "twin" / "ranker")
+    assert twin.ranker.config.mean == "all"
+    assert set(twin.manifest.metrics) == {"dev_p@20"}
     records = [json.loads(line) for line in (tmp_path / "trmd-twin" / "log.jsonl").read_text().splitlines()]
     assert {"hard", "cls", "representations"} <= set(records[1])
 

@@ -54,7 +54,7 @@ def test_the_papers_settings() -> None:
     assert {config.rate(step) for step in range(100)} == {1.0}
     assert config.weight_decay == 0.0
     assert released_objective(SYSTEMS["trmd-twin"]).representations == "post_residual"
-    assert released_objective(SYSTEMS["trmd-colbert"]).representations == "tokens"
+    assert released_objective(SYSTEMS["trmd-colbert"]).representations == "projected"
 
 
 def test_every_system_has_a_network() -> None:

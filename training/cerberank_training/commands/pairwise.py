@@ -55,13 +55,15 @@ class LossOptions:
     """Settings of the losses and rates."""
 
     released: bool = False
-    """Losses and learning rate of TRMD's released code."""
+    """Losses, learning rate and TwinBERT's mean of TRMD's released code."""
     hard: Literal["hinge", "softmax"] | None = None
     """Loss on labels: hinge on softmax, or 1 - softmax+."""
     margin: NotNegative | None = None
     """Margin of the hinge loss."""
-    representations: Literal["tokens", "post_residual"] | None = None
-    """Vectors that the bi-encoder teaches."""
+    representations: Literal["encoder", "projected", "post_residual"] | None = None
+    """Vectors that the bi-encoder teaches: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
+    mean: Literal["all", "text"] | None = None
+    """Tokens of TwinBERT's mean: all, or those of the text without special ones."""
     hard_weight: NotNegative | None = None
     """Weight of the loss on labels."""
     cls_weight: NotNegative | None = None
@@ -127,10 +129,12 @@ class PairwiseOptions:
     """Layers of the encoder to use, the first ones (default: all)."""
     train: str
     """Questions to draw triples from, as FORMAT:PATH."""
+    positives: Literal["listed", "any"] = "listed"
+    """Relevant texts to draw positives from: those among BM25's best, or all."""
     top: Count = 100
-    """Best texts by BM25 to draw negatives from."""
+    """Best texts by BM25 to draw from."""
     own: Share = 0.0
-    """Share of negatives that are the question's own candidates; 1: no BM25."""
+    """Share of triples from the question's own candidates; 1: no BM25."""
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
@@ -174,7 +178,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         need = "needs --mono or --bi, or both" if system.taught else "learns from no teacher"
         raise UsageError(f"{options.system} {need}.")
     check_trackers(options.track)
-    config, objective, encoding = _settings(options)
+    config, objective, encoding, mean = _settings(options)
     size = chosen_size("", options.dev_questions)
     check_device(options.device)
     check_writable(options.out)
@@ -183,7 +187,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     questions = list(read_questions(options.train, training=True))
     content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
     check_held_out(options.dev, dev_content, train=options.train, train_content=content)
-    sampling = TripleSampling(top=options.top, own=options.own)
+    sampling = TripleSampling(positives=options.positives, top=options.top, own=options.own)
     triples = triple_sampler_for(options.train, questions, sampling, seed=config.seed)
     ranker_folder = options.out / "ranker"
     record = open_record(
@@ -196,6 +200,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
             "teachers": {role: folder_content(path) for role, path in teachers.items()},
             "settings": {name: getattr(options, name) for name in ("system", "layers")}
             | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
+            | {"mean": mean}
             | {"train": bound_settings(config)},
             "processes": launched_processes(),
         },
@@ -220,6 +225,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         seed=config.seed,
         dropout=config.dropout,
         layers=options.layers,
+        mean=mean,
     )
     run = PairwiseRun(
         options.out,
@@ -256,8 +262,10 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     return best, dev_at_start(options.out / "log.jsonl")
 
 
-def _settings(options: PairwiseOptions) -> tuple[TrainConfig, PairwiseObjective, TextEncodingConfig]:
-    """The settings of the run. Raises ValueError, which names the option."""
+def _settings(
+    options: PairwiseOptions,
+) -> tuple[TrainConfig, PairwiseObjective, TextEncodingConfig, Literal["all", "text"]]:
+    """The settings of the run, and the tokens of TwinBERT's mean. Raises ValueError, which names the option."""
     if options.select not in METRICS:
         raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
     parts = (options.loss, options.schedule, options.lengths)
@@ -272,7 +280,7 @@ def _settings(options: PairwiseOptions) -> tuple[TrainConfig, PairwiseObjective,
         encoding = TextEncodingConfig(
             **{name: changes[name] for name in TextEncodingConfig.model_fields if name in changes}
         )
-    return config, objective, encoding
+    return config, objective, encoding, options.loss.mean or ("text" if options.loss.released else "all")
 
 
 def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:

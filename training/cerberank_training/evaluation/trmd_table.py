@@ -32,6 +32,7 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "tr-colbert": "TR-ColBERT",
         "trmd-colbert": "TRMD-ColBERT",
         "trmd-joint-twin": "TRMD-TwinBERT, cross-encoder",
+        "trmd-joint-colbert": "TRMD-ColBERT, cross-encoder",
     }
 )
 """The table's systems and their titles; teachers come before their students."""
@@ -42,6 +43,7 @@ COMPARISONS = (
     ("trmd-colbert", "tr-colbert"),
     ("trmd-colbert", "colbert"),
     ("trmd-joint-twin", "mono"),
+    ("trmd-joint-colbert", "mono"),
 )
 
 Results = Mapping[str, Mapping[int, Records]]

@@ -63,7 +63,7 @@ def paper_training(steps: int) -> TrainConfig:
 def released_objective(system: System) -> PairwiseObjective:
     """The losses of TRMD's released code, whose learning rate for the encoder is `RELEASED_LEARNING_RATE`."""
     return PairwiseObjective(
-        hard="softmax", representations="post_residual" if system.token_ranker == "twin" else "tokens"
+        hard="softmax", representations="post_residual" if system.token_ranker == "twin" else "projected"
     )
 
 
@@ -79,10 +79,12 @@ def build_text_ranker(
     seed: int,
     dropout: float,
     layers: int | None = None,
+    mean: Literal["all", "text"] = "all",
 ) -> tuple[TextRanker, Tokenizer]:
     """The network of `system` on the encoder `base`, a path or hub id, or its first `layers` layers; its tokenizer.
 
-    What is on top of the encoder starts from random values. Raises UnsupportedModelError when the base does not fit.
+    `mean` is of TwinBERT's ranker, where the system has it. What is on top of the encoder starts from random values.
+    Raises UnsupportedModelError when the base does not fit.
     """
     encoder = pretrained_encoder(base, layers=layers)
     config = TextRankerConfig(
@@ -91,6 +93,7 @@ def build_text_ranker(
         joint=system.joint,
         first_ranker=system.first_ranker,
         token_ranker=system.token_ranker,
+        mean=mean if system.token_ranker == "twin" else "all",
         encoding=encoding,
     )
     ranker = TextRanker(config, dropout=dropout)

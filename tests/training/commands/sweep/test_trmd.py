@@ -57,6 +57,8 @@ def call(folder: Path, *more: str) -> int:
                     "2",
                     "--top",
                     "3",
+                    "--positives",
+                    "any",
                 ),
                 *("--question-length", "12", "--document-length", "30", "--window", "16"),
             ],

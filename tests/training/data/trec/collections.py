@@ -1,4 +1,4 @@
-"""A small TREC collection, written where a test asks."""
+"""Small TREC collections, written where a test asks."""
 
 from __future__ import annotations
 
@@ -66,4 +66,30 @@ def write_collection(folder: Path) -> Path:
     (folder / "qrels.txt").write_text(QRELS)
     (folder / "run.txt").write_text(RUN)
     (folder / "folds.txt").write_text("301\n21\n400\n")
+    return folder
+
+
+WEB = {
+    "clueweb09-en0008-57-21952": "the family of obama",
+    "clueweb09-en0010-39-03468": "obama in office",
+    "clueweb09-enwp00-56-14435": "buy a family tree",
+    "clueweb09-enwp01-99-13448": "obama family tree in four charts",
+    "clueweb09-en0003-77-22206": "horse hooves",
+    "clueweb09-en0006-99-36331": "hooves and how to trim them",
+}
+WEB_JUDGED = (("1", 0, 1), ("1", 1, 0), ("1", 2, -2), ("1", 3, 3), ("51", 5, 1), ("51", 4, 0), ("101", 4, 1))
+WEB_RUN = (("1", 0), ("1", 1), ("1", 2), ("1", 3), ("51", 4), ("101", 4))
+
+
+def write_web_collection(folder: Path) -> Path:
+    """ClueWeb09b's form: JSON lines, queries as TSV, graded judgements with spam (-2), Indri's run, three folds."""
+    ids = list(WEB)
+    (folder / "documents.jsonl").write_text("".join(json.dumps({"id": each, "text": WEB[each]}) + "\n" for each in ids))
+    (folder / "queries.tsv").write_text(
+        "1\tobama family tree\n51\thorse hooves\n101\tritz carlton\n151\tno judgement\n"
+    )
+    (folder / "qrels.txt").write_text("".join(f"{query} 0 {ids[n]} {grade}\n" for query, n, grade in WEB_JUDGED))
+    lines = (f"{query} Q0 {ids[n]} {rank} -{4 + rank / 9:.5f} indri\n" for rank, (query, n) in enumerate(WEB_RUN, 1))
+    (folder / "indri.run").write_text("".join(lines))
+    (folder / "folds.txt").write_text("101\n151\n1 51\n")
     return folder

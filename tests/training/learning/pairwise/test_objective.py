@@ -8,7 +8,9 @@ import pytest
 import torch
 from tests.text_rankers import COLBERT, JOINT_COLBERT, JOINT_TWIN, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker, texts
 
+from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.text_ranker import Reading, TextRanker
+from cerberank_models.network.texts import Texts
 from cerberank_training.learning.pairwise.losses import token_loss, vector_loss
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 
@@ -19,6 +21,12 @@ BODY = {"embeddings", "body"}
 def read(shape: dict[str, Any], *, seed: int = 0) -> tuple[TextRanker, Reading]:
     ranker = text_ranker(shape, seed=seed)
     return ranker, ranker(QUESTIONS, DOCUMENTS, OWNERS)
+
+
+def output(ranker: TextRanker, given: Texts) -> torch.Tensor:
+    """The encoder's output for all tokens; a question's twice, because each has two documents."""
+    hidden = ranker.encode(given.token_ids, torch.zeros_like(given.token_ids), PackedLayout.of(given.offsets))
+    return torch.cat([hidden[:4], hidden[:4], hidden[4:], hidden[4:]]) if given is QUESTIONS else hidden
 
 
 def reached(ranker: TextRanker, loss: torch.Tensor) -> set[str]:
@@ -33,9 +41,9 @@ def reached(ranker: TextRanker, loss: torch.Tensor) -> set[str]:
     ("student", "bi", "taught"),
     [
         (TR_TWIN, TWIN, BODY),
-        (TR_COLBERT, COLBERT, BODY | {"token_ranker.project"}),
+        (TR_COLBERT, COLBERT, BODY),
         (JOINT_TWIN, TWIN, BODY),
-        (JOINT_COLBERT, COLBERT, BODY | {"token_ranker.project"}),
+        (JOINT_COLBERT, COLBERT, BODY),
     ],
     ids=["twin", "colbert", "joint-twin", "joint-colbert"],
 )
@@ -69,19 +77,38 @@ def test_the_released_code_teaches_the_vector_after_the_residual() -> None:
         objective.losses(read(TR_COLBERT)[1], mono=None, bi=read(COLBERT)[1])
 
 
-def test_losses_are_those_of_the_tensors_that_the_paper_names() -> None:
-    """With weights: ranker 1's CLS against monoBERT's first token, question's and document's tokens equally."""
-    (_, student), (_, mono), (_, bi) = read(TR_TWIN), read(MONO, seed=1), read(TWIN, seed=2)
-    objective = PairwiseObjective(hard_weight=2.0, cls_weight=3.0, representation_weight=5.0)
-    losses = objective.losses(student, mono=mono, bi=bi)
-    assert student.cls is not None
-    assert torch.allclose(losses["cls"], 3 * (student.cls - mono.document.first).square().mean())
-    sides = ((student.question, bi.question), (student.document, bi.document))
+def test_the_released_code_teaches_colberts_projected_tokens() -> None:
+    """Gradients reach the projection; TwinBERT has none."""
+    ranker, reading = read(TR_COLBERT)
+    _, colbert = read(COLBERT, seed=2)
+    objective = PairwiseObjective(representations="projected")
+    loss = objective.losses(reading, mono=None, bi=colbert)["representations"]
+    assert reached(ranker, loss) == BODY | {"token_ranker.project"}
+    sides = ((reading.question, colbert.question), (reading.document, colbert.document))
     halves = [token_loss(own.tokens, other.tokens, own.offsets) for own, other in sides]
+    assert torch.allclose(loss, (halves[0] + halves[1]) / 2)
+    with pytest.raises(ValueError, match="needs ColBERT's ranker"):
+        objective.losses(read(TR_TWIN)[1], mono=None, bi=read(TWIN)[1])
+
+
+@pytest.mark.parametrize(("student", "bi"), [(TR_TWIN, TWIN), (TR_COLBERT, COLBERT)], ids=["twin", "colbert"])
+def test_losses_are_those_of_the_tensors_that_the_paper_names(student: dict[str, Any], bi: dict[str, Any]) -> None:
+    """With weights: ranker 1's CLS against monoBERT's first token, the encoder's output (eq. 5) for the question's and
+    the document's tokens equally, before ColBERT's projection.
+    """
+    (own, taught), (_, mono), (other, teacher) = read(student), read(MONO, seed=1), read(bi, seed=2)
+    objective = PairwiseObjective(hard_weight=2.0, cls_weight=3.0, representation_weight=5.0)
+    losses = objective.losses(taught, mono=mono, bi=teacher)
+    assert taught.cls is not None
+    assert torch.allclose(losses["cls"], 3 * (taught.cls - mono.document.first).square().mean())
+    halves = [
+        token_loss(output(own, given), output(other, given), offsets)
+        for given, offsets in ((QUESTIONS, taught.question.offsets), (DOCUMENTS, taught.document.offsets))
+    ]
     assert torch.allclose(losses["representations"], 2.5 * (halves[0] + halves[1]))
-    p = torch.stack([student.scores[0::2], student.scores[1::2]], dim=1).softmax(dim=1)
+    p = torch.stack([taught.scores[0::2], taught.scores[1::2]], dim=1).softmax(dim=1)
     assert torch.allclose(losses["hard"], 2 * (1 - p[:, 0] + p[:, 1]).mean())
-    half = PairwiseObjective(hard="softmax").losses(student, mono=None, bi=None)
+    half = PairwiseObjective(hard="softmax").losses(taught, mono=None, bi=None)
     assert list(half) == ["hard"]
     assert torch.allclose(4 * half["hard"], losses["hard"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ BATCH = 128
 def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
     """What no question changes: the token ids of documents and, of a bi-encoder, what its encoder gives for them."""
     documents = Texts.on(_device(ranker), *encoder.documents(texts))
-    return documents if ranker.config.joint else ranker.alone(documents)
+    # What ColBERT's tokens are projected from is six times as large, and no score reads it.
+    return documents if ranker.config.joint else replace(ranker.alone(documents), projected_from=None)
 
 
 @torch.inference_mode()

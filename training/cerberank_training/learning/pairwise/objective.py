@@ -18,9 +18,9 @@ class PairwiseObjective:
     hard: Literal["hinge", "softmax"] = "hinge"
     """`hinge`: on softmax, with `margin` (the paper's). `softmax`: `1 - softmax+` (the released code's), half of it."""
     margin: float = 1.0
-    representations: Literal["tokens", "post_residual"] = "tokens"
-    """What the bi-encoder teaches: its tokens' vectors that ranker 2 reads (ColBERT's projected ones), or TwinBERT's
-    one vector after the residual (as the released code does for TwinBERT)."""
+    representations: Literal["encoder", "projected", "post_residual"] = "encoder"
+    """What the bi-encoder teaches: the encoder's output for every token (eq. 5), ColBERT's projected tokens, or
+    TwinBERT's one vector after the residual (the last two as the released code, each for its bi-encoder)."""
     hard_weight: float = 1.0
     cls_weight: float = 1.0
     representation_weight: float = 1.0
@@ -48,4 +48,8 @@ class PairwiseObjective:
                 raise ValueError("post_residual needs TwinBERT's ranker in student and teacher")
             return vector_loss(student.residual, teacher.residual)
         sides = ((student.question, teacher.question), (student.document, teacher.document))
+        if self.representations == "encoder":
+            return mean_of([token_loss(own.hidden, other.hidden, own.offsets) for own, other in sides])
+        if any(side.projected_from is None for both in sides for side in both):
+            raise ValueError("projected needs ColBERT's ranker in student and teacher")
         return mean_of([token_loss(own.tokens, other.tokens, own.offsets) for own, other in sides])
