@@ -9,16 +9,16 @@ from torch import nn
 
 from cerberank_models.convert.families import UnsupportedModelError
 
-NewTypes = Literal["fresh", "copied"]
+NewTypes = Literal["fresh", "copied", "anew"]
 
 
 def grow_token_types(model: Any, types: int, *, new: NewTypes, seed: int) -> None:
     """Enlarge a model's table of token types to at least `types` rows, in place, with `model.config` in step.
 
-    `model` is any transformers model whose base model has `embeddings.token_type_embeddings`. The rows it has stay.
-    New rows are drawn from N(0, initializer_range^2) by `seed` (`fresh`, as SSP does), or are equal to the last row
-    that it has (`copied`), so that the model's outputs do not change. Raises UnsupportedModelError for a model without
-    such a table.
+    `model` is any transformers model whose base model has `embeddings.token_type_embeddings`; a table that has enough
+    rows stays. Of another one the rows stay, and new ones are drawn from N(0, initializer_range^2) by `seed` (`fresh`),
+    or are equal to the last row (`copied`), so that the model's outputs do not change; or all rows are drawn (`anew`,
+    SSP appendix C). Raises UnsupportedModelError for a model without such a table.
     """
     embeddings = getattr(model.base_model, "embeddings", None)
     old = getattr(embeddings, "token_type_embeddings", None)
@@ -27,12 +27,13 @@ def grow_token_types(model: Any, types: int, *, new: NewTypes, seed: int) -> Non
     have, width = old.weight.shape
     if have >= types:
         return
-    rows = old.weight.detach()[-1:].repeat(types - have, 1)
-    if new == "fresh":
+    kept = old.weight.detach()[: 0 if new == "anew" else have]
+    rows = old.weight.detach()[-1:].repeat(types - len(kept), 1)
+    if new != "copied":
         noise = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
         rows = (model.config.initializer_range * noise).to(rows)
     table = nn.Embedding(types, width, device=old.weight.device, dtype=old.weight.dtype)
     with torch.no_grad():
-        table.weight.copy_(torch.cat([old.weight, rows]))
+        table.weight.copy_(torch.cat([kept, rows]))
     embeddings.token_type_embeddings = table
     model.config.type_vocab_size = types

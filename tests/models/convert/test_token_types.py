@@ -69,6 +69,18 @@ def test_fresh_rows_follow_from_the_seed(model: Any, tmp_path: Path) -> None:
     assert torch.equal(read.embeddings.token_type_embeddings.weight, grown)
 
 
+@pytest.mark.parametrize("model", models(), ids=lambda model: type(model).__name__)
+def test_the_whole_table_may_be_drawn_anew(model: Any) -> None:
+    """SSP appendix C: no row is the base's; drawn once, it stays when the model is fine-tuned in the same way."""
+    before = model.base_model.embeddings.token_type_embeddings.weight.detach().clone()
+    grow_token_types(model, 3, new="anew", seed=1)
+    table = model.base_model.embeddings.token_type_embeddings.weight.detach().clone()
+    assert table.shape == (3, before.shape[1])
+    assert not any(torch.equal(table[row], before[row]) for row in range(len(before)))
+    grow_token_types(model, 3, new="anew", seed=2)
+    assert torch.equal(model.base_model.embeddings.token_type_embeddings.weight, table)
+
+
 def test_a_table_that_is_large_enough_stays() -> None:
     """Nothing is drawn or replaced for a model that knows as many types."""
     model = models()[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import cerberank_training.data
 from cerberank_models.encoding import Candidate
-from cerberank_training.data import DataError, LabelledCandidate, Question, open_questions, question_table
+from cerberank_training.data import DataError, LabelledCandidate, Question, arrow_files, open_questions, question_table
 from cerberank_training.data.question_table import QuestionTable, kept_table
 from cerberank_training.data.sampling import PairSampler, PairSampling
 
@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_the_reason(
         raise PermissionError(f"not allowed: {path}")
 
     monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
-    monkeypatch.setattr(question_table, "FileLock", refuse)
+    monkeypatch.setattr(arrow_files, "FileLock", refuse)
     with pytest.raises(DataError, match="too large to be held in memory"):
         open_questions(f"asnq:{asnq(tmp_path / 'train.tsv', 1, 4)}")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cerberank_training.pretraining.document_table import DocumentTable
 from cerberank_training.pretraining.documents import Document
+from cerberank_training.pretraining.examples import ExampleGroups, Objective
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -22,6 +24,13 @@ def paragraphs(document: int, sizes: list[int]) -> list[list[str]]:
 def documents(shape: list[list[int]]) -> list[Document]:
     """A document for each list of its paragraphs' numbers of sentences."""
     return [Document(paragraphs=tuple(map(tuple, paragraphs(number, sizes)))) for number, sizes in enumerate(shape)]
+
+
+def groups_of(
+    found: list[Document], objective: Objective, *, seed: int, whole_negatives: bool = False
+) -> ExampleGroups:
+    """The groups of documents in memory."""
+    return ExampleGroups(DocumentTable.of(found), objective, seed=seed, whole_negatives=whole_negatives)
 
 
 def articles(folder: Path, *, count: int = 4, sizes: tuple[int, ...] = (3, 5, 4, 4)) -> str:

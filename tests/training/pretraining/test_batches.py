@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.pretraining.documents import documents
+from tests.training.pretraining.documents import documents, groups_of
 from tests.training.pretraining.networks import save_base
 from transformers import AutoTokenizer
 
@@ -14,13 +14,12 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining.batches import Batches, Item
-from cerberank_training.pretraining.examples import ExampleGroups
 
 FAMILIES: list[Family] = ["bert", "roberta", "electra"]
 
 
 def items(count: int) -> list[Item]:
-    groups = ExampleGroups(documents([[3, 4, 5], [4, 4], [2, 5]]), "all", seed=1)
+    groups = groups_of(documents([[3, 4, 5], [4, 4], [2, 5]]), "all", seed=1)
     return [(index, groups.group(index)) for index in range(count)]
 
 

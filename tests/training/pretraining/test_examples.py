@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.training.pretraining.documents import documents, sentence
+from tests.training.pretraining.documents import documents, groups_of, sentence
 
 from cerberank_training.pretraining.documents import Document
-from cerberank_training.pretraining.examples import CONTEXTS, Example, ExampleGroups
+from cerberank_training.pretraining.examples import Example
+from cerberank_training.pretraining.spans import CONTEXTS
 
 PER_DOCUMENT = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 SHAPES = st.lists(PER_DOCUMENT, min_size=0, max_size=4).map(lambda drawn: [[2, 5, 4], *drawn, [1, 6]])
@@ -54,7 +55,7 @@ def expected_contexts(name: str, found: list[Document], a: Place, b: Place) -> s
 def test_every_example_keeps_the_papers_rules(shape: list[list[int]], name: str, index: int, seed: int) -> None:
     """One sentence and one to three others, disjoint; kinds by b's place; b's own context, never with a in it."""
     found = documents(shape)
-    group = ExampleGroups(found, name, seed=seed).group(index)
+    group = groups_of(found, name, seed=seed).group(index)
     kinds = Counter(example.kind for example in group)
     a = place_of(group[0].a, found)
     usable = range(1 if name == "sdc" else 0, len(shape[a[0]]))
@@ -86,10 +87,10 @@ def test_every_example_keeps_the_papers_rules(shape: list[list[int]], name: str,
 def test_a_group_follows_from_seed_and_number_alone(indices: list[int], name: str) -> None:
     """Whatever was asked before, and by whom; another seed gives other groups."""
     found = documents([[3, 4, 5], [4, 4], [2, 5]])
-    one, other = ExampleGroups(found, name, seed=1), ExampleGroups(found, name, seed=1)
+    one, other = groups_of(found, name, seed=1), groups_of(found, name, seed=1)
     drawn = {index: one.group(index) for index in indices}
     assert all(other.group(index) == drawn[index] for index in reversed(indices))
-    assert [ExampleGroups(found, name, seed=2).group(index) for index in range(20)] != [
+    assert [groups_of(found, name, seed=2).group(index) for index in range(20)] != [
         one.group(index) for index in range(20)
     ]
 
@@ -99,7 +100,7 @@ def test_lengths_do_not_tell_the_answer(name: str) -> None:
     """Sentences in b, and in b and its context, are as many on average in each kind, within four standard errors."""
     draw = random.Random(0)
     shapes = [[draw.choice((3, 3, 4, 6, 9, 14)) for _ in range(draw.randint(3, 6))] for _ in range(20)]
-    groups = ExampleGroups(documents([*shapes, *([[1, 2, 2, 1]] * 5)]), name, seed=1)
+    groups = groups_of(documents([*shapes, *([[1, 2, 2, 1]] * 5)]), name, seed=1)
     lengths: dict[str, list[tuple[int, int]]] = {"positive": [], "hard": [], "easy": []}
     for index in range(1500):
         for example in groups.group(index):
@@ -117,7 +118,7 @@ def test_whole_negatives_of_dpc_have_all_that_is_left_of_their_paragraph() -> No
     found = documents([[2, 5, 4], [4, 4], [3, 5]])
     shares = []
     for whole in (True, False):
-        groups = ExampleGroups(found, "dpc", seed=1, whole_negatives=whole)
+        groups = groups_of(found, "dpc", seed=1, whole_negatives=whole)
         negatives = [example for index in range(60) for example in groups.group(index) if not example.label]
         left = 0
         for example in negatives:
@@ -132,7 +133,7 @@ def test_whole_negatives_of_dpc_have_all_that_is_left_of_their_paragraph() -> No
 def test_all_takes_the_three_contexts_in_turn() -> None:
     """Group i of `all` has the context of objective i modulo three."""
     found = documents([[3, 4, 5], [4, 4], [2, 5]])
-    groups = ExampleGroups(found, "all", seed=1)
+    groups = groups_of(found, "all", seed=1)
     for index in range(12):
         name = CONTEXTS[index % 3]
         for example in groups.group(index):
@@ -144,7 +145,7 @@ def test_all_takes_the_three_contexts_in_turn() -> None:
 def test_an_epoch_visits_every_paragraph_once() -> None:
     """As many groups as there are paragraphs that can give a positive: each gives one."""
     found = documents([[2, 3, 4, 5], [3, 3, 3]])
-    groups = ExampleGroups(found, "dpc", seed=3)
+    groups = groups_of(found, "dpc", seed=3)
     visited = [place_of(groups.group(index)[0].a, found)[:2] for index in range(6)]
     assert sorted(visited) == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
@@ -155,7 +156,7 @@ def test_a_repeated_sentence_counts_as_a(name: str) -> None:
     again = sentence(0, 1, 0)
     first, *rest = documents([[2, 5, 4, 4], [3, 5, 5]])
     twice = tuple((*paragraph, again) for paragraph in first.paragraphs)
-    groups = ExampleGroups([Document(paragraphs=twice), *rest], name, seed=1)
+    groups = groups_of([Document(paragraphs=twice), *rest], name, seed=1)
     seen: list[Example] = [example for index in range(200) for example in groups.group(index)]
     repeated = [example for example in seen if example.a == again]
     assert repeated
@@ -168,7 +169,7 @@ def test_a_document_that_holds_nearly_everything_has_easy_negatives() -> None:
     """The other document's one paragraph gives them all, however rarely a draw from all paragraphs would meet it."""
     big = [[f"sentence {number} of paragraph {place} is here ." for number in range(3)] for place in range(5000)]
     found = [Document(paragraphs=tuple(map(tuple, big))), *documents([[3]])]
-    groups = ExampleGroups(found, "dslc", seed=1)
+    groups = groups_of(found, "dslc", seed=1)
     for index in range(50):
         group = groups.group(index)
         small = found[1].paragraphs[0]
@@ -182,4 +183,4 @@ def test_a_document_that_holds_nearly_everything_has_easy_negatives() -> None:
 def test_too_few_documents_are_refused(shape: list[list[int]], name: str) -> None:
     """One document gives no easy negative, single sentences no positive; the error counts them."""
     with pytest.raises(ValueError, match=f"{name} needs paragraphs .* of {len(shape)} long enough"):
-        ExampleGroups(documents(shape), name, seed=1)
+        groups_of(documents(shape), name, seed=1)

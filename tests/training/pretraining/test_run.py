@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.pretraining.documents import documents
+from tests.training.pretraining.documents import documents, groups_of
 from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.pretraining.base import StartOptions, build_start
 from cerberank_training.pretraining.batches import Batches
-from cerberank_training.pretraining.examples import Example, ExampleGroups
+from cerberank_training.pretraining.examples import Example
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import PretrainingConfig, dev_metrics, pretrain
 
@@ -30,7 +30,7 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
 
 def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
-    groups = ExampleGroups(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+    groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     listed = [groups.group(index) for index in range(12)]
     start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,8 @@ def test_the_settings_of_the_trainer() -> None:
     config = replace(CONFIG, steps=30, warmup=0.05, weight_decay=0.01, clip=0.5)
     arguments = training_arguments(Path("run"), config)
     assert (arguments.warmup_steps, arguments.lr_scheduler_type) == (2, "linear")
+    of_ssp = replace(CONFIG, steps=math.ceil(30 * 20_360 / 128), warmup=1000)  # table 3, ELECTRA on WikiQA's pairs
+    assert (of_ssp.steps, training_arguments(Path("run"), of_ssp).warmup_steps) == (4772, 1000)
     assert (arguments.weight_decay, arguments.max_grad_norm) == (0.01, 0.5)
     assert arguments.train_sampling_strategy == "sequential"
 

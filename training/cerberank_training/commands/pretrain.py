@@ -17,13 +17,14 @@ from cerberank_training.commands.run_options import note_of
 from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import StartOptions, build_start, check_base
-from cerberank_training.pretraining.documents import READERS, read_documents
+from cerberank_training.pretraining.document_table import open_documents
+from cerberank_training.pretraining.documents import READERS
 from cerberank_training.pretraining.examples import ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import METRICS, PretrainingConfig
 from cerberank_training.pretraining.run import pretrain as train_encoder
 from cerberank_training.runs.base import find_base
-from cerberank_training.runs.content import data_content
+from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
@@ -51,7 +52,7 @@ class PretrainOptions:
     layers: Count | None = None
     """Layers of the encoder to keep, the first ones (default: all)."""
     token_types: NewTypes = "fresh"
-    """Start of new token types."""
+    """Start of new token types: fresh rows, copies of the last one, or all rows drawn anew (SSP)."""
     documents: Annotated[str, Parameter(help=f"Documents as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}.")]
     dev: str
     """Held-out documents to measure on, as FORMAT:PATH."""
@@ -108,6 +109,12 @@ def pretrain(*, options: PretrainOptions) -> None:
     )
 
 
+def _content(spec: str) -> Content:
+    """What identifies documents: their format and files, and how they are split into sentences."""
+    place, _, split = spec.partition("?")
+    return data_content(place) | {"options": split}
+
+
 def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
     """Train, and return the metrics with the number of examples that they were measured on."""
     out: Path = options.out
@@ -125,11 +132,11 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
     check_base(replace(base, source=found.place))
     check_room(open_base(found.place), config.max_length)
     generator = find_base(options.generator) if options.generator else None
-    documents, held_out = read_documents(options.documents), read_documents(options.dev)
+    documents, held_out = open_documents(options.documents), open_documents(options.dev)
     whole = options.whole_negatives
     train = ExampleGroups(documents, options.objective, seed=config.seed, whole_negatives=whole)
     dev = ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole)
-    content, dev_content = data_content(options.documents), data_content(options.dev)
+    content, dev_content = _content(options.documents), _content(options.dev)
     check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
     names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
     settings = {name: getattr(options, name) for name in names}

@@ -50,8 +50,8 @@ class TextOptions:
 
     context: bool = False
     """Read the previous and the next sentence too (SSP)."""
-    token_types: Literal["shared", "fresh", "copied"] = "shared"
-    """Token type of the context where the base has no third: its last one, a fresh row (SSP), or a copy."""
+    token_types: Literal["shared", "fresh", "copied", "anew"] = "shared"
+    """Token type of the context where the base has no third: its last one, a fresh row, a copy, or all anew (SSP)."""
     max_length: Count = 128
     """Tokens of a pair; the longest segments are cut."""
 

@@ -1,12 +1,7 @@
-"""Questions as an Arrow table, in memory or in a file that is mapped, so that training needs no list of all pairs.
-
-The file is written once, beside the data. What a step reads of it is loaded by the system, which drops it again when
-memory is short.
-"""
+"""Questions as an Arrow table, in memory or in a file that is mapped, so that training needs no list of all pairs."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
@@ -14,13 +9,12 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.encoding import Candidate
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.data.question import DataError, LabelledCandidate, Question
+from cerberank_training.data.arrow_files import BATCH_CHARACTERS, kept_batches
+from cerberank_training.data.question import LabelledCandidate, Question
 
 CANDIDATE = pa.struct(
     [
@@ -42,13 +36,10 @@ SCHEMA = pa.schema(
         ("candidates", pa.list_(CANDIDATE)),
     ]
 )
-SOURCE = b"cerberank_source"
 QuestionTexts = tuple[str, Sequence[Candidate]]
 """The text of a question and its candidates."""
 LAYOUT = 2
-"""Part of SOURCE's value: files of another layout are written anew."""
-BATCH_CHARACTERS = 1 << 24
-"""The texts of a batch have at least so many characters: what writing holds in memory, and far from Arrow's 2 GB."""
+"""Files of another layout are written anew."""
 
 
 class QuestionTable(Sequence[Question]):
@@ -141,65 +132,10 @@ def kept_table(
 ) -> QuestionTable:
     """The questions in memory where they take less than `most` bytes, else in a table beside the file or folder.
 
-    The table of `source` is SOURCE.arrow, with a hash of its `options` before the ending where it has any. It is used
-    as long as the `files` that it is read from, or `source` alone, are the same; `questions`, which reads them, is not
-    begun then. One process writes, others wait for it. Raises DataError when the folder cannot be written.
+    See `kept_batches`; `questions` is not begun where a current table is there.
     """
-    mark = f".{hashlib.sha256(options.encode()).hexdigest()[:8]}" if options else ""
-    path, identity = source.with_name(f"{source.name}{mark}.arrow"), _identity(files or [source])
-    if _current(path, identity):
-        return _opened(path)
-    batches = _batches(questions)
-    first: list[Any] = []
-    for batch in batches:
-        first.append(batch)
-        if sum(each.nbytes for each in first) >= most:
-            break
-    else:
-        return QuestionTable(first)
-    try:
-        with FileLock(path.with_name(f".{path.name}.lock")):
-            if not _current(path, identity):
-                _write(path, chain(_emptied(first), batches), identity)
-    except PermissionError as error:
-        raise DataError(
-            f"{source} is too large to be held in memory, and its table cannot be written beside it: {error}"
-        ) from error
-    return _opened(path)
-
-
-def _identity(files: Sequence[Path]) -> bytes:
-    """What changes with one of the files, also when an older one takes its place."""
-    statuses = [(status.st_size, status.st_mtime_ns) for file in files if file.is_file() and (status := file.stat())]
-    return f"layout {LAYOUT}, {hashlib.sha256(repr(statuses).encode()).hexdigest()}".encode()
-
-
-def _emptied(held: list[Any]) -> Iterator[Any]:
-    """Each of the list, which gives it up."""
-    while held:
-        yield held.pop(0)
-
-
-def _opened(path: Path) -> QuestionTable:
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    return QuestionTable([reader.get_batch(number) for number in range(reader.num_record_batches)])
-
-
-def _current(path: Path, identity: bytes) -> bool:
-    if not path.is_file():
-        return False
-    try:
-        with pa.memory_map(str(path)) as file:
-            return bool((pa.ipc.open_file(file).schema.metadata or {}).get(SOURCE) == identity)
-    except pa.ArrowInvalid:
-        return False
-
-
-def _write(path: Path, batches: Iterable[Any], identity: bytes) -> None:
-    schema = SCHEMA.with_metadata({SOURCE: identity})
-    with replacing(path) as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch.cast(schema))
+    batches = kept_batches(source, _batches(questions), layout=LAYOUT, options=options, files=files, most=most)
+    return QuestionTable(batches)
 
 
 def _batches(questions: Iterable[Question]) -> Iterator[Any]:

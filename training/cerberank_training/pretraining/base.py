@@ -38,7 +38,7 @@ class StartOptions:
     layers: int | None = None
     """How many of the encoder's first layers are used."""
     token_types: NewTypes = "fresh"
-    """How the rows of new token types begin: drawn anew (SSP), or as copies of the last row."""
+    """How new token types begin: as rows that are drawn, as copies of the last row, or all are drawn anew (SSP)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,9 @@
 - `datasets`: a folder of Hugging Face's `Dataset.save_to_disk`, where that library is installed. A row is a document,
   with a column `paragraphs` as in `articles`, or `text` as in a text file.
 
-Texts are not split into sentences here. All documents are held in memory.
+`?sentences=en` splits plain text into sentences, by the library sentencex: a paragraph's lines are then joined, or each
+line is a paragraph (`&paragraphs=line`), and a paragraph of `articles` or of a column may be a string. Documents are
+read one by one.
 """
 
 from __future__ import annotations
@@ -16,8 +18,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import Field, model_validator
+
+from cerberank_models.language import CODE
+from cerberank_models.tokens import replace_surrogates
+from cerberank_models.transformer import Frozen
+from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, read_lines
 from cerberank_training.data.source_files import files_of
 
@@ -25,6 +33,7 @@ SHORTEST_SENTENCE, SHORTEST_PARAGRAPH, SHORTEST_DOCUMENT = 20, 60, 200
 """Characters; what is shorter is left out (SSP section 5)."""
 
 Paragraph = tuple[str, ...]
+Splitter = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,13 +43,32 @@ class Document:
     paragraphs: tuple[Paragraph, ...]
 
 
-def read_documents(spec: str) -> list[Document]:
-    """The documents of `FORMAT:PATH` that are long enough. Raises DataError for what cannot be read."""
+class Options(Frozen):
+    """What follows the question mark."""
+
+    sentences: Annotated[str, Field(pattern=CODE.pattern)] | None = None
+    """The language (ISO 639-1) of plain text that is split into sentences; None where it is split already."""
+    paragraphs: Literal["blank", "line"] = "blank"
+    """Where a paragraph of plain text ends: at a blank line, or with each line."""
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        if self.paragraphs == "line" and self.sentences is None:
+            raise ValueError("paragraphs=line needs sentences=LANGUAGE: without it a line is a sentence")
+        return self
+
+
+def read_documents(spec: str) -> Iterator[Document]:
+    """Yield the documents of `FORMAT:PATH` that are long enough. Raises DataError, for the spec itself at once."""
     name, separator, path = spec.partition(":")
     if not separator or name not in READERS:
         raise DataError(f"documents are named FORMAT:PATH with FORMAT one of {', '.join(READERS)}, not {spec!r}")
-    kept = (long_enough(paragraphs) for paragraphs in READERS[name](Path(path)))
-    return [document for document in kept if document is not None]
+    place, options = parse_options(Options, name, Path(path))
+    read = READERS[name](place, options.sentences is not None)
+    if options.sentences is not None:
+        read = _split(read, _splitter(options.sentences), by_line=options.paragraphs == "line")
+    kept = map(long_enough, read)
+    return (document for document in kept if document is not None)
 
 
 def long_enough(paragraphs: Iterable[Sequence[str]]) -> Document | None:
@@ -57,24 +85,66 @@ def long_enough(paragraphs: Iterable[Sequence[str]]) -> Document | None:
     return Document(paragraphs=tuple(kept)) if length >= SHORTEST_DOCUMENT else None
 
 
-def _read_articles(path: Path) -> Iterator[Sequence[Sequence[str]]]:
+def _splitter(language: str) -> Splitter:
+    """Splits a text into sentences. Raises DataError without the library."""
+    try:
+        import sentencex  # noqa: PLC0415 - an extra of its own
+    except ImportError as error:
+        raise DataError(
+            "splitting text into sentences needs the library sentencex: pip install 'cerberank[sentences]'"
+        ) from error
+
+    def split(text: str) -> list[str]:
+        plain = " ".join(replace_surrogates(text).split())  # sentencex 1.0.32 panics at some blanks beyond ASCII
+        try:
+            return [sentence.strip() for sentence in sentencex.segment(language, plain)]
+        except BaseException as error:  # a panic is no Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            raise DataError(f"sentencex fails on the text {plain[:80]!r}") from error
+
+    return split
+
+
+def _split(
+    documents: Iterable[Sequence[Sequence[str]]], split: Splitter, *, by_line: bool
+) -> Iterator[Sequence[Sequence[str]]]:
+    """The documents with each paragraph, or each of its lines, split into sentences."""
+    for paragraphs in documents:
+        texts = (text for lines in paragraphs for text in (lines if by_line else (" ".join(lines),)))
+        yield [split(text) for text in texts]
+
+
+def _read_articles(path: Path, plain: bool) -> Iterator[Sequence[Sequence[str]]]:
     for number, line in read_lines(path):
         try:
-            yield _paragraphs(json.loads(line)["paragraphs"])
+            yield _paragraphs(json.loads(line)["paragraphs"], plain)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}:{number}: not an article ({error!r})") from error
 
 
-def _read_text(path: Path) -> Iterator[Sequence[Sequence[str]]]:
+def _read_text(path: Path, plain: bool) -> Iterator[Sequence[Sequence[str]]]:
     files = files_of(path)
     if not files:
         raise DataError(f"{path} holds no file")
     for file in files:
-        for document in re.split(r"\n{3,}", "\n".join(line.strip() for _, line in read_lines(file))):
-            yield _text_paragraphs(document)
+        paragraphs: list[list[str]] = [[]]
+        blanks = 0
+        for _, line in read_lines(file):
+            if not (text := line.strip()):
+                blanks += 1
+                continue
+            if blanks > 1:
+                yield paragraphs
+                paragraphs = [[]]
+            elif blanks:
+                paragraphs.append([])
+            paragraphs[-1].append(text)
+            blanks = 0
+        yield paragraphs
 
 
-def _read_datasets(path: Path) -> Iterator[Sequence[Sequence[str]]]:
+def _read_datasets(path: Path, plain: bool) -> Iterator[Sequence[Sequence[str]]]:
     try:
         from datasets import load_from_disk  # noqa: PLC0415 - no dependency of the project
     except ImportError as error:
@@ -87,26 +157,28 @@ def _read_datasets(path: Path) -> Iterator[Sequence[Sequence[str]]]:
         raise DataError(f"{path} holds several splits: name the folder of one, such as {path / next(iter(rows), '')}")
     for number, row in enumerate(rows, start=1):
         try:
-            yield _paragraphs(row["paragraphs"]) if "paragraphs" in row else _text_paragraphs(row["text"])
+            yield _paragraphs(row["paragraphs"], plain) if "paragraphs" in row else _text_paragraphs(row["text"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}, row {number}: neither paragraphs nor text ({error!r})") from error
 
 
-def _paragraphs(value: Any) -> Sequence[Sequence[str]]:
-    """`value`, checked to be lists of strings."""
+def _paragraphs(value: Any, plain: bool) -> Sequence[Sequence[str]]:
+    """`value`, checked to be lists of strings; where text is `plain`, a paragraph may be a string."""
+    if plain and isinstance(value, list):
+        value = [[each] if isinstance(each, str) else each for each in value]
     if not isinstance(value, list) or not all(isinstance(each, list) for each in value):
-        raise TypeError("paragraphs are lists of sentences")
+        raise TypeError("paragraphs are lists of sentences, and strings with ?sentences=LANGUAGE")
     if not all(isinstance(text, str) for paragraph in value for text in paragraph):
         raise TypeError("sentences are strings")
     return value
 
 
 def _text_paragraphs(text: str) -> Sequence[Sequence[str]]:
-    """The paragraphs of a text with a sentence a line and blank lines between paragraphs."""
+    """The paragraphs of a text with blank lines between them, as lines."""
     return [block.splitlines() for block in re.split(r"\n\s*\n", text) if block.strip()]
 
 
-READERS: dict[str, Callable[[Path], Iterator[Sequence[Sequence[str]]]]] = {
+READERS: dict[str, Callable[[Path, bool], Iterator[Sequence[Sequence[str]]]]] = {
     "articles": _read_articles,
     "text": _read_text,
     "datasets": _read_datasets,

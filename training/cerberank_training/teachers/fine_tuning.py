@@ -30,7 +30,7 @@ from transformers.trainer_callback import TrainerState
 from cerberank_models.convert.bases import open_teacher_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
-from cerberank_models.convert.token_types import grow_token_types
+from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
@@ -58,9 +58,9 @@ class TeacherConfig:
 
     steps: int
     input: TeacherInput
-    token_types: Literal["shared", "fresh", "copied"] = "shared"
-    """Whether the third segment of a teacher with context has a token type of its own: rows that the base's table
-    lacks are drawn anew (`fresh`, SSP) or are copies of its last row; `shared` leaves the table as it is."""
+    token_types: Literal["shared"] | NewTypes = "shared"
+    """Whether the third segment of a teacher with context has a token type of its own (`grow_token_types`); `shared`
+    leaves the table as it is."""
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
