@@ -113,6 +113,30 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
         assert np.abs(difference).max() <= LOGITS  # a worker may use another number of threads
 
 
+def test_machines_without_a_cluster_share_the_work(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each call says what it lacks; joined, nothing is scored again. Wrong shares are refused, as are those of given
+    scores.
+    """
+    data = tmp_path / "data.jsonl"
+    rows = [{"text": word, "label": 0} for word in WORDS[:5]]
+    data.write_text(json.dumps({"question": "what ?", "candidates": rows}) + "\n")
+    for number in (1, 2):
+        asked = command(tmp_path / str(number), teacher, data, "--shard-pairs", "2", "--shard", f"{number}/2")
+        assert main(asked) == 0
+        assert f"lacks {number} shards, which other calls score" in capsys.readouterr().err
+    parts = [word for number in (1, 2) for word in ("--parts", str(tmp_path / str(number)))]
+    assert main(command(tmp_path / "all", teacher, data, "--shard-pairs", "2", *parts)) == 0
+    assert "has 5 scores by" in capsys.readouterr().err
+    assert content(tmp_path / "all") == content(tmp_path / "1") | content(tmp_path / "2")
+    for wrong in ("0/2", "3/2", "2", "a/b"):
+        assert main(command(tmp_path / "all", teacher, data, "--shard", wrong)) == 2
+    given = ["--own-scores", "--as", "score", "--name", "n", "--data", f"jsonl:{data}", "--shard", "1/2"]
+    assert main([str(tmp_path / "given"), *given]) == 2
+    assert "--shard is for --teacher: scores are given." in capsys.readouterr().err
+
+
 def test_several_data_sets_make_one_cache(
     teacher: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

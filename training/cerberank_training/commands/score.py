@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from numpy.typing import NDArray
 
 from cerberank_models.backends.registry import precisions_help
@@ -23,10 +23,25 @@ from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
-from cerberank_training.teachers.scoring.run import Scores, score_into
+from cerberank_training.teachers.scoring.run import WHOLE, Part, Scores, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
+
+
+def _shard(type_: Any, tokens: Sequence[Token]) -> Part:
+    first, _, last = tokens[0].value.partition("/")
+    if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise ValueError(f"takes I/N with I from 1 to N, such as 2/8, not {tokens[0].value!r}")
+    return int(first), int(last)
+
+
+Shard = Annotated[
+    tuple[int, int] | None,
+    Parameter(
+        converter=_shard, n_tokens=1, help="Share of the work for this call, such as 2/8 on the second of 8 machines."
+    ),
+]
 
 
 @Parameter(name="*")
@@ -51,6 +66,7 @@ class ModelOptions:
     """Place of the work: this process (default), or a Ray cluster (RAY_ADDRESS)."""
     workers: Count | None = None
     """Teachers that score in parallel, with --engine ray (default: 1)."""
+    shard: Shard = None
 
 
 @Parameter(name="*")
@@ -78,6 +94,7 @@ def score(
     data: Annotated[tuple[str, ...], Parameter(help=data_help("Data to score, of one set or of several"))],
     model: ModelOptions = MODEL,
     given: GivenOptions = GIVEN,
+    parts: tuple[Path, ...] = (),
     shard_pairs: Count = 8192,
     no_progress: bool = False,
 ) -> None:
@@ -91,6 +108,7 @@ def score(
         data: Data to score.
         model: Options of a model.
         given: Options of given scores.
+        parts: Cache folder of another call with --shard, whose scores are taken over first; repeat for several.
         shard_pairs: Pairs per shard; a killed run loses one shard.
         no_progress: Write no progress, even on a terminal.
     """
@@ -114,7 +132,23 @@ def score(
     if sum(value is not None for value in sources.values()) != 1:
         raise UsageError(f"Give one of {', '.join(sources)}.")
     shard_map, teacher = _model(model, given) if model.teacher else _given(model, given, questions)
-    score_into(out, texts, shard_map, teacher=teacher, data=list(data), shard_pairs=shard_pairs, shown=not no_progress)
+    missing = score_into(
+        out,
+        texts,
+        shard_map,
+        teacher=teacher,
+        data=list(data),
+        shard_pairs=shard_pairs,
+        part=model.shard or WHOLE,
+        parts=parts,
+        shown=not no_progress,
+    )
+    if missing:
+        note(
+            f"cerberank data score: {out} lacks {missing} shards, which other calls score; join their folders by this "
+            "command with --parts FOLDER for each, instead of --shard"
+        )
+        return
     pairs = TeacherScoreCache.open(out).manifest.pairs
     note(
         f"cerberank data score: {out} has {pairs} scores by {teacher.name}; next: cerberank evaluate --scores {out} "

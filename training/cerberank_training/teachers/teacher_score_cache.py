@@ -176,6 +176,25 @@ class ScoreCacheWriter:
         """The numbers of the missing shards, in order."""
         return [shard for shard in range(self.manifest.shards) if not shard_path(self._folder, shard).is_file()]
 
+    def take_over(self, other: Path) -> None:
+        """Copy the shards that are missing here from another cache of the same teacher and texts.
+
+        Raises ScoreCacheError for shards of another size and damaged ones, BoundError for another teacher or other
+        texts.
+        """
+        there = read_manifest(other)
+        Bound(other, self.manifest.bound).refuse_other_than(there.bound)
+        if there.shard_pairs != self.manifest.shard_pairs:
+            raise ScoreCacheError(
+                f"{other} has shards of {there.shard_pairs} pairs, {self._folder} of {self.manifest.shard_pairs}: "
+                f"begin with --shard-pairs {there.shard_pairs}"
+            )
+        for shard in self.pending():
+            path = shard_path(other, shard)
+            if path.is_file():
+                _read_shard(path, there, shard)
+                write_atomically(shard_path(self._folder, shard), path.read_bytes())
+
     def write(self, shard: int, keys: Keys, scores: Floats) -> None:
         """Write one shard; keys and scores have its number of pairs."""
         rows = self.manifest.rows(shard)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.encoding import Candidate
 from cerberank_models.shards import map_here
-from cerberank_training.teachers.scoring.run import NonFiniteTeacherError, Scores, score_into
+from cerberank_training.teachers.scoring.run import WHOLE, NonFiniteTeacherError, Part, Scores, score_into
 from cerberank_training.teachers.teacher_reader import Pair
-from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
+from cerberank_training.teachers.teacher_score_cache import ScoreCacheError, TeacherIdentity, TeacherScoreCache
 
 IDENTITY = TeacherIdentity(name="counter", revision="c", precision="none", max_length=8, context=False)
 QUESTIONS = [(f"question {q}", [Candidate(text=f"{q} {c}") for c in range(q % 4)]) for q in range(20)]
@@ -33,8 +33,26 @@ class Counter:
         )
 
 
-def run(folder: Path, shard_map: Scores, questions: Sequence[tuple[str, list[Candidate]]] = QUESTIONS) -> None:
-    score_into(folder, lambda: questions, shard_map, teacher=IDENTITY, data=["tests"], shard_pairs=8, shown=False)
+def run(
+    folder: Path,
+    shard_map: Scores,
+    questions: Sequence[tuple[str, list[Candidate]]] = QUESTIONS,
+    *,
+    part: Part = WHOLE,
+    parts: Sequence[Path] = (),
+    shard_pairs: int = 8,
+) -> int:
+    return score_into(
+        folder,
+        lambda: questions,
+        shard_map,
+        teacher=IDENTITY,
+        data=["tests"],
+        shard_pairs=shard_pairs,
+        part=part,
+        parts=parts,
+        shown=False,
+    )
 
 
 def check(folder: Path) -> None:
@@ -64,6 +82,33 @@ def test_only_what_is_missing_is_scored_again(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.glob("shard-*")} == before
     run(tmp_path, map_here(teacher.differences))
     assert teacher.sizes == [8, 6]
+
+
+def test_machines_share_the_shards_and_their_caches_are_joined(tmp_path: Path) -> None:
+    """Three calls score every shard once; joined, the cache is bit for bit that of one call, and nothing is scored.
+
+    A cache of other texts, of another size of shards, or with a damaged shard is refused.
+    """
+    run(tmp_path / "whole", map_here(Counter().differences))
+    parts, sizes = [tmp_path / str(number) for number in (1, 2, 3)], []
+    for number, part in enumerate(parts, start=1):
+        teacher = Counter()
+        assert run(part, map_here(teacher.differences), part=(number, 3)) == 4 - len(list(part.glob("shard-*")))
+        sizes.append(teacher.sizes)
+    assert sizes == [[8, 6], [8], [8]]  # shards 0 and 3, 1, 2
+    joined, rest = tmp_path / "joined", Counter()
+    assert run(joined, map_here(rest.differences), parts=parts[:2]) == 0
+    assert rest.sizes == [8]  # the shard that no given part has
+    assert {path.name: path.read_bytes() for path in joined.glob("shard-*")} == {
+        path.name: path.read_bytes() for path in (tmp_path / "whole").glob("shard-*")
+    }
+    with pytest.raises(BoundError, match="other content of texts"):
+        run(tmp_path / "other", map_here(rest.differences), QUESTIONS[::-1], parts=parts)
+    with pytest.raises(ScoreCacheError, match=r"has shards of 8 pairs, .*: begin with --shard-pairs 8"):
+        run(tmp_path / "wide", map_here(rest.differences), parts=parts, shard_pairs=9)
+    (parts[0] / "shard-00000.parquet").write_bytes(b"damaged")
+    with pytest.raises(ScoreCacheError, match=r"shard-00000.parquet cannot be read"):
+        run(tmp_path / "again", map_here(rest.differences), parts=parts)
 
 
 def test_an_engine_may_answer_in_any_order(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ class NonFiniteTeacherError(ArithmeticError):
 
 
 Scores = ShardMap[list[Pair], NDArray[np.float32]]
+Part = tuple[int, int]
+"""Number i of n calls, counted from 1, which share the shards: shard s is call s mod n + 1's."""
+WHOLE: Part = (1, 1)
 
 
 def score_into(
@@ -38,13 +41,17 @@ def score_into(
     teacher: TeacherIdentity,
     data: Sequence[str],
     shard_pairs: int = 8192,
+    part: Part = WHOLE,
+    parts: Sequence[Path] = (),
     shown: bool = True,
-) -> None:
+) -> int:
     """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
-    Finished shards are kept and not scored again (an existing cache keeps its shard size, whatever `shard_pairs`).
-    Raises BoundError when the folder holds another teacher's scores or those of other texts, ValueError when
-    there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards before it are kept.
+    Finished shards are kept and not scored again (an existing cache keeps its shard size, whatever `shard_pairs`), and
+    those of the caches `parts` are taken over. Of the missing ones this call scores its `part`; returns how many are
+    still missing then. Raises BoundError when the folder, or one of `parts`, holds another teacher's scores or those
+    of other texts, ValueError when there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards
+    before it are kept.
     """
     keys = _keys(texts, context=teacher.context, shown=shown)
     if not len(keys):
@@ -57,7 +64,11 @@ def score_into(
         shard_pairs=shard_pairs,
     )
     with ScoreCacheWriter(folder, manifest) as writer:
-        manifest, pending = writer.manifest, writer.pending()
+        for other in parts:
+            writer.take_over(other)
+        number, count = part
+        manifest = writer.manifest
+        pending = [shard for shard in writer.pending() if shard % count == number - 1]
         waiting = sum(len(keys[manifest.rows(shard)]) for shard in pending)
         with progress(
             total=len(keys),
@@ -77,6 +88,7 @@ def score_into(
                     )
                 writer.write(index, keys[rows], scores)
                 bar.update(len(scores))
+        return len(writer.pending())
 
 
 def _keys(texts: Texts, *, context: bool, shown: bool) -> Keys:
