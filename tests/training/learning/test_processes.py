@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
+from tests.training.letters import questions as letters
 
-from cerberank_training.learning.processes import Processes, check_trainer_device
+from cerberank_models.network.ranker import Ranker
+from cerberank_training.commands.distil import dev_map
+from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device, check_workers
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -31,11 +37,27 @@ OBJECTIVE = StudentObjective(listwise=1.0)
 
 
 def train(folder: Path) -> None:
-    Run(folder, random_ranker(), sampler(), encoder(), CONFIG, objective=OBJECTIVE).train(lambda ranker: 1.0)
+    processes = Processes.join(torch.device("cpu"))
+    questions, calls = letters(), list[int]()
+
+    def measure(ranker: Ranker) -> dict[str, float]:
+        part = processes.part(questions)
+        calls.append(len(part))
+        with torch.random.fork_rng():  # of the weights of one process, so that both runs have the same figures
+            return dev_map(encoder(), questions, "cpu", processes)(random_ranker())
+
+    Run(folder, random_ranker(), sampler(), encoder(), CONFIG, objective=OBJECTIVE).train(measure)
+    if processes.rank == 0:
+        (folder / "parts.json").write_text(json.dumps(processes.gather(calls)))
+    else:
+        processes.gather(calls)
 
 
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
-    """gloo, uniform stages, groups of unequal size: every weight within 1e-4 after five steps of 1e-3."""
+    """gloo, uniform stages, groups of unequal size: every weight within 1e-4 after five steps of 1e-3.
+
+    Each ranks a part of the dev questions, and the figures are those of one process, bit for bit.
+    """
     train(tmp_path / "one")
     call = f"train(Path({str(tmp_path / 'two')!r}))"
     script = f"from pathlib import Path; from tests.training.learning.test_processes import train; {call}"
@@ -58,6 +80,14 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
         # Attention does not change with the key's bias: its gradient is rounding alone, which Adam blows up.
         if not name.endswith(".key.bias"):
             assert torch.allclose(value, two[name], atol=1e-4), name
+    parts = [json.loads((tmp_path / name / "parts.json").read_text()) for name in ("one", "two")]
+    assert parts == [[[5, 5]], [[2, 2], [3, 3]]]  # before the first step, and after the last
+    figures = [
+        [{key: value for key, value in json.loads(line).items() if key.startswith("dev_map")} for line in lines]
+        for lines in ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("one", "two"))
+    ]
+    assert figures[0] == figures[1]
+    assert sum(map(bool, figures[0])) == 2
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +96,17 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     for name, value in {"WORLD_SIZE": "8", "LOCAL_RANK": "3"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: asked.append(f"GPU {number}"))
-    monkeypatch.setattr(torch.distributed, "init_process_group", asked.append)
+    limits: list[timedelta] = []
+    monkeypatch.setattr(
+        torch.distributed,
+        "init_process_group",
+        lambda backend, *, timeout: (asked.append(backend), limits.append(timeout)),
+    )
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 5)
     assert Processes.join(torch.device("cuda")) == Processes(rank=5, count=8)
     assert asked == ["GPU 3", "nccl"]
+    assert limits == [TIMEOUT]
 
 
 def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,3 +120,12 @@ def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("WORLD_SIZE")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     check_trainer_device("auto", "bf16")
+
+
+def test_workers_need_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They inherit data that are not copied; another way of beginning them is refused by its name."""
+    check_workers(2)
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda *, allow_none: "forkserver")
+    check_workers(0)
+    with pytest.raises(ValueError, match="workers must be 0, not 2: this Python begins processes by forkserver"):
+        check_workers(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,21 @@ def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> Non
     Run(tmp_path, random_ranker(), groups, LETTERS, CONFIG).train(dev)
     assert groups.steps == list(range(CONFIG.steps))
     assert batch_threads() == []
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than a machine has processors
+@pytest.mark.parametrize("tokens", [None, 70])
+def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: Path) -> None:
+    """Two of them make four steps, and one the rest from the state: the weights of a thread's."""
+    config = replace(CONFIG, tokens_per_step=tokens, decay=False)
+    run(tmp_path / "thread", config).train(lambda ranker: 1.0)
+    for steps, workers in ((4, 2), (6, 1)):
+        ahead = Run(tmp_path / "ahead", random_ranker(), GROUPS, LETTERS, replace(config, steps=steps), workers=workers)
+        ahead.train(lambda ranker: 1.0)
+    assert multiprocessing.active_children() == []
+    thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("thread", "ahead"))
+    assert other["position"] == thread["position"]
+    assert all(torch.equal(value, other["ranker"][name]) for name, value in thread["ranker"].items())
 
 
 def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.tiny import hugging_face_config, save_cross_encoder
 from tests.training.letters import questions, sampler
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
@@ -55,6 +56,18 @@ def test_the_settings_of_the_trainer() -> None:
     assert (of_ssp.steps, training_arguments(Path("run"), of_ssp).warmup_steps) == (4772, 1000)
     assert (arguments.weight_decay, arguments.max_grad_norm) == (0.01, 0.5)
     assert arguments.train_sampling_strategy == "sequential"
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than a machine has processors
+def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
+    """The same weights, dropout included, and the same figures, whoever tokenises."""
+    base, found = str(save_cross_encoder("bert", tmp_path / "base")), []
+    for workers in (0, 2):
+        config = replace(CONFIG, workers=workers, dropout=0.1)
+        best = fine_tune(base, tmp_path / str(workers), sampler(), questions(), config)
+        found.append((best, load_file(tmp_path / str(workers) / "model.safetensors")))
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(value, found[1][1][name]) for name, value in found[0][1].items())
 
 
 def test_an_ended_run_is_not_trained_further(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cerberank_models.checkpoint.card import read_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Names
+from cerberank_models.commands.values import Names, Whole
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
@@ -80,6 +80,8 @@ class DistilOptions:
     """Folder of the run; the result is OUT/checkpoint."""
     device: str = "auto"
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    workers: Whole = 0
+    """Processes that make batches ahead; 0: a thread, one batch ahead."""
     precisions: Names | None = None
     """ONNX forms to write beside the weights (default: fp32,int8); "" for none."""
     no_export: bool = False
@@ -183,9 +185,11 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         objective=recipe.objective,
         teachers=teachers,
         device=options.device,
+        workers=options.workers,
         trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
-    first = Processes.join(torch.device(options.device)).rank == 0
+    processes = Processes.join(torch.device(options.device))
+    first = processes.rank == 0
     shared = in_common(dev, questions.question_texts()) if first else ""
     if first:
         record.write(out)
@@ -195,7 +199,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
             note_of("distil", line)
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
-        best = run.train(dev_map(encoder, dev, options.device))
+        best = run.train(dev_map(encoder, dev, options.device, processes))
     if not first:
         return Trained(checkpoint=checkpoint, dev_map=best)
     start = dev_at_start(out / LOG)
@@ -284,13 +288,22 @@ def _finished(checkpoint: Path, record: RunRecord, options: DistilOptions) -> Tr
     return Trained(checkpoint=checkpoint, dev_map=summary["dev_map"])
 
 
-def dev_map(encoder: PairEncoder, questions: Sequence[Question], device: str) -> Callable[[Ranker], dict[str, float]]:
-    """A function that measures MAP on `questions`, in percent: `final`, and that of every exit and head."""
+def dev_map(
+    encoder: PairEncoder,
+    questions: Sequence[Question],
+    device: str,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+) -> Callable[[Ranker], dict[str, float]]:
+    """A function that measures MAP on `questions`, in percent: `final`, and that of every exit and head.
+
+    Each process ranks a part of the questions, and all get the figures of the whole.
+    """
 
     def measure(ranker: Ranker) -> dict[str, float]:
         evaluation = Evaluation()
-        for question, ranks in rank_questions(TorchBackend(ranker, device=device), encoder, questions):
+        for question, ranks in rank_questions(TorchBackend(ranker, device=device), encoder, processes.part(questions)):
             evaluation.add(question, ranks)
-        return {name: figures.mean["map"] for name, figures in evaluation.figures().items()}
+        whole = Evaluation.joined(processes.gather(evaluation))
+        return {name: figures.mean["map"] for name, figures in whole.figures().items()}
 
     return measure

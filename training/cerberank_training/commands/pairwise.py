@@ -238,14 +238,15 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         device=options.device,
         trackers=open_trackers(options.track, options.out, name=options.out.name, settings=record.bound | record.free),
     )
-    first = Processes.join(torch.device(options.device)).rank == 0
+    processes = Processes.join(torch.device(options.device))
+    first = processes.rank == 0
     if first:
         record.write(options.out)
         if record.is_repeated and not (options.out / "state.pt").is_file():
             note_of("pairwise", NOTHING_SAVED)
         if line := in_common(dev, (question.text for question in questions)):
             note_of("pairwise", line)
-    best = run.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select))
+    best = run.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, processes))
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended
             ranker_folder.rename(options.out / f"ranker-{record.result_digest}")

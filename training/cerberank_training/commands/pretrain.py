@@ -32,7 +32,7 @@ from cerberank_training.runs.record import NOTHING_SAVED, open_record
 from cerberank_training.runs.software import software
 
 USUAL = PretrainingConfig()
-FREE = ("steps", "device", "planned")
+FREE = ("steps", "device", "workers", "planned")
 """Settings that a run may be continued with other values of."""
 
 
@@ -62,6 +62,8 @@ class PretrainOptions:
     """Folder of the encoder."""
     device: Literal["auto", "cpu"] = "auto"
     """Device; auto is a GPU if there is one."""
+    workers: Whole = USUAL.workers
+    """Processes that make batches ahead; 0: the one that trains makes them."""
     ssp_weight: NotNegative = LossWeights().ssp
     """Weight of the context's loss; 0: language modelling alone."""
     mlm_weight: NotNegative = LossWeights().mlm
@@ -153,7 +155,7 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
             | {name: value for name, value in asdict(config).items() if name not in FREE},
             "processes": launched_processes(),
         },
-        free={name: getattr(config, name) for name in ("steps", "device")}
+        free={name: getattr(config, name) for name in ("steps", "device", "workers")}
         | {"names": {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}},
         software=software(),
         begun=last_checkpoint(out / "run") is not None,

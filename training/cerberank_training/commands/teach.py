@@ -39,7 +39,7 @@ from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 STEPS = 20_000
 RUN = "run"
 """The Trainer's folder within the teacher's."""
-FREE = ("steps", "patience", "device")
+FREE = ("steps", "patience", "device", "workers")
 """Settings that a run may be continued with other values of."""
 
 
@@ -125,6 +125,8 @@ class TeachOptions:
     """Folder of the teacher."""
     device: Literal["auto", "cpu"] = "auto"
     """Device; auto is a GPU if there is one."""
+    workers: Whole = 0
+    """Processes that make batches ahead; 0: the one that trains makes them."""
     texts: TextOptions = TEXTS
     sampling: SamplingOptions = SAMPLING
     training: StepOptions = TRAINING
@@ -256,6 +258,7 @@ def _config(options: TeachOptions, steps: int) -> TeacherConfig:
         "evaluate_every": _evaluate_every(options, steps),
         "input": TeacherInput(max_length=options.texts.max_length, context=options.texts.context),
         "device": options.device,
+        "workers": options.workers,
     }
     with named_options({*changes, "max_length"}):
         config = TeacherConfig(**changes)

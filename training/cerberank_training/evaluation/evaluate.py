@@ -203,6 +203,14 @@ class Evaluation:
         self.without_positive = 0
         """The number of questions for which no metric is defined: `raw` counts 0 for them, other subsets omit them."""
 
+    @classmethod
+    def joined(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """The evaluation of all questions of the parts, of which there is one at least, in their order."""
+        whole = cls(parts[0]._measures)
+        whole._rows = [row for part in parts for row in part._rows]
+        whole.without_positive = sum(part.without_positive for part in parts)
+        return whole
+
     def add(self, question: Question, ranks: Mapping[str, Ranks]) -> dict[str, QuestionMetrics]:
         """Add one question with its ranks by variant; returns its metrics."""
         labels = np.asarray(question.labels)

@@ -103,8 +103,9 @@ class Loop(Generic[NetworkT]):
     def train(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
         """Train to the last step; returns the best dev figure, whose weights are then in the network.
 
-        `dev_metric` gives one figure, or several by name of which `final` chooses the weights. With several processes
-        only the first calls it. Raises ValueError when another process trains in the folder.
+        `dev_metric` gives one figure, or several by name of which `final` chooses the weights. Every process calls it,
+        and may measure a part; the first one's figures count. Raises ValueError when another process trains in the
+        folder.
         """
         if self._processes.rank > 0:
             with _tensor_cores(self._device):
@@ -185,9 +186,9 @@ class Loop(Generic[NetworkT]):
 
     def _measure(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
         self._network.eval()
-        measured = dev_metric(self._network) if self._processes.rank == 0 else 0.0
+        measured = dev_metric(self._network)
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
-        value = self._processes.sum(by_name[FINAL])
+        value = self._processes.sum(0.0 if self._processes.rank else by_name[FINAL])
         parts = {f"dev_map/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
         self._track({"dev_map": value, **parts})
         return value

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed
 
 ItemT = TypeVar("ItemT")
+TIMEOUT = timedelta(hours=2)
+"""How long processes wait for each other. NCCL's own 10 minutes pass while one writes a large state to a slow disk."""
 
 
 def launched_processes() -> int:
@@ -30,6 +34,13 @@ def batch_of_step(size: int, accumulate: int, processes: int) -> int:
             "processes"
         )
     return size // parts
+
+
+def check_workers(workers: int) -> None:
+    """Raise ValueError where batches cannot be made in `workers` other processes: these inherit the data by a fork."""
+    start = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    if workers and start != "fork":
+        raise ValueError(f"workers must be 0, not {workers}: this Python begins processes by {start}, not by fork")
 
 
 def on_processor(device: str) -> bool:
@@ -54,7 +65,7 @@ def check_trainer_device(device: str, precision: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process as number `rank` of `count`; rank 0 writes files and evaluates on dev."""
+    """This process as number `rank` of `count`; rank 0 writes files."""
 
     rank: int = 0
     count: int = 1
@@ -68,7 +79,7 @@ class Processes:
         if device.type == "cuda":  # the device "cuda" is then this process's own
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         if not distributed.is_initialized():
-            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
         return cls(distributed.get_rank(), count)
 
     def share(self, items: Sequence[ItemT]) -> list[ItemT]:
@@ -76,6 +87,19 @@ class Processes:
         if len(items) % self.count:
             raise ValueError(f"{len(items)} questions a step cannot be shared by {self.count} processes")
         return list(items[self.rank :: self.count])
+
+    def part(self, items: Sequence[ItemT]) -> Sequence[ItemT]:
+        """This process's part of the items, which are consecutive; parts may differ in size by one, and be empty."""
+        start, stop = (len(items) * rank // self.count for rank in (self.rank, self.rank + 1))
+        return items[start:stop]
+
+    def gather(self, value: ItemT) -> list[ItemT]:
+        """The values of all processes, in their order; every process gets all."""
+        if self.count == 1:
+            return [value]
+        values: list[Any] = [None] * self.count
+        distributed.all_gather_object(values, value)
+        return cast(list[ItemT], values)
 
     def share_of_mean(self, size: int) -> float:
         """The factor for a mean over this process's `size` examples.

@@ -5,7 +5,7 @@ Several processes share each step's questions and compute the same gradient as o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.processes import Processes
+from cerberank_training.learning.processes import Processes, check_workers
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
@@ -63,19 +64,44 @@ class _Prepared:
     batch: Batch
 
 
-class _StepsAhead:
-    """Prepares each step's batch in a thread while the step before it computes."""
+class _Steps(IterableDataset[_Prepared]):
+    """The batches from a step on; of several workers each makes every so many-th."""
 
-    def __init__(self, prepare: Callable[[int, int], _Prepared], steps: int) -> None:
-        """`prepare` makes a step's batch from its number and its position; there are `steps`, taken in order."""
-        self._prepare, self._steps = prepare, steps
+    def __init__(self, prepare: Callable[[int, int], _Prepared], steps: range, position: int) -> None:
+        self._prepare, self._numbers, self._position = prepare, steps, position
+
+    def __iter__(self) -> Iterator[_Prepared]:
+        worker, position = get_worker_info(), self._position
+        for step in self._numbers[worker.id :: worker.num_workers] if worker else self._numbers:
+            prepared = self._prepare(step, position)
+            position += prepared.questions
+            yield prepared
+
+
+class _StepsAhead:
+    """Prepares batches in a thread while the step before computes, or several ahead in processes of their own."""
+
+    def __init__(self, prepare: Callable[[int, int], _Prepared], steps: int, *, workers: int = 0) -> None:
+        """`prepare` makes a step's batch from its number and its position; there are `steps`, taken in order.
+
+        With more than one of the `workers` the position must not count.
+        """
+        self._prepare, self._steps, self._workers = prepare, steps, workers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._next: Future[_Prepared] | None = None
+        self._batches: Iterator[_Prepared] | None = None
         self.position = 0
         """The number of questions that were taken, from which a run goes on."""
 
     def take(self, step: int) -> _Prepared:
         """The batch of step `step`. Raises what its preparation raised."""
+        if self._workers:
+            if self._batches is None:
+                steps = _Steps(self._prepare, range(step, self._steps), self.position)
+                self._batches = iter(DataLoader(steps, batch_size=None, num_workers=self._workers))
+            prepared = next(self._batches)
+            self.position += prepared.questions
+            return prepared
         taken = (self._next or self._thread.submit(self._prepare, step, self.position)).result()
         self.position += taken.questions
         more = step + 1 < self._steps
@@ -83,8 +109,9 @@ class _StepsAhead:
         return taken
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, or the processes."""
         self._thread.shutdown(cancel_futures=True)
+        self._batches = None
 
 
 class Run:
@@ -101,12 +128,15 @@ class Run:
         objective: StudentObjective = StudentObjective(listwise=1.0),  # noqa: B008 - frozen
         teachers: Sequence[TeacherScores] = (),
         device: str = "cpu",
+        workers: int = 0,
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
-        Raises ValueError when the strategy does not fit the heads and teachers.
+        Batches are made in `workers` processes, or in a thread; they are the same. Raises ValueError when the strategy
+        does not fit the heads and teachers, and for workers that cannot be begun.
         """
+        check_workers(workers)
         check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
         self._groups, self._encoder = groups, encoder
         self._config, self._objective, self._teachers = config, objective, teachers
@@ -116,7 +146,10 @@ class Run:
         self._token_steps = None
         if config.tokens_per_step is not None:
             self._token_steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=self._processes.count)
-        self._steps = _StepsAhead(self._prepare, config.steps)
+        # Steps of so many tokens follow from one another: one process makes them in order.
+        self._steps = _StepsAhead(
+            self._prepare, config.steps, workers=min(workers, 1) if self._token_steps else workers
+        )
         self._loop = Loop(
             folder,
             ranker,
@@ -134,8 +167,7 @@ class Run:
     def train(self, dev_map: Callable[[Ranker], float | Mapping[str, float]]) -> float:
         """Train to the last step; returns the best dev MAP, whose weights are then in the ranker.
 
-        `dev_map` gives it alone, or as `final` with those of exits and heads. With several processes only the first
-        calls it.
+        `dev_map` gives it alone, or as `final` with those of exits and heads. Every process calls it.
         """
         try:
             return self._loop.train(dev_map)

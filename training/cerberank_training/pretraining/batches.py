@@ -52,6 +52,7 @@ class Batches:
         rows = [row for _, examples in items for row in self._rows(examples)]
         seed = random.Random(f"{self._seed}/masks/{items[0][0]}").getrandbits(63)
         collator = DataCollatorForLanguageModeling(self._tokenizer, mlm=self._masks, seed=seed)
+        collator.generator = torch.Generator().manual_seed(seed)  # its own would depend on the process that makes it
         batch = dict(collator(rows))
         if not self._masks:
             del batch["labels"]

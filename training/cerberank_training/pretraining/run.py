@@ -19,7 +19,7 @@ from transformers import Trainer, TrainingArguments
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.processes import launched_processes, on_processor
+from cerberank_training.learning.processes import TIMEOUT, check_workers, launched_processes, on_processor
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
@@ -49,6 +49,8 @@ class PretrainingConfig:
     evaluate_every: int = 1000
     seed: int = 1
     device: Literal["auto", "cpu"] = "auto"
+    workers: int = 0
+    """Processes that make batches ahead; 0: the one that trains makes them."""
     planned: int | None = None
     """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 
@@ -64,6 +66,7 @@ class PretrainingConfig:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
         ramp_steps(self.warmup, self.planned or self.steps)
+        check_workers(self.workers)
         if self.examples_per_step < GROUP or self.examples_per_step % GROUP:
             raise ValueError(f"examples_per_step must be a multiple of {GROUP}, not {self.examples_per_step}")
 
@@ -138,6 +141,8 @@ def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
         label_names=["ssp_labels"],
         seed=config.seed,
         use_cpu=on_processor(config.device),
+        ddp_timeout=int(TIMEOUT.total_seconds()),
+        dataloader_num_workers=config.workers,
         dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
 

@@ -36,7 +36,13 @@ from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.processes import batch_of_step, launched_processes, on_processor
+from cerberank_training.learning.processes import (
+    TIMEOUT,
+    batch_of_step,
+    check_workers,
+    launched_processes,
+    on_processor,
+)
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
@@ -82,6 +88,8 @@ class TeacherConfig:
     seed: int = 1
     """The classifier's first weights, fresh token types, dropout and order follow from it."""
     device: Literal["auto", "cpu"] = "auto"
+    workers: int = 0
+    """Processes that make batches ahead; 0: the one that trains makes them."""
     planned: int | None = None
     """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 
@@ -95,6 +103,7 @@ class TeacherConfig:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         ramp_steps(self.warmup, self.planned or self.steps)
+        check_workers(self.workers)
         if not 0 <= (self.dropout or 0.0) < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 <= self.weight_decay < math.inf:
@@ -200,6 +209,8 @@ def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool 
         label_names=["labels"],
         seed=config.seed,
         use_cpu=on_processor(config.device),
+        ddp_timeout=int(TIMEOUT.total_seconds()),
+        dataloader_num_workers=config.workers,
         dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
 

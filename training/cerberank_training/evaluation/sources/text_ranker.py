@@ -18,6 +18,7 @@ from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import Evaluation, flat_ranks
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
+from cerberank_training.learning.processes import Processes
 
 BATCH = 128
 """Most candidates that are read at once."""
@@ -73,14 +74,19 @@ def folder_rankings(path: Path, questions: Iterable[Question], *, device: str) -
     return text_rankings(saved.ranker.to(device), saved.encoder(), questions)
 
 
-def dev_metric(encoder: TextEncoder, questions: Sequence[Question], metric: str) -> Callable[[TextRanker], float]:
-    """A function that measures `metric`, one of METRICS, on `questions`, in percent."""
+def dev_metric(
+    encoder: TextEncoder,
+    questions: Sequence[Question],
+    metric: str,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+) -> Callable[[TextRanker], float]:
+    """A function that measures `metric`, one of METRICS, on `questions`, in percent; each process ranks a part."""
 
     def measure(ranker: TextRanker) -> float:
         evaluation = Evaluation()
-        for ranked in text_rankings(ranker, encoder, questions):
+        for ranked in text_rankings(ranker, encoder, processes.part(questions)):
             evaluation.add(ranked.question, ranked.ranks)
-        return evaluation.figures()["final"].mean[metric]
+        return Evaluation.joined(processes.gather(evaluation)).figures()["final"].mean[metric]
 
     return measure
 
