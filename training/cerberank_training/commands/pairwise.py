@@ -87,6 +87,8 @@ class ScheduleOptions:
     """Triples of a step over all processes."""
     warmup: NotNegative | None = None
     """Steps in which the rate rises: below 1 a share of all steps."""
+    clip: NotNegative | None = None
+    """Largest norm of a step's gradients; 0 for none."""
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
     """Dropout of the whole network."""
     precision: Literal["fp32", "bf16"] | None = None

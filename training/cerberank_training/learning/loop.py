@@ -7,6 +7,7 @@ such file with the same batches in the same order. What a step computes is its c
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -179,7 +180,7 @@ class Loop(Generic[NetworkT]):
         loss, figures = self._loss(self._step, self._forward)
         self._optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip or math.inf)
         self._optimizer.step()
         rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=True))
         return _numbers({"loss": loss, **figures, "gradient_norm": norm}) | rates

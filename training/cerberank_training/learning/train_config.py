@@ -41,6 +41,7 @@ class TrainConfig:
     """False: after the warm-up the learning rate stays (TRMD's released code)."""
     weight_decay: float = 0.01
     clip: float = 1.0
+    """The largest norm of a step's gradients; 0 for none."""
     dropout: float = 0.1
     stages: Literal["uniform", "joint"] = "uniform"
     """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 4.3.1). `joint`: a step
