@@ -28,6 +28,7 @@ def sample(
     out: Path,
     temperature: Share = 1.0,
     elsewhere: Whole = 0,
+    questions_as_candidates: Share = 0.0,
     changed: Share = 0.0,
     chat: Share = 0.0,
     unanswered: Share = 0.0,
@@ -45,6 +46,7 @@ def sample(
         out: File to make.
         temperature: Power of a set's size that is its weight: 1 draws all questions equally often, 0 all sets.
         elsewhere: Negatives of a group from other sets, or from other questions of the only one.
+        questions_as_candidates: Share of the groups with another question of the set as a negative.
         changed: Share of the groups with a positive that is made wrong: another number or name, or a `not`.
         chat: Share of the questions in chat form: greeting, politeness, small letters, typing errors.
         unanswered: Share of the groups without their positive; questions that have none are kept then, too.
@@ -59,7 +61,12 @@ def sample(
         for name, table in tables.items()
     }
     additions = Additions(
-        temperature=temperature, elsewhere=elsewhere, changed=changed, chat=chat, unanswered=unanswered
+        temperature=temperature,
+        elsewhere=elsewhere,
+        questions=questions_as_candidates,
+        changed=changed,
+        chat=chat,
+        unanswered=unanswered,
     )
     groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)
     drawn, pairs, positives = Counter[str](), 0, 0

@@ -23,6 +23,10 @@ class Additions:
     """A set's weight is its number of questions to this power: 1 draws every question equally often, 0 every set."""
     elsewhere: int = 0
     """Negatives from other sets, or from other questions where there is one set: related to nothing in the question."""
+    questions: float = 0.0
+    """Share with another question of the set as a negative: a text that repeats the question's words and answers
+    nothing, as lists of questions have. cerberank-mini 2.1.0 prefers such a text to the answer in three of four cases
+    (docs/measurements.md)."""
     changed: float = 0.0
     """Share with a positive whose number, name or polarity is changed, as a negative."""
     chat: float = 0.0
@@ -64,6 +68,10 @@ class Mixture:
         if positives and rng.random() < additions.changed:
             wrong = changed(group.question, positives[0], negatives, rng)
             negatives += [wrong] if wrong is not None else []
+        # Without this addition nothing is drawn for it: the groups of earlier commands stay as they were.
+        if additions.questions and rng.random() < additions.questions:
+            other = self._tables[name][rng.randrange(len(self._tables[name]))].text
+            negatives += [Candidate(text=other)] if folded(other) != folded(group.question) else []
         taken = {folded(candidate.text) for candidate in group.candidates}
         negatives += [text for text in self._elsewhere(name, rng) if folded(text.text) not in taken]
         if negatives and rng.random() < additions.unanswered:
