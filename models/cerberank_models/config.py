@@ -27,10 +27,30 @@ DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
 Pooling = Literal["mean", "first"]
+Activation = Literal["none", "gelu", "relu", "sigmoid", "silu", "tanh"]
 
 
 class OpaqueRankerError(ValueError):
     """The layers of a ranker are needed that is one opaque graph; the message says what it can do instead."""
+
+
+class DenseModule(Frozen):
+    """A linear map and its activation."""
+
+    kind: Literal["dense"] = "dense"
+    width: Count
+    """The numbers that it gives."""
+    bias: bool = True
+    activation: Activation = "none"
+
+
+class NormModule(Frozen):
+    """A LayerNorm, or a division by the vector's length, neither of which changes the width."""
+
+    kind: Literal["layer_norm", "unit_length"]
+
+
+HeadModule = Annotated[DenseModule | NormModule, Field(discriminator="kind")]
 
 
 class ArchitectureConfig(Frozen):
@@ -51,8 +71,18 @@ class ArchitectureConfig(Frozen):
     """What the classifier reads: the first token, or the mean of all tokens, which needs the whole last layer. Both
     fields are left out of `config.json` where they say what earlier releases take for granted."""
     classifier_logits: Literal[1, 2] = 2
+    classifier_modules: Annotated[tuple[HeadModule, ...], Field(exclude_if=lambda modules: modules == ())] = ()
+    """What a classifier does with what it reads, the last of which gives the logits, where sentence-transformers saved
+    it as modules; empty, and left out of `config.json`, for the form that all families share (`network/heads.py`)."""
     combine: Literal["probability", "logit"] = "probability"
     """What is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        last = self.classifier_modules[-1:]
+        if last and (not isinstance(last[0], DenseModule) or last[0].width != self.classifier_logits):
+            raise ValueError(f"the last of classifier_modules must be dense and give {self.classifier_logits} logits")
+        return self
 
     def __str__(self) -> str:
         """The paper's notation, such as `B11 3H1`."""

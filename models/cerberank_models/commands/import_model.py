@@ -26,12 +26,12 @@ from cerberank_models.convert.checkpoint import (
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.hugging_face import load_weights, ranker_config, transformer_config
+from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS
 from cerberank_models.convert.opaque import why_opaque
 from cerberank_models.convert.own_network import (
-    SENTENCE_TRANSFORMERS,
-    check_kind,
     own_scores,
     read_config,
+    read_head,
     read_network,
 )
 from cerberank_models.convert.own_tokenizer import (
@@ -138,7 +138,9 @@ def import_model(
     """
     found = find_source(source, revision)
     described = read_config(found)
-    check_kind(found, described)
+    head = read_head(found, described)
+    if head is not None:
+        described.num_labels = head.labels
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     check_files(found)
@@ -162,6 +164,7 @@ def import_model(
             encoding=_encoding(source, length, max_length, context=context),
             precisions=precisions,
             graph=graph,
+            head=head,
         )
         return
     transformer = transformer_config(described)
@@ -169,10 +172,12 @@ def import_model(
     if max_length is not None and max_length > positions:
         raise UnsupportedModelError(f"max_length {max_length} is more than the {positions} positions of {source}")
     encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
-    config = ranker_config(described, name=name or found.name, encoding=encoding, logits=described.num_labels)
+    config = ranker_config(
+        described, name=name or found.name, encoding=encoding, logits=described.num_labels, head=head
+    )
     config = config.model_copy(update={"languages": found.languages})
     ranker = Ranker(config).eval()
-    network = read_network(found)
+    network = read_network(found, head)
     load_weights(ranker, network.state_dict())
     pairs_alone = PairEncoder(
         plain_tokenizer(tokenizer),

@@ -13,6 +13,7 @@ from typing import Any
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.opaque import export_opaque, long_texts, opaque_config, opaque_encoder
 from cerberank_models.convert.opaque_graph import OpaqueNetwork, adopt_graph, export_network
 from cerberank_models.convert.own_network import own_scores, read_network
@@ -44,19 +45,21 @@ def import_opaque(
     encoding: EncodingConfig,
     precisions: Sequence[str],
     graph: str | None,
+    head: ModularHead | None,
 ) -> None:
     """Write the checkpoint `out` of the model at `source`: its own forward exported, or a graph that it ships.
 
-    `described` and `tokenizer` are its `transformers` configuration and fast tokenizer; `graph` names a file of it that
-    is taken instead of the exported forward, as is one of `SHIPPED` where there are no weights. Raises
-    UnsupportedModelError for what cannot be exported or read, ParityError for a graph that computes something else.
+    `described` and `tokenizer` are its `transformers` configuration and fast tokenizer, `head` that of a modular
+    cross-encoder; `graph` names a file of it that is taken instead of the exported forward, as is one of `SHIPPED`
+    where there are no weights. Raises UnsupportedModelError for what cannot be exported or read, ParityError for a
+    graph that computes something else.
     """
     config = opaque_config(described, tokenizer, name=name, encoding=encoding)
     config = config.model_copy(update={"languages": source.languages})
     plain = plain_tokenizer(tokenizer)
     check_pairs(tokenizer, opaque_encoder(config, plain), GOLDEN_TEXTS, max_length=encoding.max_length)
     pad = next(each for each in (described.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
-    network = _network(source, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
+    network = _network(source, head, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
     expected = None
     if network is not None:
         texts = (*GOLDEN_TEXTS, long_texts(encoding.max_length))
@@ -84,10 +87,10 @@ def import_opaque(
     )
 
 
-def _network(source: Source, *, pad: int, reads_types: bool) -> OpaqueNetwork | None:
+def _network(source: Source, head: ModularHead | None, *, pad: int, reads_types: bool) -> OpaqueNetwork | None:
     """The model with its weights; None where the repository has a graph but no weights."""
     try:
-        network = read_network(source)
+        network = read_network(source, head)
     except OSError as error:
         if _has_weights(source):
             raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error

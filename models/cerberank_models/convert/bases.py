@@ -9,6 +9,7 @@ from typing import Any
 from cerberank_models.checkpoint.folder import MANIFEST
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import transformer_config
+from cerberank_models.convert.modules import ModularHead, read_modular_head
 from cerberank_models.convert.own_network import read_config
 from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import Source, find_source
@@ -17,7 +18,7 @@ from cerberank_models.transformer import TransformerConfig
 
 @dataclass(frozen=True, slots=True)
 class HuggingFaceModel:
-    """A Hugging Face model that exists: an encoder, or a sequence classifier."""
+    """A Hugging Face model that exists: an encoder, a sequence classifier, or a modular cross-encoder."""
 
     source: Source
     described: Any
@@ -34,9 +35,15 @@ class HuggingFaceModel:
         """Whether it is a sequence classifier whose one logit, or whose two, give a pair's score."""
         return self.classifies and self.described.num_labels in (1, 2)
 
+    def head(self) -> ModularHead | None:
+        """What stands behind its encoder where it is a modular cross-encoder. Raises UnsupportedModelError."""
+        return read_modular_head(self.source)
+
     @property
     def kind(self) -> str:
         """What it is, for people."""
+        if (head := self.head()) is not None:
+            return f"a modular cross-encoder of {'one logit' if head.labels == 1 else 'two logits'}"
         if self.is_cross_encoder:
             return f"a cross-encoder of {'one logit' if self.described.num_labels == 1 else 'two logits'}"
         return f"a classifier into {self.described.num_labels} labels" if self.classifies else "an encoder"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
+from cerberank_models.convert.modules import CLASSIFIER, ModularHead
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
 from cerberank_models.transformer import TransformerConfig
@@ -37,26 +38,29 @@ def ranker_config(
     exits: tuple[ExitConfig, ...] = (),
     encoding: EncodingConfig | None = None,
     logits: Literal[1, 2] = 2,
+    head: ModularHead | None = None,
 ) -> RankerConfig:
     """`B_b kH_h` for a `transformers` configuration; b defaults to n - 1, and to n without heads.
 
-    It also defaults to n where all layers share their weights: a head's own layer would be a second copy of them.
+    b also defaults to n where all layers share their weights: a head's own layer would be a second copy of them.
+    `head` is the classifier of a modular cross-encoder; None is the family's own.
     """
     transformer = transformer_config(source)
     in_heads = 1 if heads and not transformer.shared_layers else 0
     body = body_layers if body_layers is not None else transformer.layers - in_heads
+    architecture = ArchitectureConfig(
+        body_layers=body,
+        heads=heads,
+        head_layers=transformer.layers - body,
+        classifier_activation=FAMILIES[transformer.family].activation,
+        classifier_bias=getattr(source, "classifier_bias", True),
+        classifier_pooling="mean" if getattr(source, "classifier_pooling", "cls") == "mean" else "first",
+        classifier_logits=logits,
+    )
     return RankerConfig(
         name=name,
         transformer=transformer,
-        architecture=ArchitectureConfig(
-            body_layers=body,
-            heads=heads,
-            head_layers=transformer.layers - body,
-            classifier_activation=FAMILIES[transformer.family].activation,
-            classifier_bias=getattr(source, "classifier_bias", True),
-            classifier_pooling="mean" if getattr(source, "classifier_pooling", "cls") == "mean" else "first",
-            classifier_logits=logits,
-        ),
+        architecture=architecture if head is None else head.architecture(architecture),
         exits=exits,
         encoding=encoding or EncodingConfig(),
     )
@@ -128,7 +132,8 @@ def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVec
             f"{place}.norm.{part}"
             for place in (*(f"exits.{i}" for i in range(len(ranker.exits))), *(f"heads.{k}" for k in heads))
         ]
-    if name := _renamed(key, names.classifier):
+    modular = isinstance(ranker, Ranker) and ranker.config.architecture.classifier_modules
+    if name := _renamed(key, {CLASSIFIER: CLASSIFIER} if modular else names.classifier):
         return [f"heads.{k}.{name}" for k in heads]
     return []
 

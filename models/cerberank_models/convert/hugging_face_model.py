@@ -143,6 +143,11 @@ def check_exportable(config: RankerConfig, head: int | None) -> None:
             f"{name} reads the previous and the next sentence as a third segment, and the tokenizers and CrossEncoder "
             "of Hugging Face read pairs: it can be served by Cerberank alone"
         )
+    if config.architecture.classifier_modules:
+        raise UnsupportedModelError(
+            f"{name} has a classifier of sentence-transformers' modules, which no sequence classifier of transformers "
+            "has: what it was imported from is its Hugging Face form"
+        )
     if not heads:
         raise UnsupportedModelError(
             f"{name} has no heads: its last score is an exit's, of layers over the mean of all tokens that no sequence "

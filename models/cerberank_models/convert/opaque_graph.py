@@ -71,9 +71,7 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
             f"and may read {TYPES}"
         )
     logits = next((each for each in graph.output if each.name == PREFIX + "logits"), graph.output[0])
-    last = logits.type.tensor_type.shape.dim[-1:]
-    if last and last[0].HasField("dim_value") and last[0].dim_value != labels:
-        raise UnsupportedModelError(f"{shipped} gives {last[0].dim_value} logits, its configuration says {labels}")
+    _check_logits(shipped, logits, labels)
     before = [helper.make_node("Where", ["mask", "token_ids", "pad"], ["padded_ids"])]
     for name, own in ((IDS, "padded_ids"), (MASK, "mask"), (TYPES, "type_ids")):
         if name in inputs:
@@ -99,6 +97,21 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
         graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, size, numbers))
     path.parent.mkdir(parents=True, exist_ok=True)
     save_graph(model, path)
+
+
+def _check_logits(shipped: Path, output: onnx.ValueInfoProto, labels: int) -> None:
+    """Raise UnsupportedModelError for an output that is not stated to be `labels` logits a pair.
+
+    A graph that is an encoder alone gives vectors, often of a width that it does not state.
+    """
+    shape = output.type.tensor_type.shape.dim
+    sizes = [each.dim_value if each.HasField("dim_value") else each.dim_param or "?" for each in shape]
+    if not (len(sizes) == 2 and sizes[1] == labels) and not (len(sizes) == labels == 1):
+        name = output.name.removeprefix(PREFIX)
+        raise UnsupportedModelError(
+            f"{shipped} gives {name}[{', '.join(map(str, sizes))}], not one row of {labels} logits a pair as its "
+            "configuration says: it is an encoder without its head, or its output's shape is not stated"
+        )
 
 
 def quantise_graph(fp32: Path, path: Path) -> None:

@@ -15,15 +15,15 @@ from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
+    AutoModel,
     AutoModelForSequenceClassification,
 )
 
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head
 from cerberank_models.convert.source import CONFIG, Source
 
-MODULES, SENTENCE_TRANSFORMERS = "modules.json", "config_sentence_transformers.json"
-"""The files in which sentence-transformers lists a model's modules, and says what kind of model they are."""
 KINDS = {
     "SentenceTransformer": "a bi-encoder, which reads texts one by one: `checkpoint first-stage` makes it the first "
     "stage of a ranker",
@@ -46,31 +46,25 @@ def read_config(source: Source) -> Any:
         raise
 
 
-def check_kind(source: Source, described: Any) -> None:
-    """Raise UnsupportedModelError, which says what the model is, for one that is not a cross-encoder of one network.
+def read_head(source: Source, described: Any) -> ModularHead | None:
+    """What stands behind the encoder of a modular cross-encoder; None for a sequence classifier of transformers.
 
-    `described` is its `transformers` configuration. Nothing is loaded but files beside it.
+    `described` is its `transformers` configuration. No weights are loaded but those of the head. Raises
+    UnsupportedModelError, which says what the model is, for one that is not a cross-encoder.
     """
-    kind = (source.optional_json(SENTENCE_TRANSFORMERS) or {}).get("model_type")
-    modules = [each["type"].rpartition(".")[2] for each in source.optional_json(MODULES) or []]
-    if kind is None and "Pooling" in modules:  # as sentence-transformers before 5.0 saved it
-        kind = "SentenceTransformer"
-    if kind in KINDS:
+    if (kind := model_kind(source)) in KINDS:
         raise UnsupportedModelError(f"{source.place} is {KINDS[kind]}")
-    if unknown := [name for name in modules if name != "Transformer"]:
-        raise UnsupportedModelError(
-            f"{source.place} is a cross-encoder with the sentence-transformers modules {', '.join(unknown)} after its "
-            "Transformer, which are not supported: only a Transformer with its own classifier is"
-        )
     names = ", ".join(described.architectures or ())
     if type(described) in MODEL_FOR_CAUSAL_LM_MAPPING and type(described) not in MODEL_FOR_MASKED_LM_MAPPING:
         raise UnsupportedModelError(
             f"{source.place} is a decoder ({names or described.model_type}), which is not supported: encoders are"
         )
-    if names and "ForSequenceClassification" not in names:
+    head = read_modular_head(source)
+    if head is None and names and "ForSequenceClassification" not in names:
         raise UnsupportedModelError(
             f"{source.place} is {names}, without a classifier that ranks: `cerberank train teach --base` trains one"
         )
+    return head
 
 
 def own_scores(
@@ -99,14 +93,21 @@ def own_scores(
     return scores
 
 
-def read_network(source: Source) -> Any:
-    """The network. Raises UnsupportedModelError for damaged or missing weights, OSError where no file holds any."""
+def read_network(source: Source, head: ModularHead | None = None) -> Any:
+    """The network, with the `head` of a modular cross-encoder behind its encoder.
+
+    Raises UnsupportedModelError for damaged or missing weights, OSError where no file holds any.
+    """
+    kind = AutoModelForSequenceClassification if head is None else AutoModel
     try:
-        network, loading = AutoModelForSequenceClassification.from_pretrained(
+        network, loading = kind.from_pretrained(
             source.place, revision=source.commit or "main", output_loading_info=True
         )
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
-    if missing := sorted(loading["missing_keys"]):
+    missing = sorted(loading["missing_keys"])
+    if head is not None:
+        missing = [name for name in missing if not name.startswith("pooler.")]
+    if missing:
         raise UnsupportedModelError(f"{source.place} is no trained cross-encoder: it lacks {', '.join(missing)}")
-    return network
+    return network if head is None else ModularNetwork(network, head)

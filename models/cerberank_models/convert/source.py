@@ -51,7 +51,7 @@ class Source:
 
     def optional_json(self, name: str) -> Any:
         """The content of its file `name` as JSON; None without such a file. Raises SourceError."""
-        file = self._file(name)
+        file = self.file(name)
         return None if file is None else _json(file)
 
     @property
@@ -64,7 +64,7 @@ class Source:
         from yaml import YAMLError  # noqa: PLC0415 - huggingface_hub brings it
 
         try:
-            file = self._file(CARD)
+            file = self.file(CARD)
             stated = ((metadata_load(file) if file else None) or {}).get("language")
         except (OSError, ValueError, YAMLError):
             return ()
@@ -72,8 +72,8 @@ class Source:
         known = [code for code in codes if isinstance(code, str) and CODE.fullmatch(code)]
         return tuple(dict.fromkeys(known)) if len(known) == len(codes) else ()
 
-    def _file(self, name: str) -> Path | None:
-        """Its file `name`; None without such a file."""
+    def file(self, name: str) -> Path | None:
+        """Its file `name`, which is loaded from the hub if need be; None without such a file."""
         file = self.folder / name
         if self.commit is not None and not file.is_file():
             from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub

@@ -10,13 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.config import ArchitectureConfig
+from cerberank_models.config import Activation, ArchitectureConfig, DenseModule, NormModule
 from cerberank_models.network.bodies.contract import Body, Layer
 from cerberank_models.network.layout import Layout
 from cerberank_models.network.precision import LastLinear
 
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
-    {"tanh": torch.tanh, "gelu": functional.gelu, "relu": functional.relu}
+ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = MappingProxyType(
+    {
+        "none": nn.Identity(),
+        "gelu": functional.gelu,
+        "relu": functional.relu,
+        "sigmoid": torch.sigmoid,
+        "silu": functional.silu,
+        "tanh": torch.tanh,
+    }
 )
 
 
@@ -39,7 +46,62 @@ class Classifier(nn.Module):
         """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
         inner = self.norm(self.activation(self.dense(self.dropout(pooled))))
         logits: Tensor = self.output(self.dropout(inner)).float()
-        return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
+        return one_logit(logits)
+
+
+class ModularClassifier(nn.Module):
+    """What `ArchitectureConfig.classifier_modules` says: linear maps and norms, the last of which gives the logits."""
+
+    def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
+        """`width` D of what it reads. Raises ValueError without modules."""
+        super().__init__()
+        *inner, last = architecture.classifier_modules
+        if not isinstance(last, DenseModule):
+            raise ValueError("the last module of a classifier must be dense")
+        self.steps = nn.ModuleList()
+        for module in inner:
+            self.steps.append(_Dense(width, module) if isinstance(module, DenseModule) else _norm(width, module))
+            width = module.width if isinstance(module, DenseModule) else width
+        self.output = LastLinear(width, last.width, bias=last.bias)
+        self.activation = ACTIVATIONS[last.activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
+        return one_logit(self.logits(pooled))
+
+    def logits(self, pooled: Tensor) -> Tensor:
+        """`[.., D]` to float32 logits `[.., 1]` or `[.., 2]`."""
+        for step in self.steps:
+            pooled = step(pooled)
+        logits: Tensor = self.output(self.dropout(pooled)).float()
+        return self.activation(logits)
+
+
+class _Dense(nn.Module):
+    def __init__(self, width: int, module: DenseModule) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, module.width, bias=module.bias)
+        self.activation = ACTIVATIONS[module.activation]
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """`[.., D]` to `[.., width]`."""
+        return self.activation(self.linear(pooled))
+
+
+class _UnitLength(nn.Module):
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Each vector divided by its length."""
+        return functional.normalize(pooled, dim=-1)
+
+
+def _norm(width: int, module: NormModule) -> nn.Module:
+    return nn.LayerNorm(width) if module.kind == "layer_norm" else _UnitLength()
+
+
+def one_logit(logits: Tensor) -> Tensor:
+    """The logit of a pair `[..]` of its logits `[.., 1]`, or the difference `z1 - z0` of `[.., 2]`."""
+    return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
 class Head(nn.Module):
@@ -57,7 +119,11 @@ class Head(nn.Module):
         self.layers = nn.ModuleList(body.head_layer(architecture.body_layers + index) for index in range(count))
         self.norm = body.output_norm()
         self.pooling = architecture.classifier_pooling
-        self.classifier = Classifier(width, architecture, dropout, body.output_norm())
+        self.classifier: nn.Module = (
+            ModularClassifier(width, architecture, dropout)
+            if architecture.classifier_modules
+            else Classifier(width, architecture, dropout, body.output_norm())
+        )
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""

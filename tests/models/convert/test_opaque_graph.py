@@ -52,11 +52,22 @@ def test_padding_is_the_models_own_token(tmp_path: Path) -> None:
 
 
 def test_other_inputs_and_labels_are_refused(tmp_path: Path) -> None:
-    """What cannot be fed, another number of labels, and what is no graph."""
+    """What cannot be fed, another number of labels, an encoder without a head, and what is no graph."""
     shipped_graph(tmp_path / "extra.onnx", extra="position_ids")
     shipped_graph(tmp_path / "two.onnx", labels=2)
+    shipped_graph(tmp_path / "bare.onnx", labels=1, output="last_hidden_state")
+    bare = onnx.load(tmp_path / "bare.onnx")
+    bare.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["n", "s", "width"])
+    )
+    onnx.save(bare, tmp_path / "bare.onnx")
     (tmp_path / "none.onnx").write_bytes(b"\x00not a graph")
-    for name, said in (("extra", "position_ids: a graph that can be"), ("two", "gives 2 logits"), ("none", "no ONNX")):
+    for name, said in (
+        ("extra", "position_ids: a graph that can be"),
+        ("two", r"gives logits\[n, 2\], not one row of 1 logits"),
+        ("bare", r"gives last_hidden_state\[n, s, width\].* an encoder without its head"),
+        ("none", "no ONNX"),
+    ):
         with pytest.raises(UnsupportedModelError, match=said):
             adopt_graph(tmp_path / f"{name}.onnx", tmp_path / "own.onnx", labels=1, pad=0)
         assert not (tmp_path / "own.onnx").exists()

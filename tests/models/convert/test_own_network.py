@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import transformers
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
-from sentence_transformers.base.modules.dense import Dense
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.own_network import check_kind, read_config, read_network
+from cerberank_models.convert.own_network import read_config, read_head, read_network
 from cerberank_models.convert.source import find_source
 
 
@@ -48,13 +47,6 @@ def old_bi_encoder(folder: Path) -> None:
     (folder / "config_sentence_transformers.json").unlink()
 
 
-def modular(folder: Path) -> None:
-    """A cross-encoder whose head is modules, as the Ettin rerankers have it."""
-    encoder = SentenceTransformer(str(bert(folder / "bert")), device="cpu")
-    modules = [*encoder, Dense(encoder.get_embedding_dimension(), 1)]
-    CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
-
-
 def multi_vector(folder: Path) -> None:
     MultiVectorEncoder(str(bert(folder / "bert")), device="cpu").save_pretrained(str(folder))
 
@@ -71,10 +63,6 @@ def decoder(kind: Any) -> Callable[[Path], None]:
         (bert, "is BertModel, without a classifier that ranks: `cerberank train teach"),
         (bi_encoder, "is a bi-encoder, .* `checkpoint first-stage`"),
         (old_bi_encoder, "is a bi-encoder"),
-        (
-            modular,
-            "with the sentence-transformers modules Pooling, Dense after its Transformer, which are not supported",
-        ),
         (multi_vector, "is a multi-vector encoder"),
         (decoder(transformers.Qwen3ForCausalLM), r"is a decoder \(Qwen3ForCausalLM\)"),
         (decoder(transformers.Qwen3ForSequenceClassification), r"is a decoder \(Qwen3ForSequenceClassification\)"),
@@ -87,14 +75,14 @@ def test_a_model_that_is_not_a_cross_encoder_is_told_by_its_kind(
     save(tmp_path / "model")
     source = find_source(str(tmp_path / "model"))
     with pytest.raises(UnsupportedModelError, match=message):
-        check_kind(source, read_config(source))
+        read_head(source, read_config(source))
 
 
 def test_a_cross_encoder_of_sentence_transformers_is_one(tmp_path: Path) -> None:
     """Whose modules are a Transformer alone."""
     CrossEncoder(str(save_cross_encoder("bert", tmp_path / "bert")), device="cpu").save_pretrained(str(tmp_path / "ce"))
     source = find_source(str(tmp_path / "ce"))
-    check_kind(source, read_config(source))
+    read_head(source, read_config(source))
 
 
 def test_damaged_and_missing_weights_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from tests.bounds import PRODUCTS, SPREAD, rounding
+from tests.modular import mean_head, save_modular
 from tests.tiny import ENCODING, cross_encoder, hugging_face_config, padded, random_pairs, save_cross_encoder
 from torch import Tensor
 
@@ -22,7 +23,9 @@ from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, Tu
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
-from cerberank_models.convert.source import SourceError
+from cerberank_models.convert.modules import read_modular_head
+from cerberank_models.convert.own_network import read_network
+from cerberank_models.convert.source import SourceError, find_source
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.students.recipes import RECIPES
@@ -107,6 +110,19 @@ def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
     student = build_student(shape(body_layers=2, heads=2), str(base), seed=1, dropout=0.0)
     assert student.ranker.config.architecture.classifier_logits == 1
     assert_every_head_gives(student.ranker, pairs, expected, layers=4)
+
+
+def test_heads_start_with_the_score_of_a_modular_base(tmp_path: Path) -> None:
+    """The modules behind its encoder are copied into every head."""
+    base = save_modular("bert", tmp_path, head=mean_head)
+    student = build_student(shape(heads=2), str(base), seed=1, dropout=0.0)
+    assert student.start.endswith("a modular cross-encoder of two logits, whose classifier the heads start from")
+    network = read_network(source := find_source(str(base)), read_modular_head(source))
+    pairs = random_pairs([12, 30, 7, 21])
+    ids, types, mask = padded(pairs)
+    with torch.no_grad():
+        logits = network.eval()(input_ids=ids, attention_mask=mask, token_type_ids=types).logits
+    assert_every_head_gives(student.ranker, pairs, logits[:, 1] - logits[:, 0], layers=4)
 
 
 def sized(max_length: int) -> StudentShape:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -16,6 +16,8 @@ from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.bases import HuggingFaceModel, is_checkpoint, open_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
+from cerberank_models.convert.modules import ModularHead
+from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
@@ -71,7 +73,8 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     found = open_base(base)
     found.layers()
     tokenizer = found.tokenizer()
-    encoder, fresh = _hugging_face(shape, base, found)
+    head = found.head() if shape.heads else None
+    encoder, fresh = _hugging_face(shape, base, found, head)
     if shape.token_types != "shared":
         grow_token_types(encoder, shape.encoding.segments, new=shape.token_types, seed=seed)
     config = ranker_config(
@@ -82,6 +85,7 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
         exits=shape.exits,
         encoding=shape.encoding,
         logits=2 if fresh else encoder.config.num_labels,
+        head=None if fresh else head,
     )
     ranker = Ranker(config, dropout=dropout)
     load_weights(ranker, encoder.state_dict(), fresh_classifier=bool(fresh))
@@ -119,19 +123,16 @@ def pretrained_encoder(base: str, *, layers: int | None) -> Any:
     return AutoModel.from_pretrained(base, num_hidden_layers=layers or depth)
 
 
-def _hugging_face(shape: StudentShape, base: str, found: HuggingFaceModel) -> tuple[Any, str]:
+def _hugging_face(shape: StudentShape, base: str, found: HuggingFaceModel, head: ModularHead | None) -> tuple[Any, str]:
     """The base with its classifier, and an empty text; or its encoder alone, and why the classifier is not used."""
     described = found.described
-    if not shape.heads or not found.classifies:
+    if not shape.heads or not (found.classifies or head):
         return pretrained_encoder(base, layers=shape.layers), "has no classifier"
-    if not found.is_cross_encoder:
+    if not found.is_cross_encoder and head is None:
         return pretrained_encoder(base, layers=shape.layers), f"classifies into {described.num_labels} labels"
     if shape.layers not in (None, described.num_hidden_layers):
         return pretrained_encoder(base, layers=shape.layers), "has a classifier that reads a later layer"
-    model, loading = AutoModelForSequenceClassification.from_pretrained(base, output_loading_info=True)
-    if missing := sorted(loading["missing_keys"]):
-        raise UnsupportedModelError(f"{base} is said to be a sequence classifier, but lacks {', '.join(missing)}")
-    return model, ""
+    return read_network(found.source, head), ""
 
 
 def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:

@@ -1,4 +1,4 @@
-"""Any Hugging Face sequence classifier with one or two logits as a teacher, with its own tokenizer."""
+"""Any Hugging Face cross-encoder with one or two logits as a teacher, with its own tokenizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.convert.own_network import read_network
+from cerberank_models.convert.own_network import read_config, read_head, read_network
 from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import find_source
 from cerberank_models.convert.teacher_input import FILE as INPUT
@@ -53,7 +53,7 @@ class HuggingFaceTeacher:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
         source = find_source(find_base(spec.source).place)
         self._tokenizer = read_tokenizer(source)
-        model = read_network(source)
+        model = read_network(source, read_head(source, read_config(source)))
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)
