@@ -19,6 +19,7 @@ from cerberank_models.transformer import (
     Frozen,
     OpaqueTransformer,
     PairTemplate,
+    PromptTemplate,
     TransformerConfig,
 )
 
@@ -26,7 +27,7 @@ LanguageCode = Annotated[str, Field(pattern=CODE.pattern)]
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "first", "last"]
 Activation = Literal["none", "gelu", "relu", "sigmoid", "silu", "tanh"]
 
 
@@ -68,7 +69,8 @@ class ArchitectureConfig(Frozen):
     classifier_bias: Annotated[bool, Field(exclude_if=lambda bias: bias is True)] = True
     """Whether the classifier's hidden layer has a bias; ModernBERT's has none."""
     classifier_pooling: Annotated[Pooling, Field(exclude_if=lambda pooling: pooling == "first")] = "first"
-    """What the classifier reads: the first token, or the mean of all tokens, which needs the whole last layer. Both
+    """What the classifier reads: the first token, the mean of all tokens, which needs the whole last layer, or the last
+    token, which alone has seen the whole pair in a decoder. Both
     fields are left out of `config.json` where they say what earlier releases take for granted."""
     classifier_logits: Literal[1, 2] = 2
     classifier_modules: Annotated[tuple[HeadModule, ...], Field(exclude_if=lambda modules: modules == ())] = ()
@@ -109,6 +111,8 @@ class EncodingConfig(Frozen):
     """2: question and candidate; 3: the previous and next sentence follow as a third segment (SSP section 3)."""
     template: Annotated[PairTemplate | None, Field(exclude_if=lambda template: template is None)] = None
     """The special tokens of an opaque network's pairs; None, and left out of `config.json`, for those of the family."""
+    prompt: Annotated[PromptTemplate | None, Field(exclude_if=lambda prompt: prompt is None)] = None
+    """The text around a decoder's question and candidate; None, and left out of `config.json`, for encoders."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -162,6 +166,8 @@ class TextRankerConfig(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.transformer.decoder is not None:
+            raise ValueError("a text ranker has an encoder, not a decoder")
         if self.first_ranker is None and self.token_ranker is None:
             raise ValueError("a text ranker needs first_ranker or token_ranker")
         if self.first_ranker == "linear" and not self.joint:
@@ -267,6 +273,7 @@ class RankerConfig(Frozen):
             raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
         if isinstance(self.transformer, OpaqueTransformer):
             self._check_opaque()
+        self._check_decoder()
         if self.first_stage is not None:
             self._check_first_stage(self.first_stage)
         return self
@@ -277,6 +284,18 @@ class RankerConfig(Frozen):
             raise ValueError("a joint text ranker reads question and candidate together: it cannot be a first stage")
         if first.encoding.document_length > first.encoding.window:
             raise ValueError("a first stage reads a candidate at once: document_length must not exceed window")
+
+    def _check_decoder(self) -> None:
+        """Raise ValueError for what a decoder needs and has not, or what an encoder has and does not need."""
+        decodes = isinstance(self.transformer, TransformerConfig) and self.transformer.decoder is not None
+        if decodes != (self.encoding.prompt is not None):
+            raise ValueError("a decoder needs encoding.prompt, which nothing else reads")
+        read = [exit_.pooling for exit_ in self.exits]
+        read += [self.architecture.classifier_pooling] if self.architecture.heads else []
+        if any((pooling == "last") != decodes for pooling in read):
+            raise ValueError("a decoder's exits and classifier read the last token, others do not")
+        if decodes and (self.encoding.segments != 2 or (self.architecture.heads and self.architecture.head_layers)):
+            raise ValueError("a decoder reads pairs of two segments, and its heads have no layers")
 
     def _check_opaque(self) -> None:
         """Raise ValueError for what an opaque graph cannot have."""
@@ -296,6 +315,27 @@ class RankerConfig(Frozen):
                 "be served by the onnx backend and evaluated, and not run by torch, trained, cut or read back"
             )
         return self.transformer
+
+    @property
+    def takes_instruction(self) -> bool:
+        """Whether a question may come with an instruction."""
+        return self.encoding.prompt is not None and bool(self.encoding.prompt.instruction)
+
+    @property
+    def score_form(self) -> str:
+        """What a score of the last stage is, in words; it lies between 0 and 1 in every model."""
+        architecture, prompt = self.architecture, self.encoding.prompt
+        if prompt is not None and prompt.no is not None:
+            form = f"probability of the token {prompt.yes!r} against {prompt.no!r}"
+        elif prompt is not None:
+            form = f"sigmoid of the logit of the token {prompt.yes!r}"
+        elif architecture.classifier_logits == 2 and (architecture.heads or self.transformer.family == "opaque"):
+            form = "probability of the second of two labels"
+        else:
+            form = "sigmoid of the logit"
+        if prompt is not None and prompt.divisor != 1:
+            form += f" divided by {prompt.divisor:g}"
+        return f"mean of {architecture.heads} heads, each the {form}" if architecture.heads > 1 else form
 
     @property
     def stages(self) -> tuple[Stage, ...]:

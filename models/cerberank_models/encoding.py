@@ -11,6 +11,8 @@ become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters are c
 so that a 100 kB candidate costs no more than a long sentence; beyond `MOST_CHARACTERS` they are not
 read by any encoder.
 
+A decoder's pairs have a prompt in the place of special tokens (`frame.py`), with an instruction that a call may give.
+
 With a `Windowing` a candidate that does not fit is read in several pairs: each holds a window where
 the cut text would be, beside the question and the context that the cut pair would hold.
 """
@@ -27,8 +29,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from cerberank_models.config import EncodingConfig
+from cerberank_models.frame import Frame, InstructionError, prompt_frame, template_frame
 from cerberank_models.token_cache import TokenCache
-from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, packed, special_tokens
+from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, replace_surrogates, without_limits
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
 from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_of
 
@@ -66,6 +69,9 @@ class EncodedPairs:
     """True where most of the candidate's tokens in the pair are unknown to the vocabulary; None where no token is."""
     question_unknown: bool = False
     """True where most of the question's tokens are unknown."""
+    prefixes: NDArray[np.int64] | None = None
+    """How many tokens each pair begins with that others of its question begin with too, where a decoder may compute
+    these once, shape [n]; None for encoders."""
 
     def __len__(self) -> int:
         """The number of pairs n."""
@@ -98,6 +104,10 @@ class EncodedPairs:
         """Tokens of all pairs together."""
         return int(self.offsets[-1])
 
+    def without_prefixes(self) -> EncodedPairs:
+        """The same pairs, each of which is computed whole."""
+        return replace(self, prefixes=None)
+
     def select(self, rows: NDArray[np.integer]) -> EncodedPairs:
         """The pairs `rows`, in that order, each as a candidate."""
         index, offsets = packed_rows(self.offsets, rows)
@@ -107,6 +117,7 @@ class EncodedPairs:
             offsets=offsets,
             truncated=self.truncated[rows],
             question_truncated=self.question_truncated,
+            prefixes=None if self.prefixes is None else self.prefixes[rows],
         )
 
 
@@ -124,11 +135,13 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
     if not parts:
         raise ValueError("nothing to concatenate")
     lengths = np.concatenate([part.lengths for part in parts])
+    prefixes = [part.prefixes for part in parts if part.prefixes is not None]
     return EncodedPairs(
         token_ids=np.concatenate([part.token_ids for part in parts]),
         type_ids=np.concatenate([part.type_ids for part in parts]),
         offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
         truncated=np.concatenate([part.truncated for part in parts]),
+        prefixes=np.concatenate(prefixes) if len(prefixes) == len(parts) else None,
     )
 
 
@@ -146,31 +159,47 @@ class PairEncoder:
     ) -> None:
         """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
 
-        The special tokens are the `config`'s, or else the family's. `tokenizer_digest` is the hash of the tokenizer's
-        file (`Tokens`). Raises ValueError when special tokens are missing from the vocabulary, or not known.
+        The special tokens are the `config`'s, or else the family's; a decoder has the `config`'s prompt in their place.
+        `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError when special tokens are
+        missing from the vocabulary, or not known, and for a prompt that leaves no room.
         """
-        template = config.template or (None if family == "opaque" else PAIR_TEMPLATES[family])
-        if template is None:
-            raise ValueError("the pairs of an opaque network need encoding.template")
-        first, separator = special_tokens(tokenizer, template)
+        template = config.template or (None if family == "opaque" else PAIR_TEMPLATES.get(family))
+        if template is None and config.prompt is None:
+            raise ValueError(f"the pairs of {family} need encoding.{'template' if family == 'opaque' else 'prompt'}")
+        if config.prompt is not None:
+            without_limits(tokenizer)
+            self._frame = prompt_frame(tokenizer, config.prompt, None)
+        elif template is not None:
+            self._frame = template_frame(tokenizer, template)
         self.tokenizer = tokenizer
         """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
         self._config = config
         unknown = (tokenizer.token_to_id(name) for name in UNKNOWN_TOKENS)
         self._unknown = next((number for number in unknown if number is not None), None)
-        self._head = packed([first])
-        self._join = packed([separator] * template.between)
-        self._tail = packed([separator])
         self._types = np.minimum(np.arange(config.segments, dtype=np.int32), type_vocab_size - 1, dtype=np.int32)
-        # The first separator of a join belongs to the segment before it, the others to the segment behind it.
-        self._specials = np.asarray([2] + [template.between] * (config.segments - 1), dtype=np.int64)
-        self._budget = config.max_length - int(self._specials.sum())
         self._tokens = Tokens(
             tokenizer,
-            most=self._budget,
+            most=self._budget(self._frame) if config.prompt is None else config.max_length,  # less, in any instruction
             characters=CHARACTERS_PER_TOKEN * config.max_length,
             digest=tokenizer_digest,
         )
+
+    def _budget(self, frame: Frame) -> int:
+        """The tokens that a frame leaves to the segments. Raises ValueError where these are too few."""
+        left = self._config.max_length - sum(frame.special(self._config.segments))
+        if self._config.prompt is not None and left <= self._config.question_length:
+            raise InstructionError(
+                f"the instruction and the text around it leave {left} of {self._config.max_length} tokens, and a "
+                f"question may take {self._config.question_length} of them: shorten the instruction"
+            )
+        return left
+
+    def _framed(self, instruction: str | None) -> Frame:
+        if instruction is None:
+            return self._frame
+        if self._config.prompt is None:
+            raise InstructionError("this model reads no instruction")
+        return prompt_frame(self.tokenizer, self._config.prompt, replace_surrogates(instruction))
 
     def encode(
         self,
@@ -181,14 +210,18 @@ class PairEncoder:
         partition: str = "",
         windowing: Windowing | None = None,
         most_tokens: int | None = None,
+        instruction: str | None = None,
     ) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once.
 
         Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one. Of a
         candidate at most `most_tokens` are read; one that does not fit is cut, or read in windows by `windowing`.
+        `instruction` replaces a decoder's own. Raises InstructionError for one that is too long, or that the model
+        has no place for.
         """
-        rows = len(candidates)
-        whole = [question, *(each.text for each in candidates)]
+        frame, rows = self._framed(instruction), len(candidates)
+        budget, lead = self._budget(frame), frame.before_candidate
+        whole = [frame.question(question), *(lead + each.text for each in candidates)]
         if self._config.segments == 3:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
             whole += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
@@ -199,7 +232,7 @@ class PairEncoder:
             lengths[:, index] = lengths_of(segment) // ID_BYTES
         unread, question_unread = lengths_of(whole[1 : rows + 1]) > characters, len(question) > characters
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
-        kept = self._kept(lengths, most)
+        kept = self._kept(lengths, most, budget)
         if windowing is not None:
             over = kept[:, 1] < np.minimum(lengths[:, 1], most)
             again = unread & ~over & (lengths[:, 1] <= most)
@@ -207,19 +240,27 @@ class PairEncoder:
             long = np.flatnonzero(again | over if windows > 1 else again).tolist()
             room = np.minimum(tokens_of(np.asarray(windows), kept[:, 1]), most) * CHARACTERS_PER_WINDOW_TOKEN
             ends = np.where(over, np.minimum(np.maximum(room, characters), MOST_CHARACTERS), MOST_CHARACTERS)
-            texts = [candidates[row].text for row in long]
+            texts = [whole[1 + row] for row in long]
             unread[long] = lengths_of(texts) > ends[long]
             if long:
                 texts = [text[:end] for text, end in zip(texts, ends[long].tolist(), strict=True)]
                 read = dict(zip(long, self._tokens.spanned(texts, cache, partition), strict=True))
                 return self._in_windows(
-                    read, segments, lengths, unread, question_unread=question_unread, windowing=windowing, most=most
+                    frame,
+                    read,
+                    segments,
+                    lengths,
+                    unread,
+                    question_unread=question_unread,
+                    windowing=windowing,
+                    most=most,
                 )
         shorter = kept < lengths
         for index in np.flatnonzero(shorter.any(axis=0)).tolist():
             ends = (ID_BYTES * kept[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
         return self._assembled(
+            frame,
             segments,
             kept,
             truncated=shorter[:, 1] | unread,
@@ -228,6 +269,7 @@ class PairEncoder:
 
     def _in_windows(
         self,
+        frame: Frame,
         long: Mapping[int, NDArray[np.int32]],
         segments: list[list[bytes]],
         lengths: NDArray[np.int64],
@@ -240,7 +282,7 @@ class PairEncoder:
         """The pairs of candidates of which those that are `long` may need several; these are their `Tokens.spanned`."""
         for row, read in long.items():
             lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
-        kept = self._kept(lengths, most)
+        kept = self._kept(lengths, most, self._budget(frame))
         counts, begins, sizes, covered = cut(np.minimum(lengths[:, 1], most), kept[:, 1], windowing)
         truncated = unread | (covered < lengths[:, 1])
         question_truncated = question_unread or bool((kept[:, 0] < lengths[:, 0]).any())
@@ -250,32 +292,36 @@ class PairEncoder:
             mine = slice(first[row], first[row + 1])
             spans[mine, 0] = long[row][1, begins[mine]]
             spans[mine, 1] = long[row][2, begins[mine] + sizes[mine] - 1]
+            spans[mine] = np.maximum(spans[mine] - len(frame.before_candidate), 0)
         by_row, starts = kept[owner], np.zeros((len(owner), len(segments)), dtype=np.int64)
         by_row[:, 1], starts[:, 1] = sizes, begins
         pieces = []
         for index, segment in enumerate(segments):
             slices = (ID_BYTES * np.stack([starts[:, index], starts[:, index] + by_row[:, index]], axis=1)).tolist()
             pieces.append([segment[row][start:end] for row, (start, end) in zip(owner.tolist(), slices, strict=True)])
-        pairs = self._assembled(pieces, by_row, truncated=truncated[owner], question_truncated=question_truncated)
+        pairs = self._assembled(
+            frame, pieces, by_row, truncated=truncated[owner], question_truncated=question_truncated
+        )
         if len(owner) == len(counts):
             return pairs
         return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
 
-    def _kept(self, lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-        """How many tokens of each segment fit, as `lengths`: the tokens that each has, `[n, segments]`.
+    def _kept(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:
+        """How many tokens of each segment fit into `budget`, as `lengths`: the tokens that each has, `[n, segments]`.
 
         The candidate, segment 1, keeps `most` at most.
         """
         wanted = lengths.copy()
         wanted[:, 1] = np.minimum(wanted[:, 1], most)
         if self._config.truncation == "longest_first":
-            return longest_first(wanted, self._budget)
+            return longest_first(wanted, budget)
         wanted[:, 0] = np.minimum(wanted[:, 0], self._config.question_length)
-        left = self._budget - wanted.cumsum(axis=1) + wanted
+        left = budget - wanted.cumsum(axis=1) + wanted
         return np.minimum(wanted, np.maximum(left, 0))
 
     def _assembled(
         self,
+        frame: Frame,
         segments: list[list[bytes]],
         lengths: NDArray[np.int64],
         *,
@@ -284,15 +330,16 @@ class PairEncoder:
     ) -> EncodedPairs:
         """The n pairs of the n texts of each segment, whose tokens are `lengths[n, segments]`."""
         rows = len(truncated)
-        parts: list[Iterable[bytes]] = [repeat(self._head), segments[0]]
+        parts: list[Iterable[bytes]] = [repeat(frame.head), segments[0]]
         for segment in segments[1:]:
-            parts += [repeat(self._join), segment]
-        pieces = chain.from_iterable(zip(*parts, repeat(self._tail, rows), strict=False))
-        by_segment = lengths + self._specials
+            parts += [repeat(frame.join), segment]
+        pieces = chain.from_iterable(zip(*parts, repeat(frame.tail, rows), strict=False))
+        by_segment = lengths + np.asarray(frame.special(lengths.shape[1]), dtype=np.int64)
         offsets = np.zeros(rows + 1, dtype=np.int64)
         np.cumsum(by_segment.sum(axis=1), out=offsets[1:])
         token_ids = np.frombuffer(bytearray().join(pieces), dtype=np.int32)
-        questions, candidates = self._mostly_unknown(token_ids, offsets[:-1], lengths)
+        questions, candidates = self._mostly_unknown(frame, token_ids, offsets[:-1], lengths)
+        before = (len(frame.head) + len(frame.join)) // ID_BYTES + lengths[:, 0]
         return EncodedPairs(
             token_ids=token_ids,
             type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
@@ -301,10 +348,11 @@ class PairEncoder:
             question_truncated=question_truncated,
             unknown=candidates,
             question_unknown=questions is not None and bool(questions[:1].any()),
+            prefixes=before if frame.shared else None,
         )
 
     def _mostly_unknown(
-        self, token_ids: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64]
+        self, frame: Frame, token_ids: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
         """True where more than half of the question's tokens are unknown, and of the candidate's, in each pair.
 
@@ -313,8 +361,8 @@ class PairEncoder:
         if self._unknown is None or not (unknown := token_ids == self._unknown).any():
             return None, None
         until = np.append(0, np.cumsum(unknown))
-        question = begins + 1
-        candidate = question + lengths[:, 0] + len(self._join) // ID_BYTES
+        question = begins + len(frame.head) // ID_BYTES
+        candidate = question + lengths[:, 0] + len(frame.join) // ID_BYTES
         first, second = (
             2 * (until[start + lengths[:, segment]] - until[start]) > lengths[:, segment]
             for segment, start in enumerate((question, candidate))

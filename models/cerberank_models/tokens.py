@@ -76,16 +76,21 @@ def packed(ids: list[int]) -> bytes:
     return array("i", ids).tobytes()
 
 
-def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, int]:
-    """Switch off the tokenizer's own truncation and padding; the ids of its first token and of its separator.
-
-    Raises ValueError when the template's special tokens are missing from the vocabulary.
-    """
+def without_limits(tokenizer: Tokenizer) -> None:
+    """Switch off the tokenizer's own truncation and padding."""
     # Changing a tokenizer while another thread encodes with it raises an error in that thread.
     if tokenizer.truncation is not None:
         tokenizer.no_truncation()
     if tokenizer.padding is not None:
         tokenizer.no_padding()
+
+
+def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, int]:
+    """Switch off the tokenizer's own truncation and padding; the ids of its first token and of its separator.
+
+    Raises ValueError when the template's special tokens are missing from the vocabulary.
+    """
+    without_limits(tokenizer)
     first, separator = (tokenizer.token_to_id(token) for token in (template.first, template.separator))
     if first is None or separator is None:
         raise ValueError(f"the tokenizer lacks {template.first} or {template.separator}, which the model needs")

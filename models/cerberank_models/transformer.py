@@ -11,7 +11,9 @@ from pydantic.dataclasses import dataclass
 
 Count = Annotated[int, Field(ge=1)]
 
-Family = Literal["albert", "bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"]
+Family = Literal["albert", "bert", "distilbert", "electra", "modernbert", "qwen2", "qwen3", "roberta", "xlm-roberta"]
+DECODERS: tuple[Family, ...] = ("qwen2", "qwen3")
+"""The families whose tokens see what stands before them alone; the others are encoders."""
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -41,6 +43,62 @@ class Frozen(BaseModel):
     """Immutable, and strict about keys: a misspelt setting is an error, never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PromptTemplate(Frozen):
+    """The text around a question and a candidate that a decoder was trained with, and the tokens that it answers with.
+
+    The pieces are tokenised each alone and then joined in the order of the fields, because the model's own code does so
+    or because no token of its tokenizer lies across their borders.
+    """
+
+    head: tuple[str, ...] = ()
+    instruction: tuple[str, ...] = ()
+    """Pieces that say what is looked for; one holds `{instruction}`. Left out where there is no instruction."""
+    lead: tuple[str, ...] = ()
+    """What stands between the instruction and the question."""
+    question: str = "{question}"
+    join: tuple[str, ...] = ()
+    candidate: str = "{candidate}"
+    """Ends in the candidate, which is cut at its end where a pair is too long."""
+    tail: tuple[str, ...]
+    default_instruction: str | None = None
+    """What a question without an instruction is asked with."""
+    yes: str
+    """The token whose logit at the end of a pair is its score's log-odds."""
+    no: str | None = None
+    """The token whose logit is subtracted from it, if there is one."""
+    divisor: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """What the log-odds are divided by."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.question.count("{question}") != 1 or not self.candidate.endswith("{candidate}"):
+            raise ValueError("question must hold {question} once, and candidate end in {candidate}")
+        if self.instruction and "".join(self.instruction).count("{instruction}") != 1:
+            raise ValueError("instruction must hold {instruction} once")
+        if self.default_instruction is not None and not self.instruction:
+            raise ValueError("a default_instruction needs the pieces of instruction")
+        return self
+
+
+class DecoderConfig(Frozen):
+    """What a decoder has beside its sizes, as Qwen2 and Qwen3 define it.
+
+    RMSNorm in front of attention and of a gated feed-forward (SwiGLU), rotary positions, attention to what stands
+    before, and keys and values that several heads share.
+    """
+
+    head_size: Count
+    key_value_heads: Count
+    theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1_000_000.0
+    """Base of the rotary frequencies."""
+    attention_bias: bool = False
+    """Whether queries, keys and values have a bias (Qwen2)."""
+    output_bias: bool = False
+    """Whether what attention gives back has one."""
+    query_key_norm: bool = True
+    """Whether each head's queries and keys are normalised (Qwen3)."""
 
 
 class PreNormConfig(Frozen):
@@ -90,14 +148,20 @@ class TransformerConfig(Frozen):
     layer_norm_epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-12
     pre_norm: Annotated[PreNormConfig | None, Field(exclude_if=lambda given: given is None)] = None
     """ModernBERT's, and no other family's; left out of `config.json` elsewhere, which earlier releases then read."""
+    decoder: Annotated[DecoderConfig | None, Field(exclude_if=lambda given: given is None)] = None
+    """Qwen2's and Qwen3's, and left out elsewhere."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.hidden_size % self.attention_heads:
+        if (self.decoder is not None) != (self.family in DECODERS):
+            raise ValueError(f"decoder is for {' and '.join(DECODERS)}, which need it; the family is {self.family}")
+        if self.decoder is not None and self.attention_heads % self.decoder.key_value_heads:
+            raise ValueError("attention_heads must be a multiple of key_value_heads")
+        if self.decoder is None and self.hidden_size % self.attention_heads:
             raise ValueError("hidden_size must be a multiple of attention_heads")
         if (self.pre_norm is not None) != (self.family == "modernbert"):
             raise ValueError(f"pre_norm is for modernbert, which needs it; the family is {self.family}")
-        if self.pre_norm is not None and self.hidden_size // self.attention_heads % 2:
+        if (self.pre_norm or self.decoder) and self.head_size % 2:
             raise ValueError("rotary positions need attention heads of an even size: hidden_size / attention_heads")
         return self
 
@@ -107,14 +171,19 @@ class TransformerConfig(Frozen):
         return self.family == "albert"
 
     @property
+    def head_size(self) -> int:
+        """The width of an attention head."""
+        return self.hidden_size // self.attention_heads if self.decoder is None else self.decoder.head_size
+
+    @property
     def token_types(self) -> bool:
         """Whether there is a table of token types."""
-        return self.family not in ("distilbert", "modernbert")
+        return self.family not in ("distilbert", "modernbert", *DECODERS)
 
     @property
     def feed_forward_maps(self) -> int:
         """Linear maps of a feed-forward: two, and one more that gates the inner channels."""
-        return 2 if self.pre_norm is None else 3
+        return 2 if self.pre_norm is None and self.decoder is None else 3
 
 
 class OpaqueTransformer(Frozen):

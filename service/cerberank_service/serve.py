@@ -21,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cerberank_models.backends.registry import usual_precision
 from cerberank_models.commands.values import Whole
 from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.convert.source import find_source
@@ -201,6 +202,10 @@ def _with_model(settings: Settings) -> Settings:
     if not settings.model:
         return settings
     source = find_source(settings.model, settings.model_revision or None)
+    if source.decodes and not {"backend", "precision"} & settings.model_fields_set:
+        settings = settings.model_copy(
+            update={"backend": "torch", "precision": usual_precision("torch", settings.device)}
+        )
     options = ImportOptions(precisions=(settings.precision,) if settings.backend == "onnx" else ())
     checkpoint = cached_checkpoint(source, options, default_cache())
     logger.info("%s is served from %s in %s with %s", source.place, checkpoint, settings.precision, settings.backend)

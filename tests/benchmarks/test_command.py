@@ -58,6 +58,14 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_shared_prefix_is_measured(tmp_path: Path) -> None:
+    """The three ways give the same scores, which the command checks."""
+    assert main(["prefixes", "--rounds", "1", "--candidates", "3", "--layers", "1", "--out", str(tmp_path)]) == 0
+    (row,) = report(tmp_path, "prefixes")["rows"]
+    assert row["whole / shared"] > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["heads", "cascade", "efficiency", "profile"])
 def test_made_networks_are_measured(tmp_path: Path, name: str) -> None:
     """Benchmarks that need neither server nor trained weights report figures of the networks that they name."""

@@ -29,6 +29,7 @@ from cerberank_benchmarks.pieces import (
     openvino,
     over_http,
     overhead,
+    prefixes,
     profile,
     shapes,
 )
@@ -55,9 +56,11 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "anytime": anytime.run,
     "first-stage": first_stage.run,
     "openvino": openvino.run,
+    "prefixes": prefixes.run,
 }
-ASKED = ("openvino", "first-stage", "scaling")
-"""Benchmarks that run only when named: they need a library or a checkpoint of their own, or a machine of many cores."""
+ASKED = ("openvino", "first-stage", "scaling", "prefixes")
+"""Benchmarks that run only when named: they need a library or a checkpoint of their own, or a machine of many cores, or
+are about decoders."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 

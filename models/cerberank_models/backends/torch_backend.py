@@ -23,6 +23,7 @@ from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
 from cerberank_models.backends.half_precision import usable_precision
+from cerberank_models.backends.shared_prefixes import SharedPrefixes
 from cerberank_models.backends.torch_stages import StageInput, TorchStages, dtype_of, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 """On a processor a run is cut into blocks whose hidden states fit into the cache; only attention computes padding."""
 
+DECODER_BLOCKS = BucketRule(tokens=2048, overhead=128)
+"""The same for a decoder, whose weights do not fit into a cache: a larger block reads them less often."""
+
 GRAPH_TOKENS = 16_384
 """Steps of up to so many tokens run as CUDA graphs at least; of more where full steps have more (`prepare`), because
 other threads may delay the launch of their kernels by milliseconds."""
@@ -44,7 +48,7 @@ other threads may delay the launch of their kernels by milliseconds."""
 
 @dataclass(frozen=True, slots=True)
 class TorchState:
-    """Hidden states of some pairs, packed; before stage 0 only their token ids."""
+    """Hidden states of some pairs, packed; before stage 0 only their token ids, which a decoder keeps."""
 
     offsets: NDArray[np.int64]
     pairs: EncodedPairs | None
@@ -125,36 +129,43 @@ class TorchBackend:
 
     def run(self, state: TorchState, stage: int) -> StageOutput[TorchState]:
         """Run the body layers of `stage` and its exit or heads."""
-        in_blocks = self._stages.device.type == "cpu" and self._stages.kernel is None
+        compute = self._compute
+        if self._stages.decodes:
+            compute = self._compute_shared
+        elif self._stages.device.type == "cpu" and self._stages.kernel is None:
+            compute = self._compute_in_blocks
         with self._on_stream():
-            hidden, logits = self._compute_in_blocks(state, stage) if in_blocks else self._compute(state, stage)
+            hidden, logits = compute(state, stage)
             values = logits.cpu().numpy()
         last = stage == len(self.config.stages) - 1
-        return scored(self.config, stage, values, None if last else TorchState(state.offsets, None, hidden))
+        kept = state.pairs if self._stages.decodes else None
+        return scored(self.config, stage, values, None if last else TorchState(state.offsets, kept, hidden))
 
     def select(self, state: TorchState, rows: NDArray[np.integer]) -> TorchState:
         """Gather the tokens of `rows`."""
         if state.hidden is None:
             assert state.pairs is not None, "a state has token ids until it has hidden states"
             return self.start(state.pairs.select(rows))
+        pairs = None if state.pairs is None else state.pairs.select(rows)
         with self._on_stream():
             if (place := consecutive(rows)) is not None:  # copied, without an index that would have to be uploaded
                 offsets = state.offsets[place.start : place.stop + 1]
-                return TorchState(offsets - offsets[0], None, state.hidden[offsets[0] : offsets[-1]].clone())
+                return TorchState(offsets - offsets[0], pairs, state.hidden[offsets[0] : offsets[-1]].clone())
             index, offsets = packed_rows(state.offsets, rows)
-            return TorchState(offsets, None, state.hidden[self._stages.upload(index)])
+            return TorchState(offsets, pairs, state.hidden[self._stages.upload(index)])
 
     def concat(self, states: Sequence[TorchState]) -> TorchState:
         """Join token ids or hidden states."""
         if len(states) == 1:
             return states[0]
-        waiting = [state.pairs for state in states if state.pairs is not None]
-        if len(waiting) == len(states):
-            return self.start(concat_pairs(waiting))
+        kept = [state.pairs for state in states if state.pairs is not None]
+        pairs = concat_pairs(kept) if len(kept) == len(states) else None
+        if pairs is not None and states[0].hidden is None:
+            return self.start(pairs)
         with self._on_stream():
             hidden = torch.cat([state.hidden for state in states if state.hidden is not None])
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
-        return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+        return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), pairs, hidden)
 
     def state_bytes(self, state: TorchState) -> int:
         """The hidden states' bytes; no state shares its tensor with another."""
@@ -191,6 +202,41 @@ class TorchBackend:
         rows = np.concatenate(blocks)
         tokens, _ = packed_rows(state.offsets, rows)
         return hidden[torch.from_numpy(np.argsort(tokens))], logits[torch.from_numpy(np.argsort(rows))]
+
+    def _compute_shared(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
+        """A decoder's stage: what pairs begin with once for all of them, then the rest of each in blocks."""
+        assert state.pairs is not None, "a decoder keeps its token ids"
+        shared, upload = SharedPrefixes.of(state.pairs), self._stages.upload
+        rows = np.arange(len(shared.group))
+        prefixes, known = None, None
+        if shared.lengths.any():
+            prefixes, known = self._stages.prefixes(stage, self._rows(state, *shared.prefixes()))
+        on_processor = self._stages.device.type == "cpu"
+        blocks = list(buckets_of(shared.rests, DECODER_BLOCKS)) if on_processor else [rows]
+        behind = [
+            self._stages.behind(stage, self._rows(state, *shared.behind(block)), known, upload(shared.group[block]))
+            for block in blocks
+        ]
+        logits = torch.cat([values for _, values in behind])[upload(np.argsort(np.concatenate(blocks)))]
+        if stage == len(self.config.stages) - 1:  # nobody reads the hidden states
+            return logits[:0], logits
+        places = [shared.behind(block)[0] for block in blocks]
+        parts = [hidden for hidden, _ in behind]
+        if prefixes is not None:  # a copy for each pair: a state keeps no other pair's
+            places.append(shared.copies()[0])
+            parts.append(prefixes[upload(packed_rows(shared.prefixes()[1], shared.group)[0])])
+        return torch.cat(parts)[upload(np.argsort(np.concatenate(places)))], logits
+
+    def _rows(self, state: TorchState, places: NDArray[np.int64], offsets: NDArray[np.int64]) -> StageInput:
+        """The packed tokens at `places` as a stage's input."""
+        upload, hidden = self._stages.upload, state.hidden
+        assert state.pairs is not None, "a decoder keeps its token ids"
+        return StageInput(
+            offsets=upload(offsets),
+            longest=int(np.diff(offsets).max()),
+            tokens=upload(token_table(state.pairs)[:, places]) if hidden is None else None,
+            hidden=None if hidden is None else hidden[upload(places)],
+        )
 
     def _compute(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
         tokens = None if state.pairs is None else self._stages.upload(token_table(state.pairs))

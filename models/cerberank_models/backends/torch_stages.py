@@ -19,6 +19,7 @@ from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
+from cerberank_models.network.prefixes import ContinuedLayout, PrefixLayout
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
@@ -60,6 +61,8 @@ class TorchStages:
         self.config, self.device, self.precision = ranker.config, device, precision
         self._ranker = in_precision(ranker, precision).to(device=device).eval()
         self.kernel = kernel or kernel_of(ranker.config, device, precision)
+        self.decodes = ranker.config.body.decoder is not None
+        """Whether it runs by `prefixes` and `behind`, and not by calls."""
         if self.kernel is not None:
             self._ranker.encoder.merge_projections()
         if fuse is not None:
@@ -68,15 +71,32 @@ class TorchStages:
 
     def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:
         """Hidden states `[T, D]` after the stage's body layers, and its logits `[N, c]`. Never waits for a GPU."""
-        hidden = inputs.hidden
-        if hidden is None:
-            assert inputs.tokens is not None, "there are token ids until there are hidden states"
-            layout = self._layout(inputs, inputs.tokens.shape[1])
-            token_ids, type_ids = inputs.tokens
-            hidden = self._ranker.encoder.embed(token_ids, type_ids, layout)
-        else:
-            layout = self._layout(inputs, hidden.shape[0])
-        return self._ranker.run_stage(hidden, layout, stage, heads=self._heads)
+        lies = inputs.tokens if inputs.hidden is None else inputs.hidden.T
+        assert lies is not None, "there are token ids until there are hidden states"
+        layout = self._layout(inputs, lies.shape[1])
+        return self._ranker.run_stage(self._entered(inputs, layout), layout, stage, heads=self._heads)
+
+    def prefixes(self, stage: int, inputs: StageInput) -> tuple[Tensor, PrefixLayout]:
+        """Hidden states `[T, D]` of a decoder's prefixes after a stage's layers, and what pairs behind them need."""
+        layout = PrefixLayout.of(inputs.offsets)
+        plan = self.config.stages[stage]
+        return self._ranker.encoder.run(self._entered(inputs, layout), layout, plan.start, plan.stop), layout
+
+    def behind(
+        self, stage: int, inputs: StageInput, prefixes: PrefixLayout | None, group: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As a call, for what stands behind the prefixes `group[N]` of a decoder's pairs; None where there are none."""
+        offsets = inputs.offsets
+        layout = PackedLayout.of(offsets) if prefixes is None else ContinuedLayout.after(prefixes, offsets, group)
+        return self._ranker.run_stage(self._entered(inputs, layout), layout, stage, heads=self._heads)
+
+    def _entered(self, inputs: StageInput, layout: Layout) -> Tensor:
+        """The hidden states that a stage begins with."""
+        if inputs.hidden is not None:
+            return inputs.hidden
+        assert inputs.tokens is not None, "there are token ids until there are hidden states"
+        token_ids, type_ids = inputs.tokens
+        return self._ranker.encoder.embed(token_ids, type_ids, layout)
 
     def _heads_form(self) -> nn.Module:
         heads = self._ranker.heads
@@ -123,5 +143,7 @@ def sum_in_fp32(precision: torch.dtype) -> None:
 def kernel_of(config: RankerConfig, device: torch.device, precision: torch.dtype) -> VarlenAttention | None:
     """The variable-length attention that a ranker of this shape takes on the device; None where it pads instead."""
     transformer = config.body
+    if transformer.decoder is not None:  # what follows a prefix attends to keys that lie elsewhere
+        return None
     windows = transformer.pre_norm is not None and transformer.pre_norm.window + 1 < config.encoding.max_length
-    return kernel_for(device, precision, transformer.hidden_size // transformer.attention_heads, windows=windows)
+    return kernel_for(device, precision, transformer.head_size, windows=windows)

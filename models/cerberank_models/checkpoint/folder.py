@@ -89,6 +89,8 @@ class Checkpoint:
             command = f"cerberank export {self.path if self.weights else 'FOLDER'} OUT --precisions {precision}"
             lacks = "" if self.weights else ", from a FOLDER with model.safetensors"
             makes = f"`{command}` makes them{lacks}"
+            if self.config.encoding.prompt is not None:
+                makes = "A decoder is run by torch: CERBERANK_BACKEND=torch, or --backend torch"
             if self.config.transformer.family == "opaque":
                 makes = "An opaque network gets no others after its import: serve it in one that it has"
             raise CheckpointError(f"{self.path} has no ONNX graphs in {precision!r}; it has: {have}. {makes}")

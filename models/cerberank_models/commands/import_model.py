@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from safetensors import SafetensorError, safe_open
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.import_decoder import import_decoder
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.config import EncodingConfig
@@ -70,6 +71,7 @@ def import_(
     calibrate: Path | None = None,
     opaque: bool = False,
     graph: str | None = None,
+    prompt: str | None = None,
     end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
 ) -> None:
     """Make a checkpoint from a Hugging Face cross-encoder.
@@ -85,6 +87,8 @@ def import_(
         calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
         opaque: One graph without exits and heads, as for families that have no layers here.
         graph: ONNX file of the source to take as the opaque graph, such as onnx/model.onnx.
+        prompt: Of a decoder: the text around its questions, where its name does not tell (qwen3-reranker,
+            mxbai-rerank-v2, zerank, or a JSON file).
         end_with_stdin: End when standard input ends.
     """
     if end_with_stdin:
@@ -101,6 +105,7 @@ def import_(
         calibration=read_questions(calibrate) if calibrate else (),
         opaque=opaque,
         graph=graph,
+        prompt=prompt,
     )
     made = read_checkpoint(out)
     forms = ", ".join(f"ONNX {each}" for each in made.precisions)
@@ -129,6 +134,7 @@ def import_model(
     calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
     opaque: bool = False,
     graph: str | None = None,
+    prompt: str | None = None,
 ) -> None:
     """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
 
@@ -138,6 +144,22 @@ def import_model(
     """
     found = find_source(source, revision)
     described = read_config(found)
+    if found.decodes:
+        check_files(found)
+        tokenizer = read_tokenizer(found)
+        length = own_length(tokenizer, described.max_position_embeddings)
+        if max_length is not None and max_length > length:
+            raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
+        import_decoder(
+            found,
+            out,
+            described=described,
+            tokenizer=tokenizer,
+            name=name or found.name,
+            max_length=_length(source, length, max_length),
+            prompt=prompt,
+        )
+        return
     head = read_head(found, described)
     if head is not None:
         described.num_labels = head.labels
@@ -237,12 +259,19 @@ def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> Enc
         teacher = TeacherInput.read(source)
         if context and not teacher.context:
             raise UnsupportedModelError(f"{source} does not read context: its {FILE} says so")
-    elif asked is None and own > MOST_TOKENS:
+    else:
+        own = _length(source, own, asked)
+    return teacher.model_copy(update={"max_length": asked or min(own, teacher.max_length)}).encoding()
+
+
+def _length(source: str, own: int, asked: int | None) -> int:
+    """The most tokens of a pair: `asked` for, or else what the model reads, `own`, up to a usual bound."""
+    if asked is None and own > MOST_TOKENS:
         logger.warning(
             "pairs are cut at %d of the %d tokens that %s reads; --max-length sets another number",
             MOST_TOKENS,
             own,
             source,
         )
-        own = MOST_TOKENS
-    return teacher.model_copy(update={"max_length": asked or min(own, teacher.max_length)}).encoding()
+        return MOST_TOKENS
+    return asked or own

@@ -129,8 +129,19 @@ class FusedAttentionLayout(PaddedLayout):
     longest: int
     """No pair that the graph is given has more tokens."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
-        """One MultiHeadAttention node; `dropout` does not exist at inference."""
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        *,
+        window: int | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """One MultiHeadAttention node; `dropout` does not exist at inference. Raises ValueError for `causal`."""
+        if causal:
+            raise ValueError("decoders are not exported to ONNX")
         inputs = [query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)]
         if window is not None and window + 1 < self.longest:
             far = ~near(query, key, window)

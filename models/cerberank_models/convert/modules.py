@@ -173,6 +173,12 @@ def read_modular_head(source: Source) -> ModularHead | None:
     return ModularHead(pooling=pooling, modules=tuple(modules), weights=weights)
 
 
+def module_settings(source: Source, kind: str) -> dict[str, Any] | None:
+    """The configuration of a model's first module of this class; None where it lists none. Raises SourceError."""
+    places = [place for name, place in _modules(source) if name == kind]
+    return _described(source, places[0]) if places else None
+
+
 def _modules(source: Source) -> list[tuple[str, str]]:
     """The class and the folder of each module."""
     listed = source.optional_json(MODULES) or []

@@ -45,6 +45,13 @@ class Source:
         return Path(self.place).name if self.commit else self.folder.resolve().name
 
     @property
+    def decodes(self) -> bool:
+        """Whether its configuration is that of a causal language model. Raises SourceError."""
+        described = _json(self.folder / CONFIG)
+        architectures = described.get("architectures") if isinstance(described, dict) else None
+        return any(str(name).endswith("ForCausalLM") for name in architectures or ())
+
+    @property
     def has_tokenizer(self) -> bool:
         """Whether a tokenizer's vocabulary is among its files; on the hub, once the tokenizer has been loaded."""
         return any((self.folder / name).is_file() for name in VOCABULARIES)

@@ -11,7 +11,7 @@ from cerberank_models.network.precision import LastLinear
 
 
 class Exit(nn.Module):
-    """Reads the mean of all token encodings (or the first token); shares nothing with other exits."""
+    """Reads the mean of all token encodings (or the first or the last token); shares nothing with other exits."""
 
     def __init__(self, width: int, pooling: Pooling, dropout: float, norm: nn.Module) -> None:
         """`width` D of the hidden states and of the classifier; `norm` is the body's output norm."""
@@ -29,7 +29,8 @@ class Exit(nn.Module):
     def pool(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states `[.., D]` to one vector a pair, `[N, D]`; it has no trained parts but the norm's."""
         hidden = self.norm(hidden)
-        return layout.mean(hidden) if self.pooling == "mean" else layout.first(hidden)
+        reads = {"mean": layout.mean, "first": layout.first, "last": layout.last}
+        return reads[self.pooling](hidden)
 
     def classify(self, pooled: Tensor) -> Tensor:
         """Pooled vectors `[N, D]` to float32 logits `[N]`."""

@@ -128,8 +128,10 @@ class Head(nn.Module):
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Body output `[.., D]` to logits `[N]`."""
         below = self.below_last(hidden, layout)
-        if self.pooling == "mean":
+        if self.pooling != "first":
             last = self.last_layer(below, layout) if len(self.layers) else below
+            if self.pooling == "last":
+                return self.classify(layout.last(last))
             means: Tensor = self.classifier(layout.mean(self.norm(last)))
             return means
         first = self.last_layer.forward_first(below, layout) if len(self.layers) else layout.first(below)

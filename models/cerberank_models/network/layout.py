@@ -8,7 +8,7 @@ tokens of a pair depend on the layout, linear layers and norms do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -22,10 +22,20 @@ class Layout(Protocol):
     def positions(self) -> Tensor:
         """Each token's position within its pair, from 0: `[T]` packed, `[1, S]` padded; computed when asked for."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        *,
+        window: int | None = None,
+        causal: bool = False,
+    ) -> Tensor:
         """Attention within each pair; all `[.., H, d]` as the hidden states lie.
 
-        With a `window` a token attends to those that are at most so many positions away.
+        With a `window` a token attends to those that are at most so many positions away, and `causal` to itself and to
+        those before it. Several heads of the query may share one of key and value.
         """
 
     def attend_first(
@@ -38,6 +48,9 @@ class Layout(Protocol):
 
     def inner(self) -> Tensor:
         """True on the tokens between the first and the last one of each pair, which are special: `[T]` or `[N, S]`."""
+
+    def last(self, hidden: Tensor) -> Tensor:
+        """The last token of each pair, `[N, D]`."""
 
     def mean(self, hidden: Tensor) -> Tensor:
         """The mean over each pair's tokens, special tokens included, `[N, D]`."""
@@ -54,9 +67,18 @@ class PaddedLayout:
         """`[1, S]`: positions are the same in every pair."""
         return torch.arange(self.mask.shape[1], device=self.mask.device)[None, :]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        *,
+        window: int | None = None,
+        causal: bool = False,
+    ) -> Tensor:
         """Softmax attention with padding, and what is outside the window, masked out."""
-        return _attention(query, key, value, self.mask[:, None, None, :], dropout, window)
+        return _attention(query, key, value, self.mask[:, None, None, :], dropout, window, causal=causal)
 
     def attend_first(
         self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
@@ -76,6 +98,10 @@ class PaddedLayout:
         """`[N, S]`: True on the tokens between the first and the last one of each pair."""
         following = torch.cat([self.mask[:, 1:], torch.zeros_like(self.mask[:, :1])], dim=1)
         return following & (self.positions > 0)
+
+    def last(self, hidden: Tensor) -> Tensor:
+        """The last position of each pair that is no padding."""
+        return hidden[torch.arange(len(hidden), device=hidden.device), self.mask.sum(dim=1) - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:
         """Masked mean, summed in float32: float16 would overflow."""
@@ -101,7 +127,7 @@ class PackedLayout:
     """All pairs are equally long: packed and padded are then the same memory."""
 
     @classmethod
-    def of(cls, offsets: Tensor) -> PackedLayout:
+    def of(cls, offsets: Tensor) -> Self:
         """Derive the grid from `offsets[N + 1]` (int64, on the device of the hidden states)."""
         lengths = offsets.diff()
         longest = int(lengths.max())
@@ -114,10 +140,19 @@ class PackedLayout:
         """`[T]`: each token's position within its pair."""
         return self.cells % self.mask.shape[1]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        *,
+        window: int | None = None,
+        causal: bool = False,
+    ) -> Tensor:
         """Softmax attention on a padded copy."""
         mask = None if self.uniform else self.mask[:, None, None, :]
-        out = _attention(self.pad(query), self.pad(key), self.pad(value), mask, dropout, window)
+        out = _attention(self.pad(query), self.pad(key), self.pad(value), mask, dropout, window, causal=causal)
         return out.flatten(0, 1)[self.cells]
 
     def attend_first(
@@ -139,6 +174,10 @@ class PackedLayout:
     def inner(self) -> Tensor:
         """`[T]`: True on the tokens between the first and the last one of each pair."""
         return between_ends(self.offsets, len(self.cells))
+
+    def last(self, hidden: Tensor) -> Tensor:
+        """The token before the next pair's offset."""
+        return hidden[self.offsets[1:] - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:
         """Segment mean in float32, summed pair by pair so that neighbours cannot change the rounding."""
@@ -173,14 +212,29 @@ def near(query: Tensor, key: Tensor, window: int) -> Tensor:
 
 
 def _attention(  # noqa: PLR0917 - as PyTorch's
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    window: int | None,
+    *,
+    causal: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention on `[N, S, H, d]`; result `[N, S, H, d]`."""
+    if causal:  # padding follows the tokens of its pair, none of which sees what follows it
+        mask = None
     if window is not None and key.shape[1] > window + 1:  # shorter pairs lie within their windows
         local = near(query, key, window)
         mask = local if mask is None else mask & local
     out = functional.scaled_dot_product_attention(
-        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask, dropout_p=dropout
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=causal,
+        enable_gqa=query.shape[2] != key.shape[2],
     )
     return out.transpose(1, 2)
 

@@ -92,9 +92,18 @@ class _StackedLayout:
         """The layout's positions `[T]`, which broadcast over the k heads."""
         return self.layout.positions
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        *,
+        window: int | None = None,
+        causal: bool = False,
+    ) -> Tensor:
         wide = _side_by_side(query), _side_by_side(key), _side_by_side(value)
-        mixed = self.layout.attend(*wide, dropout, window=window)
+        mixed = self.layout.attend(*wide, dropout, window=window, causal=causal)
         return _apart(mixed, len(query))
 
     def attend_first(
@@ -109,6 +118,9 @@ class _StackedLayout:
 
     def inner(self) -> Tensor:
         return self.layout.inner()
+
+    def last(self, hidden: Tensor) -> Tensor:
+        return self.layout.last(hidden.transpose(0, 1)).transpose(0, 1)
 
     def mean(self, hidden: Tensor) -> Tensor:
         return self.layout.mean(hidden.transpose(0, 1)).transpose(0, 1)

@@ -94,10 +94,19 @@ class VarlenLayout:
         token, pair = self._owners()
         return (token - self.offsets[pair]).clamp(max=self.longest - 1)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None) -> Tensor:
-        """Softmax attention; raises ValueError for `dropout`, which the kernel does not support."""
-        if dropout:
-            raise ValueError("variable-length attention is for inference: it has no dropout")
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float,
+        *,
+        window: int | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Softmax attention; raises ValueError for `dropout` and `causal`, which the kernel is not asked for."""
+        if dropout or causal:
+            raise ValueError("variable-length attention is for encoders at inference: it has no dropout, nor is causal")
         near = (-1, -1) if window is None or window + 1 >= self.longest else (window, window)
         return self.kernel(query, key, value, Spans(self.offsets, self.offsets, self.longest, self.longest, near))
 
@@ -127,6 +136,10 @@ class VarlenLayout:
     def inner(self) -> Tensor:
         """`[T]`: True on the tokens between the first and the last one of each pair."""
         return between_ends(self.offsets, self.tokens)
+
+    def last(self, hidden: Tensor) -> Tensor:
+        """The token before the next pair's offset."""
+        return hidden[self.offsets[1:] - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:
         """Segment mean, summed in float32."""

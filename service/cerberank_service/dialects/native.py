@@ -50,7 +50,7 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
         priority=request.priority,
         min_precision=request.min_precision,
         windowing=None if request.windows == "off" else Windowing(combine=request.windows),
-        instruction=request.instruction,
+        instruction=request.instruction or None,
     )
     options = ResponseOptions(
         ids=tuple(None if isinstance(item, str) else item.id for item in request.candidates),

@@ -105,7 +105,7 @@ class RankRequest(Wire):
     ] = "best"
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
     instruction: Annotated[
-        str | None, Field(description="For models with a prompt; others ignore it, with a warning.")
+        str | None, Field(description="What is looked for, in words, for models with a prompt; others refuse it.")
     ] = None
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False

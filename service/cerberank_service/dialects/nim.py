@@ -83,7 +83,8 @@ def _parse(document: Document) -> tuple[RankCall, None]:
         top_k=request.top_k,
         windowing=None if request.truncate == "END" else Windowing(),
         refuse_truncation=request.truncate == "NONE",
-        instruction=request.instruction,
+        instruction=request.instruction or None,
+        ignore_instruction=True,
     )
     return call, None
 

@@ -63,10 +63,12 @@ class ModelEntry(BaseModel):
     drop_schedule: list[float] | None = None
     drop_minimum: int | None = None
     tuned_schedules: list[dict[str, JsonValue]] | None = None
+    score: str | None = None
     calibration: dict[str, JsonValue] | None = None
     max_length: int | None = None
     languages: list[str] | None = None
     context: bool | None = None
+    instruction: bool | None = None
     backend: str | None = None
     precision: str | None = None
     aliases: list[str] | None = None

@@ -15,6 +15,7 @@ from cerberank_models.calibration import CalibrationError, threshold_for
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.frame import InstructionError
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
 from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankCall
@@ -79,8 +80,11 @@ def prepare(
 def fold(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None = None) -> Prepared:
     """Check and deduplicate a call; no pair is encoded.
 
-    Raises ServiceError (422) for invalid drop ratios, and for a precision that the checkpoint cannot keep.
+    Raises ServiceError (422) for invalid drop ratios, for a precision that the checkpoint cannot keep, and for an
+    instruction that it does not read.
     """
+    if call.instruction and not checkpoint.config.takes_instruction and not call.ignore_instruction:
+        raise ServiceError(Kind.INVALID, f"instruction: {checkpoint.config.name} has no prompt that could hold it")
     policy = _policy(call, checkpoint, default)
     first: dict[Candidate, int] = {}
     pair_of = np.asarray([first.setdefault(candidate, len(first)) for candidate in call.candidates], dtype=np.int64)
@@ -108,17 +112,22 @@ def read_pairs(
 ) -> Prepared:
     """Encode the distinct candidates `rows` of a folded call as pairs; None encodes all of them.
 
-    Raises ServiceError (422) for texts that are too long when the call refuses truncation.
+    Raises ServiceError (422) for texts that are too long when the call refuses truncation, and for an instruction that
+    leaves no room.
     """
     candidates = folded.unique if rows is None else [folded.unique[row] for row in rows.tolist()]
-    pairs = encoder.encode(
-        call.question,
-        candidates,
-        cache,
-        partition=call.tenant,
-        windowing=call.windowing,
-        most_tokens=call.most_tokens,
-    )
+    try:
+        pairs = encoder.encode(
+            call.question,
+            candidates,
+            cache,
+            partition=call.tenant,
+            windowing=call.windowing,
+            most_tokens=call.most_tokens,
+            instruction=call.instruction if checkpoint.config.takes_instruction else None,
+        )
+    except InstructionError as error:
+        raise ServiceError(Kind.INVALID, f"instruction: {error}") from error
     truncated, unknown = pairs.truncated_candidates, pairs.unknown_candidates
     if rows is not None:
         truncated, unknown = folded.truncated.copy(), folded.unknown.copy()
@@ -153,7 +162,7 @@ def _least(call: RankCall, checkpoint: Checkpoint) -> float | None:
 
 def _warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
     warnings = call_warnings(call.question, call.candidates, checkpoint.config, call.drop_ratio)
-    if call.instruction:
+    if call.instruction and not checkpoint.config.takes_instruction:
         warnings.append("this model has no prompt: instruction has no effect")
     if call.latency_target_ms is not None and call.drop_ratio is None and not checkpoint.config.tuned_schedules:
         warnings.append("this model has no tuned schedules: latency_target_ms has no effect")

@@ -86,10 +86,12 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
             {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
             for entry in config.tuned_schedules
         ],
+        "score": config.score_form if live.checkpoint.calibration is None else f"calibrated from {config.score_form}",
         "calibration": _calibration(live.checkpoint.calibration),
         "max_length": config.encoding.max_length,
         "languages": list(config.languages),
         "context": config.encoding.segments == 3,
+        "instruction": config.takes_instruction,
         "backend": settings.backend,
         "precision": live.precision,
         "aliases": sorted(settings.alias_names),

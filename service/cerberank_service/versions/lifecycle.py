@@ -147,7 +147,8 @@ def _next_load(
         )
         if size > free + coming + sum(held[ref].size for ref in weaker):
             refused[reference] = (
-                f"needs {size} bytes of memory; {memory} are allowed, more important versions hold them"
+                f"needs {size} bytes of memory; CERBERANK_MODEL_MEMORY_BYTES allows {memory}, and no less important "
+                "version holds enough of them"
             )
             continue
         if busy or free < size <= free + coming:

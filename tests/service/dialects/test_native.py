@@ -159,10 +159,11 @@ def test_a_body_of_another_dialect_is_told_its_path(field: str, path: str) -> No
 
 
 def test_an_instruction_is_for_models_with_a_prompt(client: TestClient) -> None:
-    """The others say that they do not read it, and rank as without it."""
-    with_one = client.post("/v1/rank", json=GOOD | {"instruction": "judge by the numbers"}).raise_for_status().json()
-    assert "this model has no prompt: instruction has no effect" in with_one["warnings"]
-    assert with_one["results"] == client.post("/v1/rank", json=GOOD).json()["results"]
+    """The others refuse it; an empty one is none."""
+    refused = client.post("/v1/rank", json=GOOD | {"instruction": "judge by the numbers"})
+    assert refused.status_code == 422
+    assert "has no prompt that could hold it" in refused.text
+    assert client.post("/v1/rank", json=GOOD | {"instruction": ""}).status_code == 200
 
 
 def test_texts_and_heads_are_given_when_asked_for() -> None:

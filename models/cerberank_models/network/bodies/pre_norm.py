@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.bodies.merging import side_by_side
+from cerberank_models.network.bodies.rotary import turned, turns_of
 from cerberank_models.network.layout import Layout
 from cerberank_models.transformer import PreNormConfig, TransformerConfig
 
@@ -117,8 +117,8 @@ class PreNormLayer(nn.Module):
             query, key, value = (self._split(part(read)) for part in (self.query, self.key, self.value))
         else:
             query, key, value = self.merged(read).unflatten(-1, (3, self.attention_heads, -1)).unbind(-3)
-        turns = self._turns(layout, query.shape[-1])
-        query, key = (_turned(part, *turns) for part in (query, key))
+        turns = turns_of(layout.positions, query.shape[-1], self.theta)
+        query, key = (turned(part, *turns) for part in (query, key))
         mixed = layout.attend(query, key, value, self._attention_dropout, window=self.window)
         return self._finish(hidden, mixed)
 
@@ -127,7 +127,7 @@ class PreNormLayer(nn.Module):
         read = self.attention_norm(hidden)
         query = self._split(self.query(layout.first(read)))  # position 0 is not turned
         key = self._split(self.key(read))
-        key = _turned(key, *self._turns(layout, key.shape[-1]))
+        key = turned(key, *turns_of(layout.positions, key.shape[-1], self.theta))
         value = self._split(self.value(read))
         mixed = layout.attend_first(query, key, value, self._attention_dropout, window=self.window)
         return self._finish(layout.first(hidden), mixed)
@@ -150,19 +150,6 @@ class PreNormLayer(nn.Module):
 
     def _drop(self, tensor: Tensor) -> Tensor:
         return functional.dropout(tensor, self.dropout, self.training)
-
-    def _turns(self, layout: Layout, size: int) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of each token's angles, `[.., 1, d / 2]` in float32 whatever the precision of the weights."""
-        positions = layout.positions
-        steps = torch.arange(0, size, 2, dtype=torch.float32, device=positions.device) / size
-        angles = positions[..., None, None] / self.theta**steps
-        return angles.cos(), angles.sin()
-
-
-def _turned(split: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Queries or keys `[.., H, d]` turned by their positions, the first half of each head against the second."""
-    first, second = split.float().chunk(2, dim=-1)
-    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(split.dtype)
 
 
 def _options(config: TransformerConfig) -> PreNormConfig:

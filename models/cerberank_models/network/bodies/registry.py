@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cerberank_models.network.bodies.causal import CausalBody
 from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.post_norm import PostNormBody
 from cerberank_models.network.bodies.pre_norm import PreNormBody
@@ -17,6 +18,8 @@ BODIES: Mapping[Family, BodyType] = MappingProxyType(
         "distilbert": PostNormBody,
         "electra": PostNormBody,
         "modernbert": PreNormBody,
+        "qwen2": CausalBody,
+        "qwen3": CausalBody,
         "roberta": PostNormBody,
         "xlm-roberta": PostNormBody,
     }

@@ -1,0 +1,179 @@
+"""Decoders that rerank by a token's logit: their configuration and weights, by the mapping of their family.
+
+In: a causal language model of transformers. Out: a ranker of one stage whose classifier is the rows of the language
+model's head that belong to the answer's tokens; the rest of that head is left out.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from cerberank_models.backends.contract import Scores, probability
+from cerberank_models.config import ArchitectureConfig, DenseModule, EncodingConfig, RankerConfig
+from cerberank_models.convert.families import ImportMapping, UnsupportedModelError
+from cerberank_models.convert.hugging_face import places
+from cerberank_models.convert.source import Source
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.transformer import DecoderConfig, Family, TransformerConfig
+
+OUTPUT = "heads.0.classifier.output.weight"
+
+
+def _decoder(source: Any, family: Family) -> TransformerConfig:
+    """The configuration of the decoder (`network/bodies/causal.py`)."""
+    if source.hidden_act != "silu":
+        raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only 'silu'")
+    rope = source.rope_parameters
+    if set(rope) - {"rope_type", "rope_theta"} or rope["rope_type"] != "default":
+        raise UnsupportedModelError(f"rope_parameters {rope} are not supported, only a rope_theta")
+    if set(source.layer_types) != {"full_attention"}:
+        raise UnsupportedModelError("layers with a sliding window are not supported, only with full attention")
+    own = bool(getattr(source, "attention_bias", False))
+    return TransformerConfig(
+        family=family,
+        vocab_size=source.vocab_size,
+        hidden_size=source.hidden_size,
+        layers=source.num_hidden_layers,
+        attention_heads=source.num_attention_heads,
+        intermediate_size=source.intermediate_size,
+        max_positions=source.max_position_embeddings,
+        type_vocab_size=1,
+        embedding_size=source.hidden_size,
+        layer_norm_epsilon=source.rms_norm_eps,
+        decoder=DecoderConfig(
+            head_size=getattr(source, "head_dim", None) or source.hidden_size // source.num_attention_heads,
+            key_value_heads=source.num_key_value_heads,
+            theta=rope["rope_theta"],
+            attention_bias=own or family == "qwen2",
+            output_bias=own,
+            query_key_norm=family == "qwen3",
+        ),
+    )
+
+
+QWEN = ImportMapping(
+    prefix="model.",
+    transformer=_decoder,
+    activation="gelu",
+    embeddings={"embed_tokens.": "tokens."},
+    layer=re.compile(r"layers\.(\d+)\.(.*)"),
+    layer_names={
+        "input_layernorm.": "attention_norm.",
+        "self_attn.q_proj.": "query.",
+        "self_attn.k_proj.": "key.",
+        "self_attn.v_proj.": "value.",
+        "self_attn.q_norm.": "query_norm.",
+        "self_attn.k_norm.": "key_norm.",
+        "self_attn.o_proj.": "attention_output.",
+        "post_attention_layernorm.": "feed_norm.",
+        "mlp.gate_proj.": "gate.",
+        "mlp.up_proj.": "up.",
+        "mlp.down_proj.": "down.",
+    },
+    output_norm="norm.",
+    classifier={},
+    unused=re.compile(r"^lm_head\.|rotary_emb\.inv_freq$"),
+)
+MAPPINGS: Mapping[Family, ImportMapping] = MappingProxyType({"qwen2": QWEN, "qwen3": QWEN})
+"""By `model_type` of the `transformers` configuration, which is the family's name here too."""
+
+
+def decoder_config(described: Any, *, name: str, encoding: EncodingConfig) -> RankerConfig:
+    """The ranker of a decoder's `transformers` configuration, with the prompt of `encoding`.
+
+    Raises UnsupportedModelError for a decoder that has no body here.
+    """
+    if described.model_type not in MAPPINGS or encoding.prompt is None:
+        raise UnsupportedModelError(
+            f"{name} is a decoder ({described.model_type}), and only {', '.join(MAPPINGS)} have layers here"
+        )
+    transformer = MAPPINGS[described.model_type].transformer(described, described.model_type)
+    logits: Literal[1, 2] = 1 if encoding.prompt.no is None else 2
+    return RankerConfig(
+        name=name,
+        transformer=transformer,
+        architecture=ArchitectureConfig(
+            body_layers=transformer.layers,
+            heads=1,
+            head_layers=0,
+            classifier_pooling="last",
+            classifier_logits=logits,
+            classifier_modules=(DenseModule(width=logits, bias=False),),
+        ),
+        encoding=encoding,
+    )
+
+
+def read_decoder(source: Source) -> Any:
+    """The causal language model in float32. Raises UnsupportedModelError for damaged or missing weights."""
+    try:
+        network, loading = AutoModelForCausalLM.from_pretrained(
+            source.place, revision=source.commit or "main", dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
+    if missing := sorted(loading["missing_keys"]):
+        raise UnsupportedModelError(f"{source.place} lacks {', '.join(missing)}")
+    return network.eval()
+
+
+def decoder_ranker(config: RankerConfig, network: Any, answers: Sequence[int]) -> Ranker:
+    """The ranker with the weights of the language model `network`, whose memory it shares.
+
+    `answers` are the tokens that the classifier's rows belong to. Raises UnsupportedModelError naming every weight
+    without a place or without a source.
+    """
+    with torch.device("meta"):
+        ranker = Ranker(config)
+    names, prompt = MAPPINGS[config.body.family], config.encoding.prompt
+    if prompt is None:
+        raise ValueError(f"{config.name} has no prompt")
+    rows = network.get_output_embeddings().weight.detach()[list(answers)]
+    state: dict[str, Tensor] = {OUTPUT: rows / prompt.divisor}
+    surplus = []
+    for key, value in network.state_dict().items():
+        if names.unused.search(key):
+            continue
+        found = places(key.removeprefix(names.prefix), names, ranker)
+        state |= dict.fromkeys(found, value)
+        surplus += [] if found else [key]
+    missing = sorted(set(ranker.state_dict()) - set(state))
+    if surplus or missing:
+        raise UnsupportedModelError(f"weights do not fit: without a place {surplus}, without a source {missing}")
+    try:
+        ranker.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError as error:
+        raise UnsupportedModelError(f"weights do not fit: {error}") from error
+    return ranker.eval()
+
+
+def decoder_scores(
+    network: Any,
+    encoder: PairEncoder,
+    texts: Sequence[tuple[str, Sequence[str]]],
+    *,
+    answers: Sequence[int],
+    divisor: float,
+) -> list[Scores]:
+    """The scores, `[n]` a question, that the language model itself gives the encoder's pairs, each alone."""
+    scores = []
+    for question, candidates in texts:
+        pairs = encoder.encode(question, [Candidate(text=text) for text in candidates])
+        odds = []
+        for start, stop in zip(pairs.offsets[:-1], pairs.offsets[1:], strict=True):
+            ids = torch.from_numpy(pairs.token_ids[start:stop].astype(np.int64))[None]
+            with torch.no_grad():
+                logits = network(input_ids=ids, logits_to_keep=1, use_cache=False).logits[0, -1, list(answers)]
+            odds.append(float(logits[-1] - (logits[0] if len(answers) == 2 else 0.0)) / divisor)
+        scores.append(probability(np.asarray(odds, dtype=np.float32)))
+    return scores

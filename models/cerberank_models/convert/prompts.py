@@ -1,0 +1,148 @@
+"""The prompts of known decoders that rerank, and which of them a model was trained with.
+
+Facts are those of the models' cards and of their makers' own code. A chat template is compared with them and never
+rendered: it is a program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from cerberank_models.checkpoint.regular import SMALL, read_regular
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.modules import module_settings
+from cerberank_models.convert.source import Source
+from cerberank_models.transformer import PromptTemplate
+
+LOGIT_SCORE = "LogitScore"
+"""The module of sentence-transformers that reads a token's logit at the end of a prompt."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownPrompt:
+    """A prompt, and by what its models are known."""
+
+    prompt: PromptTemplate
+    name: re.Pattern[str]
+    """Is in the name of a repository or folder."""
+    mark: str | None = None
+    """Is in the chat templates of these models and in no other's."""
+    joined: bool = True
+    """Whether the model's own code tokenises the whole text at once, which gives the same tokens as the pieces."""
+
+
+PROMPTS: Mapping[str, KnownPrompt] = MappingProxyType(
+    {
+        "qwen3-reranker": KnownPrompt(
+            name=re.compile(r"qwen3[-_.]?reranker", re.IGNORECASE),
+            mark="Judge whether the Document meets the requirements based on the Query and the Instruct provided.",
+            prompt=PromptTemplate(
+                head=(
+                    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
+                    'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+                    "<|im_start|>user\n",
+                ),
+                instruction=("<Instruct>:", " {instruction}\n"),
+                lead=("<Query>:",),
+                question=" {question}\n",
+                join=("<Document>:",),
+                candidate=" {candidate}",
+                tail=("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",),
+                default_instruction="Given a web search query, retrieve relevant passages that answer the query",
+                yes="yes",
+                no="no",
+            ),
+        ),
+        "mxbai-rerank-v2": KnownPrompt(
+            name=re.compile(r"mxbai-rerank-\w+-v2", re.IGNORECASE),
+            mark="You are a search relevance expert who evaluates how well documents match search queries.",
+            joined=False,
+            prompt=PromptTemplate(
+                head=(
+                    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+                    "<|im_end|>\n<|im_start|>user\n",
+                ),
+                instruction=("instruction: {instruction}\n",),
+                question="query: {question}",
+                join=("\n",),
+                candidate="document: {candidate}",
+                tail=(
+                    "\n",
+                    "You are a search relevance expert who evaluates how well documents match search queries. For each "
+                    "query-document pair, carefully analyze the semantic relationship between them, then provide your "
+                    "binary relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:",
+                    "<|im_end|>\n<|im_start|>assistant\n",
+                ),
+                yes="1",
+                no="0",
+            ),
+        ),
+        "zerank": KnownPrompt(
+            name=re.compile(r"zerank", re.IGNORECASE),
+            prompt=PromptTemplate(
+                head=("<|im_start|>system",),
+                question="\n{question}",
+                join=("<|im_end|>\n<|im_start|>user",),
+                candidate="\n{candidate}",
+                tail=("<|im_end|>\n<|im_start|>assistant\n",),
+                yes="Yes",
+                divisor=5.0,
+            ),
+        ),
+    }
+)
+
+
+def find_prompt(source: Source, tokenizer: Any, named: str | None) -> KnownPrompt:
+    """The prompt of the decoder at `source`: the one that is `named`, or else known by its name or chat template.
+
+    `named` is one of `PROMPTS`, or a JSON file with the fields of a `PromptTemplate`. Raises UnsupportedModelError.
+    """
+    if named is not None:
+        return PROMPTS[named] if named in PROMPTS else _own(Path(named))
+    template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
+    for known in PROMPTS.values():
+        if known.name.search(source.name) or (known.mark is not None and known.mark in template):
+            return known
+    raise UnsupportedModelError(
+        f"{source.place} is a decoder, and the text that it expects around a question and a candidate is not known: "
+        f"--prompt names it ({', '.join(PROMPTS)}, or a JSON file)"
+    )
+
+
+def _own(file: Path) -> KnownPrompt:
+    try:
+        prompt = PromptTemplate.model_validate_json(read_regular(file, SMALL))
+    except (OSError, ValidationError) as error:
+        raise UnsupportedModelError(
+            f"--prompt {file} is none of {', '.join(PROMPTS)} and no file with a prompt: {error}"
+        ) from error
+    return KnownPrompt(prompt=prompt, name=re.compile(re.escape(file.stem)), joined=False)
+
+
+def answer_tokens(source: Source, tokenizer: Any, prompt: PromptTemplate) -> list[int]:
+    """The ids of the tokens whose logits a pair's score is made of: `no`, if there is one, and `yes`.
+
+    Raises UnsupportedModelError where the vocabulary lacks one, or where the model's own settings name others.
+    """
+    words = [word for word in (prompt.no, prompt.yes) if word is not None]
+    plain = tokenizer.backend_tokenizer
+    ids = [plain.token_to_id(word) for word in words]
+    if missing := [word for word, number in zip(words, ids, strict=True) if number is None]:
+        raise UnsupportedModelError(f"the vocabulary of {source.place} lacks the token {', '.join(map(repr, missing))}")
+    if (settings := module_settings(source, LOGIT_SCORE)) is not None:
+        own = [settings.get(name) for name in ("false_token_id", "true_token_id")]
+        stated = [number for number in own if number is not None]
+        if stated != ids:
+            raise UnsupportedModelError(
+                f"{source.place} scores by the tokens {json.dumps(stated)}, its prompt by {words} ({json.dumps(ids)})"
+            )
+    return ids

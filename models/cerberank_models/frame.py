@@ -1,0 +1,87 @@
+"""What stands around the segments of a pair, as token ids: an encoder's special tokens, or a decoder's prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from cerberank_models.tokens import ID_BYTES, packed, special_tokens
+from cerberank_models.transformer import PairTemplate, PromptTemplate
+
+
+class InstructionError(ValueError):
+    """An instruction that is too long, or that the model has no place for."""
+
+
+QUESTION, CANDIDATE, INSTRUCTION = "{question}", "{candidate}", "{instruction}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """A pair is `head`, the question, `join`, the candidate and `tail`; a third segment follows behind another `join`.
+
+    Token ids are the `bytes` of int32.
+    """
+
+    head: bytes
+    join: bytes
+    tail: bytes
+    around_question: tuple[str, str] = ("", "")
+    """Text that is tokenised together with the question, before and behind it."""
+    before_candidate: str = ""
+    """Text that is tokenised together with the candidate."""
+    shared: bool = False
+    """Whether what stands before the candidate can be computed once for several pairs."""
+    first_separator: int = 0
+    """The tokens of `join` that belong to the segment before it."""
+
+    def special(self, segments: int) -> list[int]:
+        """The number of its tokens that belong to each segment of a pair."""
+        head, join, tail = (len(part) // ID_BYTES for part in (self.head, self.join, self.tail))
+        rest = join - self.first_separator
+        return [
+            head + self.first_separator,
+            *[rest + self.first_separator] * (segments - 2),
+            rest + tail,
+        ]
+
+    def question(self, text: str) -> str:
+        """The question as it is tokenised."""
+        before, behind = self.around_question
+        return f"{before}{text}{behind}"
+
+
+def template_frame(tokenizer: Tokenizer, template: PairTemplate) -> Frame:
+    """An encoder's special tokens; switches off the tokenizer's own truncation and padding.
+
+    Raises ValueError when special tokens are missing from the vocabulary.
+    """
+    first, separator = special_tokens(tokenizer, template)
+    return Frame(
+        head=packed([first]), join=packed([separator] * template.between), tail=packed([separator]), first_separator=1
+    )
+
+
+def prompt_frame(tokenizer: Tokenizer, prompt: PromptTemplate, instruction: str | None) -> Frame:
+    """A decoder's prompt with an instruction, or with its own if that is None.
+
+    Raises InstructionError for an instruction where the prompt has no place for one.
+    """
+    if instruction is not None and not prompt.instruction:
+        raise InstructionError("this model has no place for an instruction")
+    chosen = prompt.default_instruction if instruction is None else instruction
+    asked = () if chosen is None else (piece.replace(INSTRUCTION, chosen) for piece in prompt.instruction)
+    before, behind = prompt.question.split(QUESTION)
+    return Frame(
+        head=_ids(tokenizer, *prompt.head, *asked, *prompt.lead),
+        join=_ids(tokenizer, *prompt.join),
+        tail=_ids(tokenizer, *prompt.tail),
+        around_question=(before, behind),
+        before_candidate=prompt.candidate.removesuffix(CANDIDATE),
+        shared=True,
+    )
+
+
+def _ids(tokenizer: Tokenizer, *pieces: str) -> bytes:
+    return b"".join(packed(tokenizer.encode(piece, add_special_tokens=False).ids) for piece in pieces)
