@@ -27,6 +27,7 @@ from cerberank_models.convert.checkpoint import (
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.hugging_face import load_weights, ranker_config, transformer_config
+from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS
 from cerberank_models.convert.opaque import why_opaque
 from cerberank_models.convert.own_network import (
@@ -143,6 +144,7 @@ def import_model(
     UnsupportedModelError for models that are not one- or two-logit cross-encoders, SourceError where there is no model.
     """
     found = find_source(source, revision)
+    check_source(found)
     described = read_config(found)
     if found.decodes:
         check_files(found)

@@ -118,7 +118,11 @@ def read_decoder(source: Source) -> Any:
     """The causal language model in float32. Raises UnsupportedModelError for damaged or missing weights."""
     try:
         network, loading = AutoModelForCausalLM.from_pretrained(
-            source.place, revision=source.commit or "main", dtype=torch.float32, output_loading_info=True
+            source.place,
+            revision=source.commit or "main",
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.graphs import export_module, is_large, save_graph, token_inputs
+from cerberank_models.convert.limits import check_external_data
 
 PREFIX = "network/"
 """Begins the names within a shipped graph, which cannot then be those of the nodes around it."""
@@ -56,8 +57,10 @@ def export_network(network: OpaqueNetwork, path: Path, *, longest: int) -> None:
 def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
     """Write the graph `shipped`, which takes transformers' inputs to the logits of `labels` labels, as ours.
 
-    Raises UnsupportedModelError for other inputs or outputs, and for what is no graph.
+    Raises UnsupportedModelError for other inputs or outputs, for tensors outside of its folder, and for what is no
+    graph.
     """
+    check_external_data(shipped)
     try:
         model = onnx.compose.add_prefix(onnx.load(shipped), PREFIX)
     except Exception as error:  # protobuf's DecodeError, or onnx's for external data, which share no base

@@ -101,7 +101,7 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
     kind = AutoModelForSequenceClassification if head is None else AutoModel
     try:
         network, loading = kind.from_pretrained(
-            source.place, revision=source.commit or "main", output_loading_info=True
+            source.place, revision=source.commit or "main", output_loading_info=True, trust_remote_code=False
         )
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error

@@ -22,7 +22,9 @@ UNLIMITED = 1 << 30
 def read_tokenizer(source: Source) -> Any:
     """The model's fast tokenizer. Raises UnsupportedModelError without one: transformers would make an empty one."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.place, revision=source.commit or "main")
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.place, revision=source.commit or "main", trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         if source.has_tokenizer:
             reason = str(error).partition("\n")[0]

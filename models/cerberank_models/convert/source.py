@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.checkpoint.regular import open_regular
+from cerberank_models.checkpoint.regular import SMALL, NotRegularError, open_regular, read_regular
 from cerberank_models.language import CODE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -160,8 +160,8 @@ def _model_type(config: Path) -> object:
 
 def _json(file: Path) -> Any:
     try:
-        return json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
+        return json.loads(read_regular(file, SMALL))
+    except (NotRegularError, ValueError, RecursionError) as error:
         raise SourceError(f"{file} is no JSON that can be read: {error}") from error
 
 

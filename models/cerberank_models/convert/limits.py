@@ -1,0 +1,132 @@
+"""What a model to import may hold, checked before any library reads it: sizes of files, links, and shapes.
+
+A refusal costs less than a second and no memory that grows with the files: they are not read.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cerberank_models.checkpoint.external_data import GraphError, external_files
+from cerberank_models.checkpoint.manifest import is_path_within
+from cerberank_models.checkpoint.regular import SMALL, open_regular
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.source import CARD, CONFIG, VOCABULARIES, Source
+
+LARGE = 256 << 20
+"""Bytes of a vocabulary; one of 250,000 tokens takes 33 MB as JSON, and ten times that once it is read."""
+LARGEST: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(VOCABULARIES, LARGE),
+        "merges.txt": LARGE,
+        "tokenizer_config.json": 16 * SMALL,
+        "added_tokens.json": 16 * SMALL,
+        "special_tokens_map.json": SMALL,
+        "chat_template.jinja": SMALL,
+        "model.safetensors.index.json": 64 * SMALL,
+        "pytorch_model.bin.index.json": 64 * SMALL,
+        CARD: 16 * SMALL,
+    }
+)
+"""Bytes that files with these names may have, because a library reads them whole."""
+WEIGHTS = ("*.safetensors", "*.bin")
+MOST: Mapping[str, int] = MappingProxyType(
+    {
+        "vocab_size": 10_000_000,
+        "hidden_size": 65_536,
+        "dim": 65_536,
+        "embedding_size": 65_536,
+        "intermediate_size": 1 << 20,
+        "hidden_dim": 1 << 20,
+        "num_hidden_layers": 1000,
+        "n_layers": 1000,
+        "num_attention_heads": 4096,
+        "num_key_value_heads": 4096,
+        "head_dim": 65_536,
+        "type_vocab_size": 65_536,
+        "max_position_embeddings": 1 << 24,
+        "num_labels": 1 << 20,
+    }
+)
+"""The largest numbers that a configuration may state; the largest public models have a tenth of most of them."""
+TABLES = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
+"""Kinds of models with a table of positions."""
+
+
+def check_source(source: Source) -> None:
+    """Raise UnsupportedModelError for a model whose files or shapes are beyond what is read here.
+
+    These are links that lead out of its folder, vocabularies and settings that are too large, and a configuration whose
+    weights could not lie in the files that it has.
+    """
+    for name, most in LARGEST.items():
+        file = source.file(name)
+        if file is not None and (size := file.stat().st_size) > most:
+            raise UnsupportedModelError(f"{source.place}: {name} has {size} bytes, at most {most} are read")
+    if source.commit is None:
+        _check_links(source.folder)
+    _check_shape(source, source.optional_json(CONFIG))
+
+
+def _check_links(folder: Path) -> None:
+    """Raise UnsupportedModelError for a link to a place outside; snapshots of the hub's cache link to its blobs."""
+    roots = [folder.resolve()]
+    if folder.resolve().parent.name == "snapshots":
+        roots.append(folder.resolve().parent.parent / "blobs")
+    for item in folder.rglob("*"):
+        if item.is_symlink() and not any(item.resolve().is_relative_to(root) for root in roots):
+            raise UnsupportedModelError(
+                f"{item} is a link to a place outside of {folder}: copy the files into the folder"
+            )
+
+
+def _check_shape(source: Source, described: Any) -> None:
+    """Raise UnsupportedModelError for numbers that no model has, or for more weights than its files can hold."""
+    if not isinstance(described, dict):
+        raise UnsupportedModelError(f"{source.place}: {CONFIG} is no JSON object")
+    for name, most in MOST.items():
+        value = described.get(name)
+        if value is not None and not (isinstance(value, int) and 0 <= value <= most):
+            raise UnsupportedModelError(f"{source.place}: {CONFIG} says {name} = {value!r:.50}, at most {most} is read")
+    stored = sum(file.stat().st_size for kind in WEIGHTS for file in source.folder.glob(kind))
+    if not stored or source.commit is not None:  # a graph alone, or files that the hub has not given yet
+        return
+    least = _least_weights(described)
+    if least > stored:
+        raise UnsupportedModelError(
+            f"{source.place}: the shape in {CONFIG} has at least {least} weights, and all of its files {stored} bytes"
+        )
+
+
+def _least_weights(described: Mapping[str, Any]) -> int:
+    """Fewer weights than any network of this configuration has."""
+
+    def size(*names: str) -> int:
+        return next((int(described[name]) for name in names if described.get(name)), 0)
+
+    width, inner = size("hidden_size", "dim"), size("intermediate_size", "hidden_dim")
+    layers = 1 if described.get("model_type") == "albert" else size("num_hidden_layers", "n_layers")
+    table = size("embedding_size") or width
+    rows = size("vocab_size")
+    if described.get("model_type") in TABLES:
+        rows += size("max_position_embeddings")
+    return rows * table + layers * width * (width + inner)
+
+
+def check_external_data(graph: Path) -> None:
+    """Raise UnsupportedModelError for an ONNX graph whose tensors lie outside of its folder, or nowhere."""
+    try:
+        with open_regular(graph) as file:
+            named = external_files(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (GraphError, OSError, ValueError) as error:
+        raise UnsupportedModelError(f"{graph} is no ONNX graph: {error}") from error
+    for name in named:
+        place = graph.parent / name
+        if not is_path_within(name) or not place.resolve().is_relative_to(graph.parent.resolve()):
+            raise UnsupportedModelError(f"{graph} has tensors in {name!r}, outside of its folder")
+        if not place.is_file():
+            raise UnsupportedModelError(f"{graph} has tensors in {name}, which is not there")
