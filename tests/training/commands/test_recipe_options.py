@@ -31,7 +31,7 @@ ANSWERS = {
 }
 """A value for each setting by its part, other than the recipe's."""
 FLAGS = {("objective", "weights"): "--lambda", ("objective", "exits"): "--exits-learn"}
-APART = {"tokens_per_step", "train_token_embeddings"}
+APART = {"tokens_per_step", "train_token_embeddings", "truncation"}
 """Settings with tests of their own."""
 
 
@@ -91,11 +91,11 @@ def test_every_option_reaches_its_setting_and_no_other() -> None:
         *[(name, ["0", "2.5", "x"]) for name in ("--layers", "--question-length", "--steps", "--patience")],
         *[(name, ["-1"]) for name in ("--heads", "--own", "--seed", "--body-layers")],
         ("--max-length", ["7"]),
+        *[(name, ["0", "nan", "inf", "-1"]) for name in ("--learning-rate", "--fresh-learning-rate", "--tau")],
         *[
-            (name, ["0", "nan", "inf", "-1"])
-            for name in ("--learning-rate", "--fresh-learning-rate", "--clip", "--tau")
+            (name, ["-0.1", "nan", "inf"])
+            for name in ("--warmup", "--weight-decay", "--clip", "--listwise", "--lambda")
         ],
-        *[(name, ["-0.1", "nan", "inf"]) for name in ("--warmup", "--weight-decay", "--listwise", "--lambda")],
         *[(name, ["-0.1", "1.1", "nan"]) for name in ("--alpha", "--final-only")],
         ("--dropout", ["1", "-0.1", "nan"]),
         ("--segments", ["4"]),
@@ -115,6 +115,10 @@ def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -
         (["--alpha", "0.1,0.5"], "--alpha has 2 numbers; it takes one, or one for each of 3 heads"),
         (["--exits", "4,2"], "--exits are .4, 2."),
         (["--exits", "12"], "at most 11 .--body-layers."),
+        (
+            ["--truncation", "longest_first", "--question-length", "9"],
+            "--question-length is for --truncation last_first",
+        ),
         (["--max-length", "50"], "--question-length must be at most --max-length - 7, which is 43"),
         (["--sampling", "pairs"], "--sampling pairs needs --questions-per-step"),
         (["--questions-per-step", "8", "--tokens-per-step", "99"], "two sizes of a step"),
@@ -158,6 +162,13 @@ def test_sampling_and_embeddings() -> None:
     assert changed("--own", "4").sampling == NegativeSampling(own=4, hard=0, random=0)
     assert not changed("--no-train-token-embeddings").train.train_token_embeddings
     assert changed("--train-token-embeddings", recipe="tiny").train.train_token_embeddings
+
+
+def test_the_longest_text_may_be_cut_instead_of_the_candidate() -> None:
+    """Then no question is too long for a pair, because its length is not bounded by itself."""
+    encoding = changed("--truncation", "longest_first", "--max-length", "50").shape.encoding
+    assert (encoding.truncation, encoding.max_length) == ("longest_first", 50)
+    assert changed().shape.encoding.truncation == "last_first"
 
 
 def test_a_learning_rate_alone_keeps_the_recipes_ratio() -> None:

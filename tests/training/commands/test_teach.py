@@ -67,7 +67,7 @@ def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_pa
         (["--warmup", 99999], "--warmup 99999 does not fit into steps"),
         (["--dropout", "nan"], "for --dropout. Must be < 1."),
         (["--weight-decay", -1], "for --weight-decay. Must be >= 0."),
-        (["--clip", 0], "for --clip. Must be > 0."),
+        (["--clip", -1], "for --clip. Must be >= 0."),
         (["--learning-rate", "inf"], "for --learning-rate. Must be < inf."),
         (["--seed", -1], "for --seed. Must be >= 0."),
         (["--own", -1], "for --own. Must be >= 0."),

@@ -191,6 +191,21 @@ def test_a_gpu_trains_with_its_tensor_cores(
     assert [group["fused"] for group in groups] == [fused] * 2
 
 
+@pytest.mark.parametrize("clip", [1e-3, 0.0])
+def test_gradients_are_bounded_or_not(clip: float, tmp_path: Path) -> None:
+    """Adam's first moment after one step is a tenth of the gradients that it was given; 0 leaves them as they are."""
+    run(tmp_path, replace(CONFIG, steps=1, clip=clip, dropout=0.0)).train(lambda ranker: 1.0)
+    (norm,) = [
+        row["gradient_norm"]
+        for row in map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+        if "gradient_norm" in row
+    ]
+    states = torch.load(tmp_path / "state.pt", weights_only=True)["optimizer"]["state"].values()
+    moments = torch.cat([state["exp_avg"].flatten() for state in states])
+    assert norm > 1e-3
+    assert 10 * float(moments.norm()) == pytest.approx(clip or norm, rel=1e-3)
+
+
 def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     """Dev MAP falls after step 3: the weights of step 3 come back. That of the start is logged, and chooses nothing."""
     ranker = random_ranker()

@@ -68,8 +68,10 @@ class EncodingOptions:
 
     max_length: Annotated[int | None, whole(8)] = None
     """Tokens of a pair."""
+    truncation: Literal["last_first", "longest_first"] | None = None
+    """Text that a pair of too many tokens loses: the candidate's end, or the ends of the longest texts (the papers)."""
     question_length: Count | None = None
-    """Most tokens of the question in a pair."""
+    """Most tokens of the question in a pair, where the candidate's end is cut."""
     segments: Literal[2, 3] | None = None
     """Segments of a pair; 3 adds the previous and the next sentence."""
 
@@ -139,8 +141,8 @@ class StepOptions:
     """Steps in which the rate rises: below 1 a share of all steps."""
     weight_decay: NotNegative | None = None
     """Weight decay of AdamW."""
-    clip: Positive | None = None
-    """Largest norm of a step's gradients."""
+    clip: NotNegative | None = None
+    """Largest norm of a step's gradients; 0 for none."""
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
     """Dropout of the whole network."""
     stages: Literal["uniform", "joint"] | None = None
@@ -254,7 +256,10 @@ def _check_whole(recipe: Recipe, options: RecipeOptions, *, sampled: bool) -> No
         )
     if not shape.heads and not after:
         raise UsageError("--heads is 0 and --exits are none: nothing would score a pair.")
-    if (room := shape.encoding.max_length - 7) < shape.encoding.question_length:
+    longest_first = shape.encoding.truncation == "longest_first"
+    if longest_first and options.encoding.question_length is not None:
+        raise UsageError("--question-length is for --truncation last_first: the longest texts are cut, whichever.")
+    if not longest_first and (room := shape.encoding.max_length - 7) < shape.encoding.question_length:
         raise UsageError(f"--question-length must be at most --max-length - 7, which is {room}.")
     drawn = {"sampling": options.sampling, "unanswered": options.unanswered} | given(options.negatives)
     if sampled and (names := [name for name, value in drawn.items() if value is not None]):

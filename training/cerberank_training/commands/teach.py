@@ -93,8 +93,8 @@ class StepOptions:
     """Steps in which the rate rises: below 1 a share of all steps (default: 0.05)."""
     weight_decay: NotNegative | None = None
     """Weight decay of AdamW (default: 0)."""
-    clip: Positive | None = None
-    """Largest norm of a step's gradients (default: 1)."""
+    clip: NotNegative | None = None
+    """Largest norm of a step's gradients; 0 for none (default: 1)."""
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
     """Dropout of hidden states and attention (default: the base's)."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"

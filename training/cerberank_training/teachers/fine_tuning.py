@@ -78,7 +78,7 @@ class TeacherConfig:
     """In which the learning rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
     weight_decay: float = 0.0
     clip: float = 1.0
-    """The largest norm of a step's gradients."""
+    """The largest norm of a step's gradients; 0 for none."""
     dropout: float | None = None
     """The probability for hidden states and attention; None leaves the base's own."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -99,15 +99,15 @@ class TeacherConfig:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.evaluate_every > self.steps:
             raise ValueError(f"evaluate_every must be at most the {self.steps} steps, not {self.evaluate_every}")
-        for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
         ramp_steps(self.warmup, self.planned or self.steps)
         check_workers(self.workers)
         if not 0 <= (self.dropout or 0.0) < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
+        for name in ("weight_decay", "clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
         if self.token_types != "shared" and not self.input.context:
