@@ -103,7 +103,11 @@ COMMANDS = (
         ("train tune", "commands.tune:tune", "Choose the share of candidates that exits drop, by loss or cost."),
         ("checkpoint average", "commands.average:average", "Average the weights of checkpoints."),
         ("train sweep", "commands.sweep.app:app", "Train a recipe with several settings, or a paper's systems."),
-        ("train recipes", "commands.recipes:recipes", "List the recipes, or show every setting of one."),
+        (
+            "train recipes",
+            "commands.recipes:recipes",
+            "List the recipes and the papers' presets, or show one's settings.",
+        ),
         ("train runs", "commands.runs:runs", "Show the runs below a folder."),
         ("data sample", "commands.sample:sample", "Write the groups of questions that a training run would draw."),
         (
@@ -118,10 +122,10 @@ COMMANDS = (
     *_of(
         TRAINING,
         "training",
-        ("train teach", "commands.teach:teach", "Fine-tune a cross-encoder as a teacher (TANDA)."),
+        ("train teach", "commands.teach:app", "Fine-tune a cross-encoder as a teacher (TANDA)."),
         ("train distil", "commands.distil:distil", "Train a student by a recipe, on labels or teachers' scores."),
-        ("train pretrain", "commands.pretrain:pretrain", "Continue the pre-training of an encoder on documents (SSP)."),
-        ("train pairwise", "commands.pairwise:pairwise", "Train bi-encoders and their teachers on triples (TRMD)."),
+        ("train pretrain", "commands.pretrain:app", "Continue the pre-training of an encoder on documents (SSP)."),
+        ("train pairwise", "commands.pairwise:app", "Train bi-encoders and their teachers on triples (TRMD)."),
         ("train accelerate", "commands.accelerate:accelerate", "Add exits to a ranker without labels."),
         ("data mine", "commands.mine:mine", "Find negatives for questions in a collection."),
         ("data score", "commands.score:score", "Score pairs with a teacher, into a cache."),

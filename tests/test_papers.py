@@ -13,7 +13,7 @@ import pytest
 from cerberank.cli import COMMANDS, main
 
 from cerberank_benchmarks.__main__ import main as benchmarks
-from cerberank_training.students.recipes import RECIPES
+from cerberank_training.commands.presets import presets
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = ["item", "where", "command", "state", "difference"]
@@ -80,7 +80,7 @@ def test_a_row_names_what_exists(row: list[str]) -> None:
             assert re.search(rf"{word}\b", text), f"{verb} has no {word}"
         else:
             lines = " ".join(re.findall(rf"{previous}\b(.*?)(?= --[a-z]|$)", text))
-            named = RECIPES if previous == "--recipe" else re.findall(r"[\w-]+", lines)
+            named = presets() if previous == "--recipe" else re.findall(r"[\w-]+", lines)
             assert word in named, f"{previous} has no choice {word}"
         previous = word
     assert any(re.search(rf"(^|: |; ){each}\b", state) for each in STATES), state

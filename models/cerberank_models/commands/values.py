@@ -61,12 +61,14 @@ Numbers = Annotated[tuple[float, ...], listed(float, "0.1,0.5")]
 Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
 
 
-def arguments_of(command: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """The arguments with which these words of a shell would call the command.
+def arguments_of(
+    command: Callable[..., Any], words: Sequence[str], *, config: Callable[..., None] | None = None
+) -> dict[str, Any]:
+    """The arguments with which these words of a shell would call the command; `config` is that of its app.
 
     Raises cyclopts.CycloptsError for an unknown option or a wrong value; the message names the option.
     """
-    app = App(default_parameter=DEFAULTS, help_flags=(), version_flags=())
+    app = App(default_parameter=DEFAULTS, help_flags=(), version_flags=(), config=config)
     app.default(command)
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     return dict(bound.arguments)

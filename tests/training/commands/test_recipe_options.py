@@ -11,7 +11,8 @@ from cyclopts import CycloptsError
 
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.config import ExitConfig
-from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe, flag_of, read_recipe
+from cerberank_training.commands.presets import read_recipe
+from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe, flag_of
 from cerberank_training.data.sampling import NegativeSampling, PairSampling
 from cerberank_training.students.recipes import RECIPES, Recipe
 
@@ -249,7 +250,7 @@ def test_what_a_file_cannot_say_is_refused_with_its_key(text: str, message: str,
 
 def test_unknown_recipes_are_refused() -> None:
     """With the nearest name, or the missing file."""
-    with pytest.raises(ValueError, match="--recipe 'tinny' is unknown, perhaps 'tiny'; known are "):
+    with pytest.raises(ValueError, match="--recipe 'tinny' is unknown, perhaps 'tiny'; `cerberank train recipes`"):
         read_recipe("tinny")
     with pytest.raises(ValueError, match=r"--recipe nowhere.toml: No such file"):
         read_recipe("nowhere.toml")

@@ -29,7 +29,7 @@ from cerberank_models.convert.source import SourceError, find_source
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.students.recipes import RECIPES
-from cerberank_training.students.shapes import StudentShape, build_student, check_base
+from cerberank_training.students.shapes import StudentShape, build_student, fitted
 
 
 def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = ()) -> StudentShape:
@@ -133,15 +133,15 @@ def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: 
     """Before its weights are loaded, which these folders do not have; transformers would make an empty vocabulary."""
     transformers.DebertaV2Config(num_hidden_layers=1).save_pretrained(tmp_path / "deberta")
     with pytest.raises(UnsupportedModelError, match=r"'deberta-v2' is not one of .*score --teacher.*one graph"):
-        check_base(str(tmp_path / "deberta"), sized(48))
+        fitted(str(tmp_path / "deberta"), sized(48))
     base = save_cross_encoder("bert", tmp_path / "base")
-    check_base(str(base), sized(48))
+    fitted(str(base), sized(48))
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         (base / name).unlink()
     with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
         build_student(shape(heads=1), str(base), seed=1, dropout=0.0)
     with pytest.raises(SourceError, match="no such folder, and it is no id on the Hugging Face hub"):
-        check_base(str(tmp_path / "typo"), sized(48))
+        fitted(str(tmp_path / "typo"), sized(48))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -151,14 +151,28 @@ def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(fa
     import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
     (base / "model.safetensors").unlink()
     for each in (base, tmp_path / "imported"):
-        check_base(str(each), sized(64))
+        fitted(str(each), sized(64))
         with pytest.raises(UnsupportedModelError) as error:
-            check_base(str(each), sized(65))
+            fitted(str(each), sized(65))
         assert str(error.value) == f"--max-length 65: {each} has 64 positions"
         with pytest.raises(UnsupportedModelError, match=r"--body-layers 9: of .* 4 layers are used"):
-            check_base(str(each), shape(heads=1, body_layers=9))
+            fitted(str(each), shape(heads=1, body_layers=9))
         with pytest.raises(UnsupportedModelError, match=r"--layers 5: .* has 4"):
-            check_base(str(each), replace(shape(heads=1), layers=5))
+            fitted(str(each), replace(shape(heads=1), layers=5))
+
+
+def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> None:
+    """All layers but the last, all without heads, and those of a checkpoint's body; deeper exits are refused."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    student = replace(RECIPES["student"]().shape, encoding=ENCODING)
+    assert fitted(str(base), student).body_layers == 3
+    assert fitted(str(base), replace(student, layers=2)).body_layers == 1
+    assert fitted(str(base), replace(student, heads=0, exits=(ExitConfig(after=4),))).body_layers == 4
+    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    imported = read_checkpoint(tmp_path / "imported").config.architecture
+    assert fitted(str(tmp_path / "imported"), student).body_layers == imported.body_layers
+    with pytest.raises(UnsupportedModelError, match="--exits 4: the body has 3 layers"):
+        fitted(str(base), replace(student, exits=(ExitConfig(after=4),)))
 
 
 @pytest.mark.parametrize("family", ["electra", "modernbert"])
@@ -265,8 +279,8 @@ def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_ch
         assert torch.equal(new[f"heads.{head}.layers.1.up.weight"], old[f"heads.{head}.layers.0.up.weight"])
     for wanted, message in (
         (shape(body_layers=4, heads=3), "is B3 3H1: a body of 4 layers cannot hold its heads' layers"),
-        (shape(body_layers=5, heads=3), "a body of 5 layers"),
-        (replace(shape(heads=3), layers=5), "has 4 layers, not 5"),
+        (shape(body_layers=5, heads=3), "--body-layers 5: of .* 4 layers"),
+        (replace(shape(heads=3), layers=5), "--layers 5: .* has 4"),
     ):
         with pytest.raises(UnsupportedModelError, match=message):
             build_student(wanted, str(tiny_checkpoint), seed=1, dropout=0.0)
@@ -296,7 +310,7 @@ def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None
     ).ranker.state_dict()
     assert torch.equal(half["body.0.up.weight"], whole["body.0.up.weight"])
     assert torch.equal(half["heads.0.layers.0.up.weight"], whole["body.1.up.weight"])
-    with pytest.raises(UnsupportedModelError, match="4 layers, not 5"):
+    with pytest.raises(UnsupportedModelError, match=r"--layers 5: .* has 4"):
         build_student(replace(shape, layers=5), str(base), seed=1, dropout=0.0)
 
 

@@ -21,13 +21,8 @@ from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, say
-from cerberank_training.commands.recipe_options import (
-    UNCHANGED,
-    RecipeOptions,
-    changed_recipe,
-    read_recipe,
-    recipe_help,
-)
+from cerberank_training.commands.presets import read_recipe, recipe_help
+from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help, note_of
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
@@ -49,7 +44,7 @@ from cerberank_training.runs.step_log import dev_at_start, last_step
 from cerberank_training.runs.trained import Trained
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
-from cerberank_training.students.shapes import build_student, check_base
+from cerberank_training.students.shapes import build_student, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
@@ -119,7 +114,12 @@ def train_student(options: DistilOptions) -> Trained:
     Raises UsageError for options that do not go together, and what the parts raise: each names the option or file.
     """
     named = read_recipe(options.recipe)
-    options = replace(options, recipe=named.title, device=chosen_device(options.device))
+    options = replace(
+        options,
+        recipe=named.title,
+        device=chosen_device(options.device),
+        dev_questions=options.dev_questions or named.dev_questions,
+    )
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
     recipe = changed_recipe(named.recipe, options.changes, sampled=options.groups is not None)
@@ -131,7 +131,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     precisions, terms, size = _checked(recipe, options)
     out: Path = options.out
     refuse_missing(options.base)
-    check_base(options.base, recipe.shape)
+    recipe = replace(recipe, shape=fitted(options.base, recipe.shape))
     base = find_base(options.base)
     dev = dev_set(options.dev, size)
     teachers, data = [TeacherScoreCache.open(path) for path in options.teacher], options.data

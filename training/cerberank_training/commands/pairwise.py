@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from cyclopts import Group, Parameter
+from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.commands.options import check_device, chosen_device
@@ -16,6 +16,7 @@ from cerberank_models.config import TextEncodingConfig
 from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
 from cerberank_models.output import UsageError, say
 from cerberank_models.text_encoding import TextEncoder
+from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track, note_of
 from cerberank_training.data import read_questions
 from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
@@ -88,7 +89,7 @@ class ScheduleOptions:
     warmup: NotNegative | None = None
     """Steps in which the rate rises: below 1 a share of all steps."""
     clip: NotNegative | None = None
-    """Largest norm of a step's gradients; 0 for none."""
+    """Largest norm of a step's gradients; 0 for none (default: 1)."""
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
     """Dropout of the whole network."""
     precision: Literal["fp32", "bf16"] | None = None
@@ -124,6 +125,7 @@ PAPER, WHOLE = LossOptions(), LengthOptions()
 class PairwiseOptions:
     """The options of `train pairwise`."""
 
+    recipe: Annotated[str | None, Parameter(help=recipe_help("pairwise"))] = None
     system: Annotated[str, Parameter(help=f"System of the paper: {', '.join(SYSTEMS)}.", validator=_check_system)]
     base: str
     """Path or hub id of an encoder."""
@@ -155,6 +157,10 @@ class PairwiseOptions:
     lengths: LengthOptions = WHOLE
 
 
+app = App(config=options_from_recipe("pairwise"))
+
+
+@app.default
 def pairwise(*, options: PairwiseOptions) -> None:
     """Train a text ranker on triples: one of TRMD's teachers or students.
 
@@ -208,7 +214,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         },
         free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
         | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
-        | {"device": options.device},
+        | {"device": options.device, "recipe": options.recipe},
         software=software(),
         begun=(options.out / "state.pt").is_file() or ranker_folder.is_dir(),
     )

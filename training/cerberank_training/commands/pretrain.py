@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.convert.bases import check_room, open_base
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
+from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import note_of
 from cerberank_training.learning.processes import check_trainer_device, launched_processes
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
@@ -41,6 +42,7 @@ FREE = ("steps", "device", "workers", "planned")
 class PretrainOptions:
     """The options of `train pretrain`; the defaults of training are the paper's."""
 
+    recipe: Annotated[str | None, Parameter(help=recipe_help("pretrain"))] = None
     objective: Objective
     """Context of SSP's examples."""
     whole_negatives: bool = False
@@ -92,6 +94,10 @@ class PretrainOptions:
     """Random seed."""
 
 
+app = App(config=options_from_recipe("pretrain"))
+
+
+@app.default
 def pretrain(*, options: PretrainOptions) -> None:
     """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
 
@@ -156,6 +162,7 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
             "processes": launched_processes(),
         },
         free={name: getattr(config, name) for name in ("steps", "device", "workers")}
+        | {"recipe": options.recipe}
         | {"names": {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}},
         software=software(),
         begun=last_checkpoint(out / "run") is not None,

@@ -1,21 +1,14 @@
-"""The options that replace settings of a recipe, and recipes from files that have them as keys.
+"""The options that replace settings of a recipe.
 
 A field of a class below is the setting of that name in the same part of a recipe. Ranges are checked when options are
-read, before a base or data are loaded. The keys of a file are the names of the options, and `from`, a recipe:
-
-    from = "electra-base-b11-3h1"
-    learning_rate = 2e-5
-    exits = [2, 4]
+read, before a base or data are loaded.
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Group, Parameter
@@ -38,9 +31,8 @@ from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sam
 from cerberank_training.learning.strategies import Strategy
 from cerberank_training.learning.student_objective import COMPARES, SoftLoss
 from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.students.recipes import RECIPES, Recipe
+from cerberank_training.students.recipes import Recipe
 
-FROM = "from"
 RECIPE = Group("Settings that replace the recipe's", sort_key=1)
 
 
@@ -250,10 +242,9 @@ def _check_whole(recipe: Recipe, options: RecipeOptions, *, sampled: bool) -> No
         if len(values) not in {1, shape.heads}:
             raise UsageError(f"{flag} has {len(values)} numbers; it takes one, or one for each of {shape.heads} heads.")
     after = [exit_.after for exit_ in shape.exits]
-    if after != sorted(set(after)) or (after and after[-1] > shape.body_layers):
-        raise UsageError(
-            f"--exits are {after}; they must be ascending and at most {shape.body_layers} (--body-layers)."
-        )
+    deepest = math.inf if shape.body_layers is None else shape.body_layers
+    if after != sorted(set(after)) or (after and after[-1] > deepest):
+        raise UsageError(f"--exits are {after}; they must be ascending and at most {deepest} (--body-layers).")
     if not shape.heads and not after:
         raise UsageError("--heads is 0 and --exits are none: nothing would score a pair.")
     longest_first = shape.encoding.truncation == "longest_first"
@@ -279,51 +270,6 @@ def _check_whole(recipe: Recipe, options: RecipeOptions, *, sampled: bool) -> No
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRecipe:
-    """A recipe, and the title by which records and cards name it."""
-
-    title: str
-    """Its name, or the file's name with the recipe that it starts from and the settings that it changes."""
-    recipe: Recipe
-
-
-def recipe_help() -> str:
-    """The help of `--recipe`."""
-    return f"TOML file, or one of {', '.join(sorted(RECIPES))}."
-
-
-def read_recipe(text: str) -> NamedRecipe:
-    """The recipe of this name, or of this file. Raises ValueError, which names the file and its key."""
-    if not text.endswith(".toml"):
-        return NamedRecipe(text, _recipe(text, "--recipe"))
-    path = Path(text)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"--recipe {path}: {reason}") from error
-    values = {key.replace("-", "_"): value for key, value in values.items()}
-    start = values.pop(FROM, None)
-    if not isinstance(start, str):
-        raise ValueError(f"--recipe {path}: `from` is missing, the name of the recipe that it changes")
-    recipe = _recipe(start, f"--recipe {path}: from")
-    try:
-        changed = options_of(values).applied(recipe)
-    except UsageError as error:
-        raise ValueError(f"--recipe {path}: {error}") from error
-    settings = ", ".join(f"{name} {_text(value)}" for name, value in values.items())
-    return NamedRecipe(f"{path.name} (from {start}{': ' if settings else ''}{settings})", changed)
-
-
-def _recipe(name: str, where: str) -> Recipe:
-    if name in RECIPES:
-        return RECIPES[name]()
-    near = get_close_matches(name, RECIPES, n=1, cutoff=0.4)
-    hint = f", perhaps {near[0]!r}" if near else ""
-    raise ValueError(f"{where} {name!r} is unknown{hint}; known are {', '.join(sorted(RECIPES))}")
-
-
 def options_of(values: Mapping[str, Any]) -> RecipeOptions:
     """The options with values by their names, read as on the command line. Raises UsageError, which names the option.
 
@@ -334,13 +280,21 @@ def options_of(values: Mapping[str, Any]) -> RecipeOptions:
     def settings(*, changes: RecipeOptions = UNCHANGED) -> None:
         """A command with these options alone."""
 
-    words = [f"{flag_of(key)}={_text(value)}" for key, value in values.items()]
     try:
-        options: RecipeOptions = arguments_of(settings, words).get("changes", UNCHANGED)
+        options: RecipeOptions = arguments_of(settings, as_words(values)).get("changes", UNCHANGED)
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from error
     return options
 
 
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def as_words(values: Mapping[str, Any]) -> list[str]:
+    """Values of options, by the fields' names, as words of a shell.
+
+    >>> as_words({"steps": 20, "exits": [2, 4]})
+    ['--steps=20', '--exits=2,4']
+    """
+
+    def text(value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+    return [f"{flag_of(key)}={text(value)}" for key, value in values.items()]

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from cerberank_models.commands.values import Count, Share, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
-from cerberank_training.commands.recipe_options import read_recipe, recipe_help
+from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.mixture import Additions, Mixture

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.commands.values import Count, NotNegative, Positive, Whole, whole
 from cerberank_models.convert.bases import check_room, open_teacher_base
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
+from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, data_help, note_of
 from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import (
@@ -99,8 +100,8 @@ class StepOptions:
     """Dropout of hidden states and attention (default: the base's)."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
     """Precision of the forward pass in training."""
-    evaluate_every: Count | None = None
-    """Steps between two evaluations on dev (default: 250, or all where there are fewer)."""
+    evaluate_every: Positive | None = None
+    """Steps between two evaluations on dev; below 1 a share of all steps (default: 250, or all of fewer)."""
     patience: Count | None = None
     """Evaluations without a gain in dev MAP after which the run stops (default: 50)."""
     seed: Whole | None = None
@@ -115,8 +116,11 @@ TEXTS, SAMPLING, TRAINING = TextOptions(), SamplingOptions(), StepOptions()
 class TeachOptions:
     """The options of `train teach`."""
 
+    recipe: Annotated[str | None, Parameter(help=recipe_help("teach"))] = None
     base: str
     """Path or hub id of an encoder, or of a teacher to adapt."""
+    layers: Count | None = None
+    """Layers of the base to use, the first ones (default: all)."""
     train: Annotated[str, Parameter(help=data_help("Questions to train on"))]
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
@@ -132,6 +136,10 @@ class TeachOptions:
     training: StepOptions = TRAINING
 
 
+app = App(config=options_from_recipe("teach"))
+
+
+@app.default
 def teach(*, options: TeachOptions) -> None:
     """Fine-tune a Hugging Face sequence classifier into a teacher.
 
@@ -163,7 +171,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
         raise UsageError("--steps and --epochs are two lengths of a run: give one.")
     sampling = _sampling(options)
     # Checked before any data are read, which may take minutes.
-    config = _config(options, options.training.steps or STEPS)
+    config = configuration(options, options.training.steps or STEPS)
     size = chosen_size(options.dev, options.dev_questions)
     out: Path = options.out
     check_writable(out)
@@ -177,7 +185,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
     processes = launched_processes()
     if epochs is not None:
-        config = _config(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
+        config = configuration(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
     content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
     check_held_out(options.dev, dev_content, train=options.train, train_content=content)
     record = open_record(
@@ -192,6 +200,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
             "processes": processes,
         },
         free={name: getattr(config, name) for name in FREE}
+        | {"recipe": options.recipe}
         | {
             "names": {"train": options.train, "dev": options.dev, "out": str(out)}
             | {"base": base.name, "place": options.base, "commit": base.commit}
@@ -225,7 +234,8 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
 def _bound(config: TeacherConfig) -> dict[str, Any]:
     """The settings with which a run that was begun must go on."""
     settings = asdict(config) | {"input": config.input.model_dump()}
-    return {name: value for name, value in settings.items() if name not in (*FREE, "planned")}
+    without = (*FREE, "planned", *(["layers"] if config.layers is None else []))  # runs begun before have no layers
+    return {name: value for name, value in settings.items() if name not in without}
 
 
 def _sampling(options: TeachOptions) -> Sampling:
@@ -245,7 +255,7 @@ def _sampling(options: TeachOptions) -> Sampling:
     return NegativeSampling(**negatives)
 
 
-def _config(options: TeachOptions, steps: int) -> TeacherConfig:
+def configuration(options: TeachOptions, steps: int) -> TeacherConfig:
     """The settings of the run. Raises ValueError, which names the option."""
     changes = {
         name: value
@@ -256,6 +266,7 @@ def _config(options: TeachOptions, steps: int) -> TeacherConfig:
     changes |= {
         "steps": steps,
         "evaluate_every": _evaluate_every(options, steps),
+        "layers": options.layers,
         "input": TeacherInput(max_length=options.texts.max_length, context=options.texts.context),
         "device": options.device,
         "workers": options.workers,
@@ -268,7 +279,10 @@ def _config(options: TeachOptions, steps: int) -> TeacherConfig:
 
 def _evaluate_every(options: TeachOptions, steps: int) -> int:
     """The option, or else the steps that the run in the folder was begun with, or 250, or all of fewer."""
-    if options.training.evaluate_every is not None:
-        return options.training.evaluate_every
+    every = options.training.evaluate_every
+    if every is not None:
+        if every > 1 and every != int(every):
+            raise UsageError(f"--evaluate-every is {every:g}: take a whole number of steps, or a share below 1.")
+        return math.ceil(round(every * steps, 6)) if every < 1 else int(every)
     have = read_record(options.out)
     return min(250, steps) if have is None or have.verb != "teach" else int(have.bound["settings"]["evaluate_every"])

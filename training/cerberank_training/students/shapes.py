@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,8 @@ class StudentShape:
     """`B_b kH_h` with exits; n = b + h is the base's depth, or `layers`."""
 
     name: str
-    body_layers: int
+    body_layers: int | None = None
+    """None: those of a base that is a checkpoint, else all layers but the last, or all without heads (`fitted`)."""
     heads: int
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig
@@ -68,6 +69,7 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     checkpoint the shape of its heads, exits and texts may differ; its schedules are left out, because they were
     measured on it. Raises UnsupportedModelError when the base does not fit.
     """
+    shape = fitted(base, shape)
     if is_checkpoint(base):
         return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
     found = open_base(base)
@@ -96,20 +98,27 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     return Student(ranker, tokenizer.backend_tokenizer, start)
 
 
-def check_base(base: str, shape: StudentShape) -> None:
-    """Raise UnsupportedModelError or SourceError for a base that no student of the shape can start from.
+def fitted(base: str, shape: StudentShape) -> StudentShape:
+    """The shape with the depth of its body. Raises UnsupportedModelError or SourceError for a base that does not fit.
 
-    Its files' names and its configuration alone decide.
+    The base's files' names and its configuration alone decide.
     """
-    transformer = read_checkpoint(Path(base)).config.transformer if is_checkpoint(base) else open_base(base).layers()
+    have = read_checkpoint(Path(base)).config if is_checkpoint(base) else None
+    transformer = have.transformer if have else open_base(base).layers()
     room = transformer.max_positions - transformer.position_offset
     if shape.encoding.max_length > room:
         raise UnsupportedModelError(f"--max-length {shape.encoding.max_length}: {base} has {room} positions")
     if shape.layers is not None and shape.layers > transformer.layers:
         raise UnsupportedModelError(f"--layers {shape.layers}: {base} has {transformer.layers}")
     layers = shape.layers or transformer.layers
-    if shape.body_layers > layers:
-        raise UnsupportedModelError(f"--body-layers {shape.body_layers}: of {base} {layers} layers are used")
+    body = shape.body_layers
+    if body is None:
+        body = have.architecture.body_layers if have and shape.layers is None else layers - bool(shape.heads)
+    if body > layers:
+        raise UnsupportedModelError(f"--body-layers {body}: of {base} {layers} layers are used")
+    if shape.exits and (last := shape.exits[-1].after) > body:
+        raise UnsupportedModelError(f"--exits {last}: the body has {body} layers")
+    return replace(shape, body_layers=body)
 
 
 def pretrained_encoder(base: str, *, layers: int | None) -> Any:
@@ -144,11 +153,7 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
         raise UnsupportedModelError(f"{path} keeps its table of token types: token_types must be shared")
     source = load_ranker(checkpoint)
     have, architecture, depth = checkpoint.config, checkpoint.config.architecture, checkpoint.config.transformer.layers
-    layers, body = shape.layers or depth, shape.body_layers
-    if not 0 < layers <= depth:
-        raise UnsupportedModelError(f"{path} has {depth} layers, not {layers}")
-    if not 0 <= body <= layers:
-        raise UnsupportedModelError(f"a body of {body} layers needs as many, of {path} {layers} are used")
+    layers, body = shape.layers or depth, shape.body_layers or 0  # `fitted` has set it
     one_layer = have.body.shared_layers
     if one_layer and architecture.head_layers and body != architecture.body_layers:
         raise UnsupportedModelError(f"{path} is {architecture}, and its body's layers are one: body_layers must stay")

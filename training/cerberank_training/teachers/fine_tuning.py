@@ -64,6 +64,8 @@ class TeacherConfig:
 
     steps: int
     input: TeacherInput
+    layers: int | None = None
+    """How many of the base's first layers are used; its classifier reads the last of them."""
     token_types: Literal["shared"] | NewTypes = "shared"
     """Whether the third segment of a teacher with context has a token type of its own (`grow_token_types`); `shared`
     leaves the table as it is."""
@@ -159,6 +161,10 @@ def classifier(base: str, config: TeacherConfig) -> Any:
     """
     found = open_teacher_base(base)
     described = AutoConfig.from_pretrained(base, num_labels=found.described.num_labels if found.is_cross_encoder else 2)
+    if config.layers is not None:
+        if not 0 < config.layers <= described.num_hidden_layers:
+            raise UnsupportedModelError(f"--layers {config.layers}: {base} has {described.num_hidden_layers}")
+        described.num_hidden_layers = config.layers
     if config.dropout is not None:
         names = [name for name in vars(described) if name in DROPOUT]
         if len(names) < 2:

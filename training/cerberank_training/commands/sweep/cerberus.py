@@ -14,7 +14,7 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.output import say
-from cerberank_training.commands.recipe_options import read_recipe, recipe_help
+from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.sweep.runs import TableOptions, contents, evaluate_run, finished, run_command
 from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy

@@ -20,7 +20,8 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.values import arguments_of, listed
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.distil import DistilOptions, distil
-from cerberank_training.commands.recipe_options import changed_recipe, read_recipe
+from cerberank_training.commands.presets import read_recipe
+from cerberank_training.commands.recipe_options import changed_recipe
 from cerberank_training.commands.sweep.runs import Rest, contents, run_command
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map

@@ -16,6 +16,7 @@ from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import arguments_of, listed, replaced
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
+from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.commands.sweep.runs import (
     Rest,
     TableOptions,
@@ -71,7 +72,7 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
     longer = replaced(training, mono)
     shared, differing = (_settings_of_run(each) for each in (training, longer))
     check_device(chosen_device(shared["device"]))
-    recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device")}
+    recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device", "recipe")}
     recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
     recorded["sample"] = table.sample
     read = contents(shared["base"], {name: shared[name] for name in ("train", "dev")})
@@ -88,7 +89,8 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
 
 def _settings_of_run(words: Sequence[str]) -> dict[str, Any]:
     """The options of a `train pairwise` by their fields' names."""
-    options: PairwiseOptions = arguments_of(pairwise, [*words, "--system", "mono", "--out", "OUT"])["options"]
+    call = [*words, "--system", "mono", "--out", "OUT"]
+    options: PairwiseOptions = arguments_of(pairwise, call, config=options_from_recipe("pairwise"))["options"]
     parts = (options.loss, options.schedule, options.lengths)
     return {name: value for part in (options, *parts) for name, value in vars(part).items() if value not in parts}
 

@@ -1,0 +1,327 @@
+"""The papers' presets: each fits its command, and gives the numbers that the papers print; one of each command runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.program import program
+from tests.tiny import bert_tokenizer, save_cross_encoder
+from tests.training.letters import questions
+from tests.training.pretraining.documents import articles
+from tests.training.pretraining.networks import save_base
+
+from cerberank_models.commands.values import arguments_of
+from cerberank_models.config import EncodingConfig
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.output import UsageError
+from cerberank_training.commands import pairwise, pretrain, teach
+from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, read_recipe
+from cerberank_training.commands.recipe_options import UNCHANGED, changed_recipe
+from cerberank_training.data.sampling import Group, PairSampling
+from cerberank_training.data.wikiqa import COLUMNS
+from cerberank_training.learning.train import TokenSteps
+from cerberank_training.learning.train_config import ramp_steps
+from cerberank_training.pretraining.examples import GROUP
+from cerberank_training.pretraining.run import PretrainingConfig
+from cerberank_training.students.recipes import RECIPES, Recipe
+from cerberank_training.teachers.fine_tuning import TeacherConfig
+
+COMMANDS = {"teach": teach.teach, "pretrain": pretrain.pretrain, "pairwise": pairwise.pairwise}
+NEEDED = {
+    "teach": ("--base", "b", "--train", "asnq:t", "--dev", "asnq:d", "--out", "nowhere"),
+    "pretrain": ("--base", "b", "--documents", "text:t", "--dev", "text:d", "--out", "nowhere"),
+    "pairwise": ("--base", "b", "--train", "trec:t", "--dev", "trec:d", "--out", "nowhere"),
+}
+PAIRS = {"asnq": 23_662_238, "wikiqa": 8_672, "wikiqa, all": 20_360}
+"""Pairs of training sets: CERBERUS table 1, and WikiQA's with the questions that no candidate answers."""
+
+
+def options(name: str, *words: str) -> Any:
+    """The options of a call with the preset."""
+    verb = read_preset(name).verb
+    call = [*NEEDED[verb], "--recipe", name, *words]
+    return arguments_of(COMMANDS[verb], call, config=options_from_recipe(verb))["options"]
+
+
+def teacher(name: str, pairs: int = PAIRS["asnq"]) -> TeacherConfig:
+    """The run of `train teach` on so many pairs."""
+    chosen: teach.TeachOptions = options(name)
+    steps = chosen.training.steps or math.ceil(
+        (chosen.training.epochs or 0) * pairs / chosen.training.questions_per_step
+    )
+    return teach.configuration(chosen, steps)
+
+
+def student(name: str) -> Recipe:
+    return changed_recipe(read_recipe(name).recipe, UNCHANGED)
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if "/" in name])
+def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
+    """Every value is one that the command takes, and reaches it; every value has a source."""
+    preset = read_preset(name)
+    assert all(setting.source for setting in preset.settings.values())
+    match preset.verb:
+        case "distil":
+            assert isinstance(student(name).sampling, PairSampling)
+            assert student(name).shape.encoding.truncation == "longest_first"
+            assert read_recipe(name).dev_questions == "all"
+        case "teach":
+            assert (options(name).dev_questions, options(name).sampling.sampling) == ("all", "pairs")
+            teacher(name)
+        case "pretrain":
+            assert options(name).objective == name.rpartition("-")[2]
+        case "pairwise":
+            named = () if "system" in preset.settings else ("--system", "twin")
+            assert (options(name, *named).select, options(name, *named).schedule.clip) == ("p@20", 0)
+
+
+@pytest.mark.parametrize(("name", "steps", "patience"), [("asnq", 200_000, 25), ("wikiqa", 20_000, 50)])
+def test_cerberus(name: str, steps: int, patience: int) -> None:
+    """Appendix D: iterations, dev MAP every 250, patience, batches, rates and warm-up of its grid, for all models."""
+    trained = [student(f"cerberus/{name}").train, student(f"cerberus/distilled-{name}").train]
+    for train in (*trained, teacher(f"cerberus/teacher-{name}")):
+        assert (train.steps, train.evaluate_every, train.patience) == (steps, 250, patience)
+        assert train.questions_per_step in (8, 16, 24, 32, 64)
+        assert train.learning_rate in (1e-6, 1e-5)
+        assert 0.025 <= ramp_steps(train.warmup, train.steps) / train.steps <= 0.1
+        assert (train.weight_decay, train.clip) == (0, 0)
+    recipe = student(f"cerberus/{name}")
+    assert (recipe.shape.body_layers, recipe.shape.heads, recipe.shape.exits) == (11, 3, ())
+    assert set(recipe.objective.alpha) <= {0, 0.1, 0.5, 0.9}
+    assert set(recipe.objective.tau) <= {1, 3, 5}
+    assert (recipe.objective.listwise, recipe.objective.weights) == (0, (1,))
+    assert recipe.shape.encoding.max_length == teacher(f"cerberus/teacher-{name}").input.max_length == 128
+
+
+@pytest.mark.parametrize("heads", [2, 4, 6])
+def test_cerberus_table_4(heads: int) -> None:
+    """B10 3H2, B8 3H4 and B6 3H6 with WikiQA's schedule."""
+    recipe = student(f"cerberus/wikiqa-b{12 - heads}-3h{heads}")
+    assert (recipe.shape.body_layers, recipe.shape.heads) == (12 - heads, 3)
+    assert recipe.train == student("cerberus/wikiqa").train
+
+
+def test_the_cascade_transformer() -> None:
+    """Section 5.2, footnote 9: 237 pairs an update of 8 x 2,000 tokens, 950,000 in the 4,000 updates of the warm-up."""
+    recipe = student("ct/asnq")
+    train, pairs = recipe.train, MeanLength()
+    assert ([exit_.after for exit_ in recipe.shape.exits], recipe.shape.heads) == ([4, 6, 8, 10, 12], 0)
+    assert {exit_.pooling for exit_ in recipe.shape.exits} == {"mean"}
+    assert train.tokens_per_step == 8 * 2000
+    update = len(TokenSteps(pairs, pairs.encoder, train.tokens_per_step).take(0))
+    assert update == 237
+    ramp = ramp_steps(train.warmup, train.steps)
+    assert (ramp, train.rate(3999), train.learning_rate, train.fresh_learning_rate) == (4000, 1, 1e-6, 1e-6)
+    assert ramp * update == pytest.approx(950_000, rel=0.01)
+    assert ramp * update / PAIRS["asnq"] == pytest.approx(0.04, rel=0.01)
+    assert (train.stages, train.train_token_embeddings, train.weight_decay, train.dropout) == ("uniform", True, 0, 0.1)
+    assert student("ct/adapt").train.tokens_per_step == train.tokens_per_step
+
+
+class MeanLength:
+    """Pairs of 67 and 68 tokens in turns: 16,000 tokens by 237 pairs are 67.5."""
+
+    def __init__(self) -> None:
+        encoding = EncodingConfig(max_length=128, question_length=16)
+        self.encoder = PairEncoder(bert_tokenizer(), family="bert", config=encoding, type_vocab_size=2)
+
+    def step(self, step: int, size: int) -> list[Group]:
+        text = " ".join(["a"] * (63 + step % 2))
+        return [Group(question="b", candidates=(Candidate(text=text),), labels=(0.0,))]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_tanda(family: str) -> None:
+    """The released code: 2 epochs of 150 pairs at 2e-5, then 2 at 1e-6, no warm-up, no decay, clipping at 1."""
+    for stage, rate, pairs, steps in (
+        ("transfer", 2e-5, PAIRS["asnq"], 315_497),
+        ("adapt", 1e-6, PAIRS["wikiqa"], 116),
+    ):
+        config = teacher(f"tanda/{stage}-{family}", pairs)
+        assert (config.steps, config.learning_rate, config.questions_per_step) == (steps, rate, 150)
+        assert (config.warmup, config.weight_decay, config.clip, config.input.max_length) == (0, 0, 1, 128)
+        assert config.evaluate_every == math.ceil(steps / 2)
+    assert teacher("ct/sr-asnq") == teacher("tanda/transfer-roberta")
+    assert teacher("ct/sr-adapt") == teacher("tanda/adapt-roberta")
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "size", "rate", "steps"),
+    [
+        ("wikiqa-roberta", PAIRS["wikiqa, all"], 32, 5e-6, 19_088),
+        ("wikiqa-electra", PAIRS["wikiqa, all"], 128, 2e-5, 4_772),
+        ("asnq-roberta", PAIRS["asnq"], 2048, 1e-5, 69_323),
+        ("asnq-electra", PAIRS["asnq"], 1024, 1e-5, 138_646),
+    ],
+)
+def test_ssp_fine_tuning(name: str, pairs: int, size: int, rate: float, steps: int) -> None:
+    """Table 3, with context and without: batch, rate, epochs, warm-up, length, patience; no decay, clipping at 1."""
+    epochs, warmup = (30, 1000) if name.startswith("wikiqa") else (6, 10_000)
+    for row in ("fine-tune", "no-context"):
+        config = teacher(f"ssp/{row}-{name}", pairs)
+        assert (config.steps, config.questions_per_step, config.learning_rate) == (steps, size, rate)
+        assert ramp_steps(config.warmup, config.steps) == warmup
+        assert (config.input.max_length, config.input.context) == (256, row == "fine-tune")
+        assert (config.weight_decay, config.clip, config.patience) == (0, 1, 5)
+        assert config.evaluate_every == math.ceil(steps / 30)
+        assert options(f"ssp/{row}-{name}").training.epochs == epochs
+
+
+def test_ssp_pre_training() -> None:
+    """Appendix C and A.1: steps, warm-up, rate, length, weights; whole groups of one and four negatives."""
+    chosen: pretrain.PretrainOptions = options("ssp/pretrain-dpc")
+    assert (chosen.steps, chosen.warmup, chosen.learning_rate, chosen.max_length) == (400_000, 10_000, 1e-4, 128)
+    assert (chosen.ssp_weight, chosen.mlm_weight, chosen.rtd_weight) == (1, 1, 50)
+    groups, rest = divmod(chosen.examples_per_step, GROUP)
+    assert (GROUP - 1, rest) == (4, 0)
+    assert 4096 - groups * GROUP < 2 * 8 * GROUP
+    assert PretrainingConfig(examples_per_step=chosen.examples_per_step).batch(8) % GROUP == 0
+    assert chosen.whole_negatives
+    assert chosen.token_types == "anew"
+
+
+def test_trmd() -> None:
+    """Section 3.1.3 with 50 epochs of 1,024 triples of the run's lists, and the released code's 20 and 40 epochs."""
+    paper: pairwise.PairwiseOptions = options("trmd/twin")
+    assert (paper.system, paper.loss.learning_rate, paper.loss.fresh_learning_rate) == ("twin", 1e-6, 1e-3)
+    assert (paper.schedule.questions_per_step, paper.schedule.steps, paper.lengths.document_length) == (32, 1600, 800)
+    assert paper.schedule.steps == 50 * (paper.schedule.evaluate_every or 0) == 50 * 1024 // 32
+    assert (paper.own, paper.loss.representations, paper.loss.mean) == (1, "encoder", "all")
+    for name, epochs in (("released", 20), ("released-teacher", 40)):
+        code: pairwise.PairwiseOptions = options(f"trmd/{name}", "--system", "trmd-twin")
+        assert (code.schedule.steps, code.schedule.evaluate_every) == (64 * epochs, 64)
+        assert (code.schedule.questions_per_step, code.loss.learning_rate, code.loss.hard) == (16, 2e-5, "softmax")
+        assert (code.own, code.loss.mean) == (1, "text")
+
+
+def test_a_call_changes_a_preset(tmp_path: Path) -> None:
+    """Options that are given count, steps instead of epochs; a file changes a preset for any command."""
+    assert options("tanda/adapt-bert", "--learning-rate", "3e-5").training.learning_rate == 3e-5
+    changed: teach.TeachOptions = options("tanda/adapt-bert", "--steps", "9")
+    assert (changed.training.steps, changed.training.epochs) == (9, None)
+    (tmp_path / "mine.toml").write_text(
+        'from = "tanda/adapt-bert"\nepochs = { value = 3, source = "ours" }\nmax-length = 64\n'
+    )
+    mine: teach.TeachOptions = options(str(tmp_path / "mine.toml"))
+    assert (mine.training.epochs, mine.texts.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
+    assert read_preset(str(tmp_path / "mine.toml")).name == "mine.toml (from tanda/adapt-bert: epochs 3, max_length 64)"
+    with pytest.raises(ValueError, match="--recipe mini is for `train distil`, not for `train teach`"):
+        arguments_of(teach.teach, [*NEEDED["teach"], "--recipe", "mini"], config=options_from_recipe("teach"))
+    with pytest.raises(ValueError, match="is for `train teach`, not for `train distil`"):
+        read_recipe("tanda/adapt-bert")
+    with pytest.raises(ValueError, match="'cerberus/wikqa' is unknown, perhaps 'cerberus/wikiqa'"):
+        read_recipe("cerberus/wikqa")
+    with pytest.raises(UsageError, match=r"--evaluate-every is 2.5"):
+        teach.configuration(options("tanda/adapt-bert", "--evaluate-every", "2.5"), 9)
+
+
+def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a preset, and all settings of a recipe; the list names each with its command."""
+    assert program("train recipes")(["tanda/transfer-bert"]) == 0
+    shown = capsys.readouterr().out
+    for option, setting in read_preset("tanda/transfer-bert").settings.items():
+        (line,) = [each for each in shown.splitlines() if each.startswith(f"--{option.replace('_', '-')} ")]
+        assert json.dumps(setting.value) in line
+        assert line.endswith(setting.source)
+    assert program("train recipes")(["cerberus/wikiqa"]) == 0
+    assert "objective.tau = [3.0]" in capsys.readouterr().out
+    assert program("train recipes")([]) == 0
+    names = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert {(name, preset.verb) for name, preset in presets().items()} == set(map(tuple, names))
+    assert set(RECIPES) <= set(presets())
+
+
+def files(folder: Path) -> dict[str, str]:
+    """The letters in the public formats, to train on and, with the questions in another order, for dev."""
+    made = {}
+    for part, rows in (("train", questions()), ("dev", questions()[::-1])):
+        pairs = [(question, row) for question in rows for row in question.candidates]
+        asnq = "".join(f"{q.text}\t{row.candidate.text}\t{4 if row.relevant else 1}\n" for q, row in pairs)
+        (folder / f"{part}.tsv").write_text(asnq)
+        lines = [
+            (q.id, q.text, "D", "T", f"{q.id}-{place}", row.candidate.text, str(row.label))
+            for place, (q, row) in enumerate(pairs)
+        ]
+        (folder / f"WikiQA-{part}.tsv").write_text("".join("\t".join(line) + "\n" for line in (COLUMNS, *lines)))
+        sentences = [
+            {
+                "question": question.text,
+                "candidates": [
+                    {"sentence": row.candidate.text, "label": int(row.relevant)} for row in question.candidates
+                ],
+            }
+            for question in rows
+        ]
+        (folder / f"{part}-filtered.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sentences))
+        made |= {
+            f"asnq {part}": f"asnq:{folder / f'{part}.tsv'}",
+            f"wikiqa {part}": f"wikiqa:{folder / f'WikiQA-{part}.tsv'}",
+            f"trecqa {part}": f"trecqa:{folder / f'{part}-filtered.jsonl'}",
+        }
+    collection = folder / "robust04"
+    (collection / "documents").mkdir(parents=True)
+    texts = [row.candidate.text for row in questions()[0].candidates]
+    (collection / "documents" / "news").write_text(
+        "".join(f"<DOC><DOCNO>N-{number}</DOCNO><TEXT>{text}</TEXT></DOC>\n" for number, text in enumerate(texts))
+    )
+    (collection / "queries.tsv").write_text("".join(f"{n}\twhat is {text[0]} ?\n" for n, text in enumerate(texts)))
+    judged = [(query, text) for query in range(len(texts)) for text in range(len(texts))]
+    (collection / "qrels.txt").write_text("".join(f"{q} 0 N-{text} {int(q == text)}\n" for q, text in judged))
+    (collection / "run.txt").write_text("".join(f"{q} Q0 N-{text} {text + 1} {-text} bm25\n" for q, text in judged))
+    (collection / "folds.txt").write_text("0\n1\n2\n3\n4\n")
+    fold = f"trec:{collection}?folds=folds.txt&fold=1&run=run.txt"
+    return made | {"trec train": f"{fold}&part=train", "trec dev": f"{fold}&part=dev"}
+
+
+SMALL = ("--steps", "1", "--evaluate-every", "1", "--precision", "fp32", "--device", "cpu")
+
+
+def run(verb: str, *words: object) -> None:
+    assert program(f"train {verb}")([str(word) for word in (*words, *SMALL)]) == 0
+
+
+def test_public_formats_run_through_the_commands(tmp_path: Path) -> None:
+    """ASNQ and TrecQA by `teach`, WikiQA by `distil`, a TREC collection by `pairwise`, documents by `pretrain`."""
+    data = files(tmp_path)
+    base = save_cross_encoder("roberta", tmp_path / "base")
+
+    def on(form: str, out: str) -> tuple[str, ...]:
+        return ("--train", data[f"{form} train"], "--dev", data[f"{form} dev"], "--out", str(tmp_path / out))
+
+    asnq, short = on("asnq", "transfer"), ("--max-length", 64)
+    run("teach", "--recipe", "ct/sr-asnq", "--layers", 2, "--base", base, *asnq, *short)
+    run("teach", "--recipe", "ct/sr-adapt", "--base", tmp_path / "transfer", *on("trecqa", "adapted"), *short)
+    described = json.loads((tmp_path / "adapted" / "config.json").read_text())
+    assert described["num_hidden_layers"] == 2
+    record = json.loads((tmp_path / "adapted" / "record.json").read_text())
+    assert record["free"]["recipe"] == "ct/sr-adapt"
+    assert (record["bound"]["settings"]["questions_per_step"], record["bound"]["dev"]["size"]) == (150, "all")
+    exits = ("--body-layers", 4, "--exits", "2,4", "--tokens-per-step", 200, "--warmup", 0, "--no-export", *short)
+    run("distil", "--recipe", "ct/asnq", "--base", base, *on("wikiqa", "cascade"), *exits)
+    record = json.loads((tmp_path / "cascade" / "record.json").read_text())
+    assert (record["free"]["recipe"], record["bound"]["dev"]["size"]) == ("ct/asnq", "all")
+    assert record["bound"]["settings"]["encoding"]["truncation"] == "longest_first"
+    bert = save_cross_encoder("bert", tmp_path / "bert")
+    lengths = ("--question-length", 12, "--document-length", 30, "--window", 16, "--triples-per-step", 4)
+    run("pairwise", "--recipe", "trmd/twin", "--base", bert, *on("trec", "twin"), *lengths)
+    assert (tmp_path / "twin" / "ranker").is_dir()
+    save_base("bert", tmp_path / "encoder")
+    documents = ("--documents", articles(tmp_path), "--dev", articles(tmp_path / "held", sizes=(4, 3, 5)))
+    small = ("--warmup", 1, "--examples-per-step", 10, "--max-length", 48, "--dev-groups", 2)
+    run(
+        "pretrain",
+        "--recipe",
+        "ssp/pretrain-dslc",
+        "--base",
+        tmp_path / "encoder",
+        *documents,
+        *small,
+        "--out",
+        tmp_path / "ssp",
+    )
+    assert (tmp_path / "ssp" / "model.safetensors").is_file()
