@@ -85,6 +85,7 @@ def test_a_run_does_not_go_on_with_another_collection(tmp_path: Path, capsys: py
     "options",
     [
         ["--warmup", "-1"],
+        ["--questions-per-step", "4", "--accumulate", "3"],
         ["--dev-questions", "0"],
         ["--strategy", "hard", "--teacher", "nowhere"],
         ["--recipe", "tinny"],

@@ -25,7 +25,14 @@ ANSWERS = {
     },
     "negatives": {"own": "5", "hard": "2", "hard_pool": "7", "random": "4"},
     "train": {
-        **{"steps": "123", "questions_per_step": "5", "evaluate_every": "6", "save_every": "17", "patience": "9"},
+        **{
+            "steps": "123",
+            "questions_per_step": "5",
+            "accumulate": "3",
+            "evaluate_every": "6",
+            "save_every": "17",
+            "patience": "9",
+        },
         **{"learning_rate": "1e-6", "fresh_learning_rate": "1e-3", "warmup": "0.1", "weight_decay": "0"},
         **{"clip": "0.7", "dropout": "0.2", "stages": "joint", "final_only": "1", "precision": "fp32", "seed": "7"},
     },

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,7 +37,7 @@ CONFIG = TrainConfig(
 OBJECTIVE = StudentObjective(listwise=1.0)
 
 
-def train(folder: Path) -> None:
+def train(folder: Path, *, accumulate: int = 1) -> None:
     processes = Processes.join(torch.device("cpu"))
     questions, calls = letters(), list[int]()
 
@@ -46,20 +47,23 @@ def train(folder: Path) -> None:
         with torch.random.fork_rng():  # of the weights of one process, so that both runs have the same figures
             return dev_map(encoder(), questions, "cpu", processes)(random_ranker())
 
-    Run(folder, random_ranker(), sampler(), encoder(), CONFIG, objective=OBJECTIVE).train(measure)
+    config = replace(CONFIG, accumulate=accumulate)
+    Run(folder, random_ranker(), sampler(), encoder(), config, objective=OBJECTIVE).train(measure)
     if processes.rank == 0:
         (folder / "parts.json").write_text(json.dumps(processes.gather(calls)))
     else:
         processes.gather(calls)
 
 
-def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
+def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path: Path) -> None:
     """gloo, uniform stages, groups of unequal size: every weight within 1e-4 after five steps of 1e-3.
 
-    Each ranks a part of the dev questions, and the figures are those of one process, bit for bit.
+    In one process four batches a step, and in each of two processes two, give what all groups at once give. Each
+    process ranks a part of the dev questions, and the figures are those of one process, bit for bit.
     """
     train(tmp_path / "one")
-    call = f"train(Path({str(tmp_path / 'two')!r}))"
+    train(tmp_path / "four", accumulate=4)
+    call = f"train(Path({str(tmp_path / 'two')!r}), accumulate=2)"
     script = f"from pathlib import Path; from tests.training.learning.test_processes import train; {call}"
     launched = subprocess.run(
         [
@@ -73,21 +77,28 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
         check=False,
     )
     assert launched.returncode == 0, launched.stderr[-2000:]
-    one, two = (torch.load(tmp_path / name / "best.pt", weights_only=True) for name in ("one", "two"))
+    one, four, two = (torch.load(tmp_path / name / "best.pt", weights_only=True) for name in ("one", "four", "two"))
     start = random_ranker().state_dict()
     assert any(not torch.equal(start[name], value) for name, value in one.items())
     for name, value in one.items():
         # Attention does not change with the key's bias: its gradient is rounding alone, which Adam blows up.
         if not name.endswith(".key.bias"):
             assert torch.allclose(value, two[name], atol=1e-4), name
+            assert torch.allclose(value, four[name], atol=1e-4), name
+    rows = {
+        name: [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+        for name in ("one", "four", "two")
+    }
+    losses = {name: [row["loss"] for row in logged if "loss" in row] for name, logged in rows.items()}
+    assert losses["four"] == pytest.approx(losses["one"], rel=1e-3)
     parts = [json.loads((tmp_path / name / "parts.json").read_text()) for name in ("one", "two")]
     assert parts == [[[5, 5]], [[2, 2], [3, 3]]]  # before the first step, and after the last
-    figures = [
-        [{key: value for key, value in json.loads(line).items() if key.startswith("dev_map")} for line in lines]
-        for lines in ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("one", "two"))
-    ]
-    assert figures[0] == figures[1]
-    assert sum(map(bool, figures[0])) == 2
+    figures = {
+        name: [{key: value for key, value in row.items() if key.startswith("dev_map")} for row in logged]
+        for name, logged in rows.items()
+    }
+    assert figures["two"] == figures["one"]
+    assert sum(map(bool, figures["one"])) == 2
 
 
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

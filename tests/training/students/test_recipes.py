@@ -9,7 +9,7 @@ from cerberank_training.students.recipes import RECIPES
 
 
 def test_the_cascades_recipe_is_the_papers() -> None:
-    """CT sections 4.3.1 and 5.2: exits, one rate for all weights, a ramp of 4,000 steps, 2,000 tokens."""
+    """Exits, one rate, a ramp of 4,000 steps (CT section 5.2); 2,000 tokens of all processes are ours."""
     recipe = RECIPES["roberta-base-cascade"]()
     assert ([exit_.after for exit_ in recipe.shape.exits], recipe.shape.heads) == ([4, 6, 8, 10, 12], 0)
     train = recipe.train

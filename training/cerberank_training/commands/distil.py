@@ -27,7 +27,7 @@ from cerberank_training.commands.run_options import DevQuestions, Track, data_he
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
-from cerberank_training.learning.processes import Processes, launched_processes
+from cerberank_training.learning.processes import Processes, batch_of_step, launched_processes
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
@@ -37,6 +37,7 @@ from cerberank_training.runs.card import dev_metric, read_summary, run_card, sum
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.kept import names_of
+from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
 from cerberank_training.runs.software import software
@@ -242,6 +243,9 @@ def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], s
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
     check_trackers(options.track)
+    if recipe.train.tokens_per_step is None:
+        with named_options({"questions_per_step"}):
+            batch_of_step(recipe.train.questions_per_step, recipe.train.accumulate, launched_processes())
     check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
     for option in ("name", "version"):
         if (value := getattr(options, option)) is not None and not is_name(value):

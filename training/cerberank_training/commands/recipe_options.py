@@ -119,6 +119,8 @@ class StepOptions:
     """Groups of a step over all processes; with --sampling pairs, pairs."""
     tokens_per_step: Count | None = None
     """Tokens of a step: groups or pairs are taken until it has so many."""
+    accumulate: Count | None = None
+    """Batches that each process divides its part of a step into, to need less memory."""
     evaluate_every: Count | None = None
     """Steps between two evaluations on dev."""
     save_every: Count | None = None

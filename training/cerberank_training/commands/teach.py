@@ -234,8 +234,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
 def _bound(config: TeacherConfig) -> dict[str, Any]:
     """The settings with which a run that was begun must go on."""
     settings = asdict(config) | {"input": config.input.model_dump()}
-    without = (*FREE, "planned", *(["layers"] if config.layers is None else []))  # runs begun before have no layers
-    return {name: value for name, value in settings.items() if name not in without}
+    return {name: value for name, value in settings.items() if name not in (*FREE, "planned")}
 
 
 def _sampling(options: TeachOptions) -> Sampling:

@@ -52,7 +52,8 @@ class StepLoss(Protocol):
     def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         """The loss to minimise and further figures by name, of which `questions` gives the rate of questions.
 
-        `forward` is what to call instead of the network: it takes part in the exchange of gradients.
+        `forward` is what to call instead of the network: it takes part in the exchange of gradients. Of a step in
+        several batches all but the last add their gradients here; `loss` is then that of the step among the figures.
         """
 
 
@@ -177,8 +178,8 @@ class Loop(Generic[NetworkT]):
         # Seeds dropout: the same after a resume, different in each process.
         torch.manual_seed((config.seed * 1_000_003 + self._step) * self._processes.count + self._processes.rank)
         self._network.train()
-        loss, figures = self._loss(self._step, self._forward)
         self._optimizer.zero_grad(set_to_none=True)
+        loss, figures = self._loss(self._step, self._forward)
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip or math.inf)
         self._optimizer.step()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.encoding import PairEncoder
@@ -21,7 +23,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.processes import Processes, check_workers
+from cerberank_training.learning.processes import Processes, batch_of_step, check_workers
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
@@ -61,7 +63,8 @@ class _Prepared:
     """The part of a step that this process computes; `questions` are those of all processes."""
 
     questions: int
-    batch: Batch
+    batches: list[Batch]
+    """With the same number of questions each; their gradients are added up."""
 
 
 class _Steps(IterableDataset[_Prepared]):
@@ -134,7 +137,7 @@ class Run:
         """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
         Batches are made in `workers` processes, or in a thread; they are the same. Raises ValueError when the strategy
-        does not fit the heads and teachers, and for workers that cannot be begun.
+        does not fit the heads and teachers, or a step cannot be divided equally, and for workers that cannot be begun.
         """
         check_workers(workers)
         check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
@@ -144,8 +147,11 @@ class Run:
         self._processes = Processes.join(self._device)
         self._ranker = ranker
         self._token_steps = None
-        if config.tokens_per_step is not None:
-            self._token_steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=self._processes.count)
+        if config.tokens_per_step is None:
+            batch_of_step(config.questions_per_step, config.accumulate, self._processes.count)
+        else:
+            multiple = self._processes.count * config.accumulate
+            self._token_steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=multiple)
         # Steps of so many tokens follow from one another: one process makes them in order.
         self._steps = _StepsAhead(
             self._prepare, config.steps, workers=min(workers, 1) if self._token_steps else workers
@@ -176,7 +182,9 @@ class Run:
 
     def _prepare(self, step: int, position: int) -> _Prepared:
         groups = self._groups_of(step, position)
-        return _Prepared(len(groups), make_batch(self._processes.share(groups), self._encoder, self._teachers))
+        parts, share = self._config.accumulate, self._processes.share(groups)
+        batches = [make_batch(share[part::parts], self._encoder, self._teachers) for part in range(parts)]
+        return _Prepared(len(groups), batches)
 
     def _groups_of(self, step: int, position: int) -> list[Group]:
         if self._token_steps:
@@ -188,31 +196,59 @@ class Run:
         return self._groups_of(0, 0)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        config, last = self._config, len(self._ranker.config.stages) - 1
+        """The loss of the step's last batch, after the gradients of those before it."""
         prepared = self._steps.take(step)
-        batch = prepared.batch.on(self._device)
+        pairs = sum(len(batch.labels) for batch in prepared.batches)
+        share, figures = self._processes.share_of_mean(pairs) / pairs, dict[str, Tensor]()
+        *before, last = prepared.batches
+        for batch in before:
+            # The gradients of all batches are exchanged with those of the last one.
+            with forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext():
+                torch.autograd.backward(self._batch_loss(step, forward, batch, share, figures))
+        loss = self._batch_loss(step, forward, last, share, figures)
+        return loss, {"questions": prepared.questions, "pairs": pairs, **figures}
+
+    def _batch_loss(
+        self, step: int, forward: nn.Module, batch: Batch, share: float, figures: dict[str, Tensor]
+    ) -> Tensor:
+        """The part of a batch in the step's loss, which is added to its `figures`.
+
+        `share` is the factor of a sum over the pairs of a process. Means over questions count each batch the same.
+        """
+        config, last = self._config, len(self._ranker.config.stages) - 1
+        batch = batch.on(self._device)
         trained = config.trained(step, last + 1)
         watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
         with training_precision(self._device, config.precision):
             logits = dict(zip(watched, forward(batch, watched), strict=True))
         parts: dict[str, Tensor] = {}
-        loss = self._loss({stage: value.float() for stage, value in logits.items()}, batch, trained, step, parts)
-        sizes = {"questions": prepared.questions, "pairs": len(batch.labels)}
-        return loss, sizes | {f"loss/{name}": part for name, part in parts.items()}
+        pair_share = share * len(batch.labels) * config.accumulate
+        by_stage = {stage: value.float() for stage, value in logits.items()}
+        loss = self._loss(by_stage, batch, trained, step=step, parts=parts, pair_share=pair_share) / config.accumulate
+        added = {"loss": loss, **{f"loss/{name}": part / config.accumulate for name, part in parts.items()}}
+        for name, part in added.items():
+            figures[name] = figures[name] + part.detach() if name in figures else part.detach()
+        return loss
 
     def _loss(
-        self, logits: dict[int, Tensor], batch: Batch, trained: tuple[int, ...], step: int, parts: dict[str, Tensor]
+        self,
+        logits: dict[int, Tensor],
+        batch: Batch,
+        trained: tuple[int, ...],
+        *,
+        step: int,
+        parts: dict[str, Tensor],
+        pair_share: float,
     ) -> Tensor:
-        """The step's loss; `parts` gets those of heads, exits and teachers."""
+        """The batch's loss; `parts` gets those of heads, exits and teachers."""
         last, objective = len(self._ranker.config.stages) - 1, self._objective
-        share = self._processes.share_of_mean(len(batch.labels))
         heads = logits[last] if objective.exits == "heads" else None
         losses = []
         for stage in trained:
             if stage == last and self._ranker.heads:
-                losses.append(objective.heads_loss(logits[stage], batch, step=step, pair_share=share, parts=parts))
+                losses.append(objective.heads_loss(logits[stage], batch, step=step, pair_share=pair_share, parts=parts))
                 continue
-            loss = objective.exit_loss(logits[stage], batch, heads, pair_share=share)
+            loss = objective.exit_loss(logits[stage], batch, heads, pair_share=pair_share)
             parts[f"exit_{stage + 1}"] = loss
             losses.append(loss)
         return torch.stack(losses).sum()

@@ -31,6 +31,8 @@ class TrainConfig:
     tokens_per_step: int | None = None
     """Take questions, or pairs, until a further one would make the step's pairs longer than so many tokens, instead of
     `questions_per_step` (CT section 5.2: up to 2,000). A step has one at least, all processes together."""
+    accumulate: int = 1
+    """The number of batches that each process divides its part of a step into; their gradients are added up."""
     learning_rate: float = 6e-5
     fresh_learning_rate: float = 4e-4
     """The learning rate of classifiers and exits, which start from random weights unless the base has them."""
@@ -44,7 +46,7 @@ class TrainConfig:
     """The largest norm of a step's gradients; 0 for none."""
     dropout: float = 0.1
     stages: Literal["uniform", "joint"] = "uniform"
-    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 4.3.1). `joint`: a step
+    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 5.2). `joint`: a step
     trains all stages in one pass through the body, for hardly more work."""
     final_only: float = 0.0
     """Share of the steps, at the start, that train the heads alone (a warm start)."""
@@ -61,7 +63,9 @@ class TrainConfig:
     its warm-up and warm start stay where they were. None for a run that was not extended."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a warm-up that does not end within the run."""
+        """Raises ValueError, which names the setting, for a step without a batch, and a warm-up beyond the run."""
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
         ramp_steps(self.warmup, self.planned or self.steps)
 
     @property
@@ -92,5 +96,6 @@ class TrainConfig:
 
 
 def bound_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings with which a run that was begun must go on."""
-    return {name: value for name, value in asdict(config).items() if name not in FREE}
+    """The settings with which a run that was begun must go on; one batch a step is left out, as it always was."""
+    one = ("accumulate",) if config.accumulate == 1 else ()
+    return {name: value for name, value in asdict(config).items() if name not in (*FREE, *one)}
