@@ -130,7 +130,6 @@ def test_the_best_on_dev_comes_first(
         (["--alpha", "0,1.5"], "for --alpha. Must be <= 1."),
         (["--tau", "0"], "for --tau. Must be > 0."),
         (["--warmup", "-1"], "for --warmup. Must be >= 0."),
-        (["--strategy", "hard"], "--strategy is hard"),
     ],
 )
 def test_bad_values_end_a_grid_before_its_first_run(
@@ -141,6 +140,21 @@ def test_bad_values_end_a_grid_before_its_first_run(
     assert message in capsys.readouterr().err
     assert not ran
     assert not (tmp_path / "out").exists()
+
+
+def test_labels_alone_compare_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strategy without teachers has neither alpha nor tau: a run for each rate, not for each combination."""
+    made: list[str] = []
+
+    def run_command(verb: str, *options: object) -> None:
+        made.append(Path(str(options[list(options).index("--out") + 1])).name)
+
+    monkeypatch.setattr(grid, "run_command", run_command)
+    monkeypatch.setattr(grid, "_report", lambda out, training: (out / "table.md").write_text("rates"))
+    words = command(tmp_path, "--strategy", "hard", "--learning-rate", "1e-6,1e-5")
+    at = words.index("--teacher")
+    assert sweep(words[:at] + words[at + 2 :]) == 0
+    assert made == [f"alpha-1.0-tau-1.0-rate-{rate}" for rate in ("1e-06", "1e-05")]
 
 
 def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, ran: list[str]) -> None:

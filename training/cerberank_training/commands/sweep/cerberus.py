@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count
-from cerberank_models.output import say
+from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
+from cerberank_models.commands.values import Count, listed
+from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import read_recipe, recipe_help
+from cerberank_training.commands.recipe_options import flag_of
+from cerberank_training.commands.run_options import DevQuestions, data_help
+from cerberank_training.commands.sweep.grid import finished_points
 from cerberank_training.commands.sweep.runs import TableOptions, contents, evaluate_run, finished, run_command
 from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy
 
-SHARED = ("recipe", "base", "groups", "dev", "teacher", "hydra", "precision", "steps", "questions_per_step")
+SHARED = (
+    *("recipe", "base", "train", "groups", "dev", "dev_questions", "teacher", "hydra", "precision"),
+    *("steps", "questions_per_step", "alpha", "tau", "learning_rate"),
+)
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
+GRID = ("alpha", "tau", "learning_rate")
+"""The settings that a grid can choose for each row."""
 
 
 @Parameter(name="*")
@@ -31,10 +41,12 @@ class CerberusOptions:
     recipe: Annotated[str, Parameter(help=recipe_help())]
     base: str
     """Path or hub id of an encoder, or a checkpoint to train further."""
-    groups: str
-    """Groups that every teacher scored, as FORMAT:PATH."""
+    train: Annotated[str | None, Parameter(help=data_help("Questions that every teacher scored"))] = None
+    groups: str | None = None
+    """Groups that every teacher scored, as FORMAT:PATH, instead of --train."""
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
+    dev_questions: DevQuestions = None
     teacher: tuple[Path, ...]
     """Score cache of a teacher, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
@@ -49,6 +61,12 @@ class CerberusOptions:
     """Training steps (default: the recipe's)."""
     questions_per_step: Count | None = None
     """Questions of a step (default: the recipe's)."""
+    alpha: Annotated[tuple[float, ...], listed(float, "0,0.1,0.5,0.9", within=Number(gte=0, lte=1))] = ()
+    """Weights of the labels to choose from for each row on dev (default: the recipe's)."""
+    tau: Annotated[tuple[float, ...], listed(float, "1,3,5", within=Number(gt=0, lt=math.inf))] = ()
+    """Temperatures to choose from for each row on dev (default: the recipe's)."""
+    learning_rate: Annotated[tuple[float, ...], listed(float, "1e-6,1e-5", within=Number(gt=0, lt=math.inf))] = ()
+    """Learning rates to choose from for each row on dev (default: the recipe's)."""
     table: TableOptions
 
 
@@ -56,11 +74,15 @@ def cerberus(*, options: CerberusOptions) -> None:
     """Train the same student by every strategy and compare (CERBERUS table 3).
 
     Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated, so that
-    a killed call goes on when it is repeated, and more seeds can be added later. Writes OUT/table.md.
+    a killed call goes on when it is repeated, and more seeds can be added later. With --alpha, --tau or --learning-rate
+    a `train sweep grid` in `OUT/grid-<strategy>` chooses each row's by MAP on dev, with the first seed. Writes
+    OUT/table.md.
 
     Args:
         options: Options.
     """
+    if (options.train is None) == (options.groups is None):
+        raise UsageError("Give --train or --groups.")
     options = replace(options, device=chosen_device(options.device))
     read_recipe(options.recipe)  # an unknown one is refused before anything is written
     every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
@@ -68,16 +90,22 @@ def cerberus(*, options: CerberusOptions) -> None:
     for run in runs:
         check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
     check_device(options.device)
-    data = {name: getattr(options, name) for name in ("groups", "dev")}
+    form = BackendOptions(device=options.device, precision=options.precision).chosen()
+    data = {name: getattr(options, name) for name in ("train", "groups", "dev")}
     shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
+    shared = {name: value for name, value in shared.items() if name not in GRID or value}
     Bound(table.out, shared | contents(options.base, data, [*options.teacher, *options.hydra])).begin()
     for seed in dict.fromkeys(table.seeds):
         for run in runs:
             folder = table.out / f"{_slug(run)}-{seed}"
-            _train(run, seed, folder, options)
+            if not (folder / "checkpoint").is_dir():
+                # ONNX forms are written where they are evaluated alone, because each takes long to export.
+                forms = ("--precisions", options.precision) if form.kind == "onnx" else ("--no-export",)
+                words = (*_training(run, options), *_tuned(run, options), *forms)
+                run_command("train distil", *words, "--seed", seed, "--out", folder)
             source = ("--checkpoint", folder / "checkpoint", "--precision", options.precision)
             for test in table.test:
-                evaluate_run(folder, test, source=source, sample=table.sample)
+                evaluate_run(folder, test, source=(*source, "--device", options.device), sample=table.sample)
             _report(every, table)
     say((table.out / "table.md").read_text(encoding="utf-8"))
 
@@ -86,19 +114,32 @@ def _slug(run: PlannedRun) -> str:
     return run.name.replace(",", "").replace(" ", "-")
 
 
-def _train(run: PlannedRun, seed: int, folder: Path, options: CerberusOptions) -> None:
-    if (folder / "checkpoint").is_dir():
-        return
-    changes = {"steps": options.steps, "questions-per-step": options.questions_per_step}
-    run_command(
-        "train distil",
-        *("--recipe", options.recipe, "--base", options.base, "--groups", options.groups, "--dev", options.dev),
-        *("--strategy", run.strategy, "--heads", run.heads, "--seed", seed),
-        *("--out", folder, "--device", options.device),
-        *("--precisions", options.precision),  # what is evaluated, because each form takes long to export
-        *(part for teacher in run.teachers for part in ("--teacher", teacher)),
-        *(part for name, value in changes.items() if value is not None for part in (f"--{name}", value)),
-    )
+def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
+    """The options of `train distil` that all runs of a row share."""
+    names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "steps", "questions_per_step", "device")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    words = [part for name, value in given.items() for part in (flag_of(name), value)]
+    words += ["--strategy", run.strategy, "--heads", run.heads]
+    return words + [part for teacher in run.teachers for part in ("--teacher", teacher)]
+
+
+def _tuned(run: PlannedRun, options: CerberusOptions) -> list[object]:
+    """The options that a grid chooses for the row; empty where nothing is to be chosen."""
+    values = {name: getattr(options, name) for name in GRID}
+    if not any(values.values()):
+        return []
+    recipe, folder = read_recipe(options.recipe).recipe, _grid(run, options.table)
+    own = {"alpha": recipe.objective.alpha[:1], "tau": recipe.objective.tau[:1]}
+    own["learning_rate"] = (recipe.train.learning_rate,)
+    lists = [part for name in GRID for part in (flag_of(name), ",".join(map(str, values[name] or own[name])))]
+    seed = options.table.seeds[0]
+    run_command("train sweep grid", *_training(run, options), "--seed", seed, *lists, "--out", folder)
+    best = finished_points(folder)[0][0]
+    return [part for name in GRID for part in (flag_of(name), getattr(best, name))]
+
+
+def _grid(run: PlannedRun, table: TableOptions) -> Path:
+    return table.out / f"grid-{_slug(run)}"
 
 
 def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
@@ -109,4 +150,11 @@ def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
         form, _, name = test.partition(":")
         shown = strategy_table({name: by_seed for name, by_seed in results.items() if by_seed})
         sections.append(f"**{form}:{Path(name).name}**\n\n{shown}\n")
+    tuned = {run.name: points[0] for run in every if (points := finished_points(_grid(run, table)))}
+    lines = [
+        f"- {name}: alpha {best.alpha:g}, tau {best.tau:g}, learning rate {best.learning_rate:g}, dev MAP {value:.2f}"
+        for name, (best, value) in tuned.items()
+    ]
+    if lines:
+        sections.append("\n".join(["Chosen on dev:\n", *lines, ""]))
     write_bytes(table.out / "table.md", "\n".join(sections).encode())

@@ -18,10 +18,11 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.values import arguments_of, listed
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import say
 from cerberank_training.commands.distil import DistilOptions, distil
 from cerberank_training.commands.presets import read_recipe
 from cerberank_training.commands.recipe_options import changed_recipe
+from cerberank_training.commands.run_options import note_of
 from cerberank_training.commands.sweep.runs import Rest, contents, run_command
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.card import dev_map
@@ -81,7 +82,7 @@ def grid(*training: Rest, options: GridOptions) -> None:
     This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil` in
     OUT/alpha-A-tau-T-rate-R; all other options are those of `train distil`, the same for all. A killed grid goes on
     when the command is repeated, and values can be added later. Writes OUT/table.md. Runs keep their weights without
-    forms for ONNX, unless --precisions is given.
+    forms for ONNX, unless --precisions is given. Without teachers only the rates are compared.
 
     Args:
         training: Options of `train distil`.
@@ -97,7 +98,9 @@ def grid(*training: Rest, options: GridOptions) -> None:
     ]
     objective = recipes[0].objective
     if objective.strategy == "hard" and objective.exits == "labels":
-        raise UsageError("--strategy is hard: without teachers there is no alpha and no tau to choose.")
+        rates = dict.fromkeys(options.learning_rate)
+        points = [Point(alpha=1.0, tau=1.0, learning_rate=rate) for rate in rates]
+        note_of("sweep grid", "labels alone have no alpha and no tau: the rates are compared")
     data = {name: getattr(first, name) for name in ("train", "groups", "dev")}
     Bound(options.out, _recorded(first) | contents(first.base, data, first.teacher)).begin()
     for point in points:
@@ -123,7 +126,7 @@ def _recorded(options: DistilOptions) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in FREE} | {"settings": settings}
 
 
-def _finished(out: Path) -> list[tuple[Point, float]]:
+def finished_points(out: Path) -> list[tuple[Point, float]]:
     """The finished runs of the grid, the best on dev first; of equals, the one that was finished first."""
     found = [(point, path) for path in out.glob("*/checkpoint") if (point := Point.named(path.parent.name))]
     found.sort(key=lambda run: (run[1].stat().st_mtime_ns, run[1].parent.name))
@@ -133,7 +136,7 @@ def _finished(out: Path) -> list[tuple[Point, float]]:
 
 def _report(out: Path, training: Sequence[str]) -> None:
     """Write the table of all finished runs, and the command of the best."""
-    finished = _finished(out)
+    finished = finished_points(out)
     header = ["alpha", "tau", "learning rate", "dev MAP", "folder"]
     rows = [
         [f"{point.alpha:g}", f"{point.tau:g}", f"{point.learning_rate:g}", f"{value:.2f}", point.name]

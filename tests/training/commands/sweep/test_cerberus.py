@@ -1,0 +1,80 @@
+"""`train sweep cerberus`: each row's settings come from its own grid, and figures from the device that was named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.program import program
+from tests.tiny import save_cross_encoder
+from tests.training.letters import dev_jsonl, jsonl
+
+from cerberank_training.commands.sweep import cerberus
+from cerberank_training.commands.sweep.grid import Point
+
+sweep = program("train sweep cerberus")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that a sweep would run, and its evaluations; every grid chooses the same point."""
+    made: list[list[str]] = []
+    best = Point(alpha=0.5, tau=3.0, learning_rate=1e-6)
+
+    def run_command(verb: str, *words: object) -> None:
+        made.append([verb, *map(str, words)])
+
+    def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample: int | None) -> None:
+        made.append(["evaluate", *map(str, source)])
+
+    monkeypatch.setattr(cerberus, "run_command", run_command)
+    monkeypatch.setattr(cerberus, "evaluate_run", evaluate_run)
+    monkeypatch.setattr(cerberus, "finished_points", lambda folder: [(best, 71.5)] if "grid-cer" in folder.name else [])
+    return made
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    save_cross_encoder("electra", folder / "base")
+    data = jsonl(folder)
+    given = ["--recipe", "cerberus/wikiqa", "--base", str(folder / "base"), "--train", data, "--dev", dev_jsonl(folder)]
+    teachers = [part for name in "abc" for part in ("--teacher", name)]
+    return [*given, *teachers, "--test", data, "--only", "cerberus", "--out", str(folder / "out"), *more]
+
+
+def value(call: list[str], option: str) -> str:
+    return call[call.index(option) + 1]
+
+
+def test_a_grid_chooses_a_rows_settings(
+    tmp_path: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the values that are given, and the recipe's where none are; the table names the choice."""
+    assert sweep(words(tmp_path, "--alpha", "0,.5", "--learning-rate", "1e-6,1e-5", "--dev-questions", "3")) == 0
+    grid, distil, _ = calls
+    assert grid[0] == "train sweep grid"
+    lists = ("--alpha", "--tau", "--learning-rate")
+    assert [value(grid, option) for option in lists] == ["0.0,0.5", "3.0", "1e-06,1e-05"]
+    assert [value(distil, option) for option in lists] == ["0.5", "3.0", "1e-06"]
+    assert {value(call, "--dev-questions") for call in (grid, distil)} == {"3"}
+    assert value(grid, "--out") == str(tmp_path / "out" / "grid-cerberus")
+    assert "- cerberus: alpha 0.5, tau 3, learning rate 1e-06, dev MAP 71.50" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_runs_are_evaluated_where_they_were_trained(
+    device: str, tmp_path: Path, calls: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor reads an ONNX form, a GPU the weights alone; without lists there is no grid."""
+    monkeypatch.setattr(cerberus, "check_device", lambda device: None)
+    assert sweep(words(tmp_path, "--device", device)) == 0
+    distil, evaluate = calls
+    assert ("--no-export" in distil) == (device == "cuda")
+    assert "--alpha" not in distil
+    assert (value(distil, "--device"), value(evaluate, "--device")) == (device, device)
+
+
+def test_groups_or_single_pairs(tmp_path: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    """One of both is needed."""
+    assert sweep(words(tmp_path, "--groups", jsonl(tmp_path))) == 2
+    assert "Give --train or --groups." in capsys.readouterr().err
+    assert not calls
