@@ -60,6 +60,8 @@ class Sizes:
     width: int | None = None
     """Replaces the width of every network."""
     candidates: int = 500
+    batch: int = 128
+    """Pairs of a batch of CERBERUS's table 5."""
     tokens: int = 50
     """Tokens of a pair."""
     longest: int = 512
@@ -103,6 +105,7 @@ TINY = Sizes(
     copy_bytes=1 << 20,
     width=64,
     candidates=6,
+    batch=6,
     tokens=20,
     longest=16,
     questions=1,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,6 +35,8 @@ class Shape:
     name: str
     layers: int
     width: int
+    family: Literal["bert", "albert"] = "bert"
+    """ALBERT runs one layer at all depths, on embeddings of 128 numbers."""
     heads: int = 1
     """k of B_(n-1) kH_1; 0 is a plain encoder, whose last layer computes all tokens."""
     exits: tuple[int, ...] = ()
@@ -44,6 +47,8 @@ BASE = Shape(name="BASE", layers=12, width=768, heads=0, exits=(12,))
 ONE_HEAD = Shape(name="B11 1H1", layers=12, width=768)
 THREE_HEADS = Shape(name="B11 3H1", layers=12, width=768, heads=3)
 CASCADE = Shape(name="B11 3H1, exits 4 6 8 10", layers=12, width=768, heads=3, exits=(4, 6, 8, 10))
+ALBERT_BASE = Shape(name="ALBERT-base", layers=12, width=768, family="albert", heads=0, exits=(12,))
+ALBERT_XXLARGE = Shape(name="ALBERT-xxlarge", layers=12, width=4096, family="albert", heads=0, exits=(12,))
 LARGE = Shape(name="LARGE", layers=24, width=1024, heads=0, exits=(24,))
 
 
@@ -53,14 +58,14 @@ def config_of(lab: Lab, shape: Shape) -> RankerConfig:
     return RankerConfig(
         name="random",
         transformer=TransformerConfig(
-            family="bert",
+            family=shape.family,
             vocab_size=VOCABULARY,
             hidden_size=width,
             layers=shape.layers,
             attention_heads=width // head_width(width),
             intermediate_size=4 * width,
             max_positions=512,
-            embedding_size=width,
+            embedding_size=min(128, width) if shape.family == "albert" else width,
         ),
         architecture=ArchitectureConfig(body_layers=shape.layers - (1 if shape.heads else 0), heads=shape.heads),
         exits=tuple(ExitConfig(after=after) for after in shape.exits),
