@@ -44,11 +44,11 @@ class Comparison:
 
 
 def scores_in(
-    precision: str, checkpoint: Path, questions: Sequence[Question], folder: Path, *, device: str = "cpu"
+    precision: str, checkpoint: Path, questions: Sequence[Question], folder: Path, **settings: str
 ) -> list[np.ndarray]:
     """The scores of every question's candidates, in their order, from a service in this precision."""
-    settings = {"BACKEND": "torch", "PRECISION": precision, "DEVICE": device}
-    named = {f"CERBERANK_{name}": value for name, value in settings.items()}
+    chosen = {"BACKEND": "torch", "PRECISION": precision, **settings}
+    named = {f"CERBERANK_{name}": value for name, value in chosen.items()}
     with (
         serving(checkpoint, folder / f"{precision}.log", **named) as service,
         httpx.Client(base_url=service.url, timeout=300.0) as client,
@@ -59,12 +59,12 @@ def scores_in(
         return [_ask(client, question) for question in questions]
 
 
-def compare(checkpoint: Path, questions: Sequence[Question], folder: Path, *, device: str = "cpu") -> list[Comparison]:
-    """Serve `checkpoint` in fp32, fp16 and bf16, one after the other."""
-    exact = scores_in(EXACT, checkpoint, questions, folder, device=device)
+def compare(checkpoint: Path, questions: Sequence[Question], folder: Path, **settings: str) -> list[Comparison]:
+    """Serve `checkpoint` in fp32, fp16 and bf16, one after the other; `settings` of the services, such as DEVICE."""
+    exact = scores_in(EXACT, checkpoint, questions, folder, **settings)
     found = []
     for precision in HALVES:
-        half = scores_in(precision, checkpoint, questions, folder, device=device)
+        half = scores_in(precision, checkpoint, questions, folder, **settings)
         both = list(zip(exact, half, strict=True))
         found.append(
             Comparison(
@@ -101,7 +101,7 @@ def main() -> None:
     write("| precision | questions | same first candidate | largest difference | distinct scores |\n")
     write("|---|---|---|---|---|\n")
     with tempfile.TemporaryDirectory() as folder:
-        for found in compare(arguments.checkpoint, questions, Path(folder), device=arguments.device):
+        for found in compare(arguments.checkpoint, questions, Path(folder), DEVICE=arguments.device):
             write(
                 f"| {found.precision} | {found.questions} | {found.agreement:.1f} % | {found.difference:.4f} "
                 f"| {100 * found.distinct:.1f} % |\n"

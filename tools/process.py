@@ -88,9 +88,10 @@ def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **sett
 def wait_until_ready(service: Process) -> None:
     """Poll the readiness probe."""
     end = time.monotonic() + START_SECONDS
-    while httpx.get(f"{service.url}/health/ready").status_code != 200:
-        assert time.monotonic() < end, service.log.read_text()
-        time.sleep(0.05)
+    with httpx.Client() as client:  # which takes 20 ms of a processor to make
+        while client.get(f"{service.url}/health/ready").status_code != 200:
+            assert time.monotonic() < end, service.log.read_text()
+            time.sleep(0.05)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def contextual(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("contextual")
     assert main([str(source), str(folder / "checkpoint"), "--name", "contextual", "--precisions", ""]) == 0
-    settings = {"CERBERANK_BACKEND": "torch", "CERBERANK_PRECISION": "fp32"}
+    settings = {"CERBERANK_BACKEND": "torch", "CERBERANK_PRECISION": "fp32", "CERBERANK_THREADS": "1"}
     with serving(folder / "checkpoint", folder / "log", **settings) as running:
         yield running
 

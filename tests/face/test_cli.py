@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,12 +72,14 @@ def test_a_wrong_word_needs_no_library() -> None:
     assert done.stderr == 'cerberank: Unknown command "trian". Did you mean "cerberank train"? See cerberank --help\n'
 
 
-def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+def test_a_shell_completes_commands_and_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By a script that bash takes, for the commands whose libraries are installed."""
-    environment = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
-    command = [sys.executable, "-m", "cerberank", COMPLETION]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    path = Path(done.stdout.partition(" is written")[0])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    assert main([COMPLETION]) == 0
+    path = Path(capsys.readouterr().out.partition(" is written")[0])
     assert path.is_relative_to(tmp_path)
     subprocess.run(["bash", "-n", str(path)], check=True)
     assert all(option in path.read_text() for option in ("--top-k", "--body-layers"))

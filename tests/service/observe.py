@@ -13,11 +13,15 @@ from cerberank_service.service import Service
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 60.0, every: float = 0.002) -> None:
-    """Poll; fails the test when the condition does not come true."""
+    """Poll, less often the longer it takes: a condition that asks the app takes the processor from what it waits for.
+
+    Fails the test when the condition does not come true.
+    """
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(every)
+        every = max(every, min(1.2 * every, 0.03))
 
 
 def service_of(client: Any) -> Service:

@@ -44,31 +44,34 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, eve
     ]
 
 
-def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path) -> None:
+def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`kill -9` after the first checkpoint, the command again: the weights of a run without interruption, and without
     the two processes that make the batches of the interrupted one.
 
-    The whole run logs every loss and says how well the head does on held-out documents. Every run has a process of
-    its own with one thread, since the order of a sum, and its last bit with it, depends on the number of threads.
+    The whole run logs every loss and says how well the head does on held-out documents. All runs have one thread, since
+    the order of a sum, and its last bit with it, depends on their number; only the killed one needs a process.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    def command(out: str) -> list[str]:
-        return [sys.executable, "-m", "cerberank", "train", "pretrain", *options(tmp_path, out, steps=40, every=10)]
+    def call(out: str) -> list[str]:
+        return options(tmp_path, out, steps=40, every=10)
 
-    whole_run = subprocess.run(command("whole"), capture_output=True, text=True, check=True, env=environment)
-    printed = whole_run.stdout
+    assert program("train pretrain")(call("whole")) == 0
+    printed = capsys.readouterr().out
     for name in ("'mlm'", "'ssp'", "'ssp_accuracy'", "'eval_ssp_hard'", "on 15 examples of --dev, accuracy"):
         assert name in printed
-    ahead = [*command("cut"), "--workers", "2"]
-    process = subprocess.Popen(ahead, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cerberank", "train", "pretrain", *call("cut"), "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     run, limit = tmp_path / "cut" / "run", time.monotonic() + 240
     while last_checkpoint(run) is None and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    subprocess.run(ahead, check=True, env=environment)
+    assert program("train pretrain")([*call("cut"), "--workers", "2"]) == 0
     whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(value, cut[name]) for name, value in whole.items())
 

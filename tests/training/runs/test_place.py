@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import resource
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.runs import place
 from cerberank_training.runs.place import check_writable, writing
+
+distil = program("train distil")
 
 
 def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(
@@ -42,22 +44,27 @@ def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
         raise FileExistsError("there")
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk: one line that names the folder, no traceback."""
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """A limit on the size of files stands for the disk."""
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_run(
+    tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that names the folder, no traceback."""
     save_cross_encoder("bert", tmp_path / "base")
-    data = jsonl(tmp_path)
-    command = [
-        *(sys.executable, "-m", "cerberank", "train", "distil", "--recipe", "tiny", "--strategy", "hard"),
-        *("--base", str(tmp_path / "base"), "--train", data, "--out", str(tmp_path / "out")),
-        *("--dev", dev_jsonl(tmp_path)),
-    ]
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    done = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=limit)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"cerberank train distil: --out {tmp_path / 'out'} could not be written: File too large")
-    assert "Traceback" not in done.stderr
+    data, dev, out = jsonl(tmp_path), dev_jsonl(tmp_path), tmp_path / "out"
+    call = ["--recipe", "tiny", "--strategy", "hard", "--base", str(tmp_path / "base"), "--train", data, "--dev", dev]
+    request.getfixturevalue("full_disk")
+    assert distil([*call, "--out", str(out)]) == 1
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith(
+        f"cerberank train distil: --out {out} could not be written: File too large"
+    )
+    assert "Traceback" not in error
