@@ -16,15 +16,15 @@ from cerberank_training.data import read_questions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
 def test_the_settings_table_is_the_settings_class() -> None:
-    """README holds what `python -m cerberank_service.settings` prints."""
-    readme = (ROOT / "README.md").read_text()
-    table = readme.split("<!-- settings:begin -->")[1].split("<!-- settings:end -->")[0]
+    """docs/settings.md holds the output of `python -m cerberank_service.settings`."""
+    page = (ROOT / "docs" / "settings.md").read_text()
+    table = page.split("<!-- settings:begin -->")[1].split("<!-- settings:end -->")[0]
     assert table.strip() == markdown_table()
 
 
@@ -53,7 +53,7 @@ def test_make_targets_of_the_readme_exist() -> None:
 COMMANDS_OF = re.compile(r"(?:^|[`\s]|bin/)cerberank(?: cerberank)?((?: [a-z][a-z-]*){1,2})", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile", ROOT / "deploy" / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: page.name)
 def test_commands_of_the_pages_exist(page: Path) -> None:
     """In code blocks and between backquotes: each call is a command, or a group, of the program."""
     known = {command.name for command in COMMANDS} | set(GROUPS)
@@ -84,25 +84,25 @@ def test_the_table_of_tools_is_what_can_be_run() -> None:
     assert named - {"make", "python"} == programs - {"hanging"}  # which `chaos` starts
 
 
-def test_the_example_data_are_what_the_readme_trains_on() -> None:
+def test_the_example_data_are_what_trainers_begin_with() -> None:
     """Every question has six candidates and one positive; train and dev have no text in common."""
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "start-trainer.md").read_text()
     texts: dict[str, set[str]] = {}
     number = 0
     for part in ("train", "dev"):
         spec = f"jsonl:docs/example/{part}.jsonl"
-        assert spec in readme
+        assert spec in page
         questions = list(read_questions(f"jsonl:{ROOT / spec.removeprefix('jsonl:')}"))
         number += len(questions)
         assert all(sorted(each.labels) == [0, 0, 0, 0, 0, 1] for each in questions)
         texts[part] = {row.candidate.text for each in questions for row in each.candidates}
-    assert f"[{number} questions](docs/example/README.md)" in readme
+    assert f"{number} questions" in page
     assert not texts["train"] & texts["dev"]
 
 
 def test_the_table_of_clients_is_what_was_run() -> None:
-    """docs/api.md has a row for each folder of tests/clients and for each recorded body."""
-    page = (ROOT / "docs" / "api.md").read_text()
+    """docs/clients.md has a row for each folder of tests/clients and for each recorded body."""
+    page = (ROOT / "docs" / "clients.md").read_text()
     table = page.split("<!-- clients:begin -->")[1].split("<!-- clients:end -->")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.strip().splitlines()[2:]]
     assert all(len(row) == 6 and all(row) for row in rows)

@@ -1,4 +1,4 @@
-"""The examples of docs/api.md. `python -m tools.api_examples` writes their answers anew.
+"""The examples of the pages on the API. `python -m tools.api_examples` writes their answers anew.
 
 That is needed after another checkpoint was bundled.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from tools.process import ROOT, Process, start, wait_until_ready
 
-PAGE = ROOT / "docs" / "api.md"
+PAGES = tuple(ROOT / "docs" / name for name in ("api.md", "dialects.md", "inference-protocols.md"))
 DOCUMENTED = "http://127.0.0.1:8000"
 COMMAND_AND_ANSWER = re.compile(r"```sh\n(.*?)```\n\n```json\n(.*?)```", re.DOTALL)
 
@@ -35,7 +35,7 @@ def serve_bundled(folder: Path) -> Iterator[Process]:
 
 
 def run(command: str, service: Process) -> Any:
-    """What a command of the page prints."""
+    """The JSON that a command of the pages prints."""
     assert DOCUMENTED in command
     command = command.replace(DOCUMENTED, service.url)
     return json.loads(subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout)
@@ -62,13 +62,14 @@ def shown(value: Any, indent: str = "") -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the pages."""
     with tempfile.TemporaryDirectory() as folder, serve_bundled(Path(folder)) as service:
-        page = COMMAND_AND_ANSWER.sub(
-            lambda found: f"```sh\n{found[1]}```\n\n```json\n{shown(rounded(run(found[1], service)))}\n```",
-            PAGE.read_text(),
-        )
-    PAGE.write_text(page)
+        for page in PAGES:
+            text = COMMAND_AND_ANSWER.sub(
+                lambda match: f"```sh\n{match[1]}```\n\n```json\n{shown(rounded(run(match[1], service)))}\n```",
+                page.read_text(),
+            )
+            page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/api.md does what it says: every example is run against the bundled checkpoint, every answer compared."""
+"""The examples of the pages on the API are run against the bundled checkpoint, and every answer is compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tools.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGE, run, serve_bundled
+from tools.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGES, run, serve_bundled
 from tools.process import Process
 
 from cerberank_service.dialects import DIALECTS
 
-TEXT = PAGE.read_text()
+TEXT = "\n".join(page.read_text() for page in PAGES)
 COMMANDS = COMMAND_AND_ANSWER.findall(TEXT)
 PROGRAMS = re.findall(r"```python\n(?!import voyageai)(.*?)```", TEXT, re.DOTALL)
 """Voyage's brings too much for the development lock: `tests/clients/voyageai` runs it."""

@@ -1,4 +1,4 @@
-"""Prints the settings as the table in the README."""
+"""Prints the settings as the table of docs/settings.md."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """Reads the settings from the environment, and describes them.
 
-`python -m cerberank_service.settings` prints the table in the README.
+`python -m cerberank_service.settings` prints the table of docs/settings.md.
 """
 
 from __future__ import annotations

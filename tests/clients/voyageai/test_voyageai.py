@@ -1,4 +1,4 @@
-"""Voyage's SDK, and the example of docs/api.md."""
+"""Voyage's SDK, and the example of docs/dialects.md."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ FEW_LAYERS = {"num_hidden_layers": 2}
 def test_an_imported_model_scores_as_sentence_transformers(
     family: str, labels: int, changes: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """ONNX fp32 against CrossEncoder.predict on texts: what docs/api.md says of one and two labels, and of Identity.
+    """ONNX fp32 against CrossEncoder.predict on texts: what docs/models.md says of one and two labels, and of Identity.
     The languages are the card's.
 
     Among them are a question that takes more than half of the room, and a candidate that does not fit.
